@@ -1,0 +1,86 @@
+"""What a reader is. A new profiler is one new file here, one entry point, one fixture.
+
+A reader knows its format and nothing else: it turns one source into batches of three tables (see
+`jitter.schema`: activities, calls, ranges) and says who recorded them. It does not know of steps, of the lake,
+or of other ranks, and it never guesses a rank.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import pyarrow as pa
+
+Advance = Callable[[int], None]
+"""Called with the number of further bytes of the source that have been dealt with."""
+
+
+class Batch(NamedTuple):
+    """Some rows of one of the three tables; `rows` has that table's columns, nullable ones optional."""
+
+    table: Literal["activities", "calls", "ranges"]
+    rows: pa.RecordBatch
+
+
+@dataclass
+class Process:
+    """One process of a recording, as the recording tells of it. What it does not tell is None."""
+
+    pid: int | None
+    host: str | None = None
+    rank: int | None = None
+    """The job's global rank, if the recording itself names it for this process."""
+    rank_from: str | None = None
+    """What named it, for people: "NVTX 'MPI Rank 3'", "SLURM_PROCID", "distributedInfo"."""
+    launcher_rank: int | None = None
+    """A rank read from the environment of the process that the profiler launched. It holds only if the
+    recording has one GPU process: under torchrun all its children share this environment."""
+    launcher_rank_from: str | None = None
+
+
+@dataclass
+class Recording:
+    """What one source says of itself. All of it is final only once `batches` is drained."""
+
+    path: Path
+    format: str
+    profiler_version: str | None = None
+    utc_offset_ns: int | None = None
+    """Added to a time of this recording it gives UTC; None where the profiler recorded no wall clock."""
+    processes: list[Process] = field(default_factory=list)
+    names: Sequence[str] = field(default_factory=list)
+    """Kernel and call names; the tables hold positions in it."""
+    problems: list[str] = field(default_factory=list)
+    """What is missing or damaged, one sentence each, with its count."""
+
+
+class Reader(Protocol):
+    """One profiler's format.
+
+    `open` raises `UnreadableTraceError` for a source that cannot be read at all. Memory stays bounded: batches
+    are produced as the source is read, at most some 10 MB each.
+    """
+
+    name: str
+    version: int
+
+    def sniff(self, path: Path) -> bool:
+        """Whether this file (or, for formats that are folders, this folder) is of the format; reads little."""
+        ...
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """The recording, and the function that yields its batches and reports bytes to `advance`."""
+        ...
+
+
+@cache
+def readers() -> dict[str, Reader]:
+    """All installed readers by name: the built-in ones and those other packages add."""
+    found: dict[str, Reader] = {}
+    for point in entry_points(group="jitter.readers"):
+        reader: Reader = point.load()
+        found[reader.name] = reader
+    return found

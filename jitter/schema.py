@@ -1,0 +1,104 @@
+"""The columns that cross a border: from a reader into the ingest, and from there into the lake.
+
+Times are int64 nanoseconds on the recording's own clock. The unknown is null, never 0 and never -1.
+"""
+
+import pyarrow as pa
+
+NAME_ID = pa.int32()
+"""Names (kernels and calls) travel as positions in the recording's list of names: demangled C++ is long."""
+
+ACTIVITIES = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),  # position in Recording.processes
+        pa.field("device", pa.int32()),  # the GPU as the recording numbers it
+        pa.field("stream", pa.int64()),  # stream (CUDA) or queue; 0 is a valid stream
+        pa.field("name", NAME_ID, nullable=False),  # position in Recording.names
+        pa.field("is_memory", pa.bool_(), nullable=False),  # a copy or a fill, not a kernel
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64(), nullable=False),
+        pa.field("correlation", pa.int64()),  # joins the launching call, within the process
+        pa.field("grid_x", pa.int32()),
+        pa.field("grid_y", pa.int32()),
+        pa.field("grid_z", pa.int32()),
+        pa.field("block_x", pa.int32()),
+        pa.field("block_y", pa.int32()),
+        pa.field("block_z", pa.int32()),
+        pa.field("collective", pa.string()),  # the operation, as kernels.OPERATIONS spells it
+        pa.field("message_bytes", pa.int64()),
+        pa.field("dtype", pa.string()),
+        pa.field("group_name", pa.string()),
+        pa.field("group_ranks", pa.list_(pa.int32())),
+        pa.field("group_size", pa.int32()),
+        pa.field("sequence", pa.int64()),
+    ]
+)
+"""GPU activities, in any order. A batch may leave out any column that is nullable."""
+
+CALLS = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("thread", pa.int64()),  # the operating system's thread id
+        pa.field("name", NAME_ID, nullable=False),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64()),
+        pa.field("correlation", pa.int64()),
+    ]
+)
+"""Calls of the CUDA or HIP interface: launches, copies, synchronisations. In any order."""
+
+RANGES = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("thread", pa.int64()),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64()),  # null: the recording ended first
+    ]
+)
+"""Host-side ranges: NVTX, roctx, user annotations. In any order."""
+
+KERNELS = pa.schema(
+    [
+        pa.field("rank", pa.int32(), nullable=False),  # the job's global rank
+        pa.field("ordinal", pa.int32(), nullable=False),  # launch order in the rank's step, from 0
+        pa.field("kernel_name", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("device", pa.int32()),
+        pa.field("stream", pa.int64()),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64(), nullable=False),
+        pa.field("duration_ns", pa.int64(), nullable=False),
+        pa.field("launch_name", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("launch_start_ns", pa.int64()),
+        pa.field("launch_end_ns", pa.int64()),
+        pa.field("launch_thread", pa.int64()),
+        pa.field("correlation_id", pa.int64()),
+        pa.field("grid_x", pa.int32()),
+        pa.field("grid_y", pa.int32()),
+        pa.field("grid_z", pa.int32()),
+        pa.field("block_x", pa.int32()),
+        pa.field("block_y", pa.int32()),
+        pa.field("block_z", pa.int32()),
+        pa.field("collective", pa.string()),
+        pa.field("message_bytes", pa.int64()),
+        pa.field("dtype", pa.string()),
+        pa.field("group_name", pa.string()),
+        pa.field("group_ranks", pa.list_(pa.int32())),
+        pa.field("group_size", pa.int32()),
+        pa.field("sequence", pa.int64()),
+    ]
+)
+"""One row per GPU activity of one rank's step: `LAKE/kernels/step=N/rank=R.parquet`, by ordinal."""
+
+HOST = pa.schema(
+    [
+        pa.field("step", pa.int64()),
+        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("thread", pa.int64()),
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64()),
+    ]
+)
+"""What a rank's host did that the answers need: `LAKE/host/rank=R/SOURCE.parquet`."""

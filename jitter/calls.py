@@ -1,0 +1,34 @@
+"""The one place that says what a call of the CUDA or HIP interface does: launch, synchronise, capture a graph."""
+
+import re
+from functools import lru_cache
+
+_LAUNCH = re.compile(
+    r"^(?:cuda|cu|hip)(?:Ext|Hcc)?(?:Module)?Launch(?!Host)\w*|^(?:cuda|cu|hip)GraphLaunch|^hipExtLaunch"
+)
+_SYNCHRONISE = re.compile(
+    r"^(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx|Context|Thread)Synchronize"
+    r"|^(?:cuda|cu|hip)Memcpy(?!\w*Async)"
+    r"|^(?:cuda|cu|hip)Free(?!\w*Async)"
+)
+_BEGIN_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
+_END_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamEndCapture")
+
+
+@lru_cache(maxsize=8192)
+def is_launch(name: str) -> bool:
+    """Whether the call puts a kernel (or a graph of them) on a stream."""
+    return _LAUNCH.match(name) is not None
+
+
+@lru_cache(maxsize=8192)
+def is_synchronising(name: str) -> bool:
+    """Whether the call holds its thread until the GPU has done something: synchronise, blocking copy, free."""
+    return _SYNCHRONISE.match(name) is not None
+
+
+def capture_edge(name: str) -> str | None:
+    """`begin` or `end` where the call begins or ends the capture of a graph: launches between run nothing."""
+    if _BEGIN_CAPTURE.match(name):
+        return "begin"
+    return "end" if _END_CAPTURE.match(name) else None

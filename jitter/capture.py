@@ -1,0 +1,252 @@
+"""One recording's rows, joined: which call launched which activity, and in which step; may exceed memory."""
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import duckdb
+import pyarrow as pa
+
+from jitter.calls import capture_edge, is_launch, is_synchronising
+from jitter.kernels import collective_operation, is_collective
+from jitter.readers import Batch
+from jitter.schema import ACTIVITIES, CALLS
+from jitter.sql import sql
+from jitter.steps import Marker, StepRange, is_data_loading, read_marker
+
+MEMORY_LIMIT = "400MB"
+_NAMES = pa.schema(
+    [
+        ("name", pa.int32()),
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("operation", pa.string()),
+        ("is_launch", pa.bool_()),
+        ("is_synchronising", pa.bool_()),
+        ("capture_edge", pa.string()),
+    ]
+)
+_STEP_RANGES = pa.schema(
+    [("process", pa.int32()), ("step_row", pa.int32()), ("start_ns", pa.int64()), ("until_ns", pa.int64())]
+)
+_DATA_LOADING = pa.schema(
+    [
+        ("process", pa.int32()),
+        ("text", pa.string()),
+        ("thread", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+    ]
+)
+
+
+class Gpu(NamedTuple):
+    """One GPU that one process used: what becomes a rank."""
+
+    process: int
+    device: int | None
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """What one process did on one GPU, over the whole capture."""
+
+    gpu: Gpu
+    kernels: int
+    compute_kernels: int
+    main_stream: int | None
+    """The stream with the most compute kernels (ties: the lowest id)."""
+    first_ns: int
+    last_ns: int
+
+
+class Outside(NamedTuple):
+    """Kernels of one GPU that belong to no step."""
+
+    before_capture: int
+    outside_steps: int
+
+
+class Capture:
+    """The rows of one recording in a database that spills to disk; use as a context manager.
+
+    Feed it with `add`, then call `join` once, then `in_steps` and the counts.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
+        self._spill = tempfile.TemporaryDirectory(dir=scratch, prefix="spill-")
+        self._db = duckdb.connect(
+            config={
+                "memory_limit": MEMORY_LIMIT,
+                "threads": 1,
+                "temp_directory": self._spill.name,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            }
+        )
+        self._db.register("_activities", ACTIVITIES.empty_table())
+        self._db.register("_calls", CALLS.empty_table())
+        self._db.execute(
+            "CREATE TEMP TABLE activities AS FROM _activities; CREATE TEMP TABLE calls AS FROM _calls"
+        )
+        self._pattern = pattern
+        self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
+        self.markers: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges whose text names a step, by process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+        self._spill.cleanup()
+
+    def add(self, batch: Batch) -> None:
+        """Take in some rows, in any order."""
+        if batch.table == "ranges":
+            self._add_ranges(batch.rows)
+            return
+        columns = ", ".join(batch.rows.schema.names)
+        self._db.register("_batch", batch.rows)
+        self._db.execute(f"INSERT INTO {batch.table} BY NAME SELECT {columns} FROM _batch")
+        self._db.unregister("_batch")
+
+    def _add_ranges(self, rows: pa.RecordBatch) -> None:
+        columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
+        for process, thread, text, start_ns, end_ns in zip(*columns, strict=True):
+            marker = read_marker(self._pattern, thread, text, start_ns, end_ns)
+            if marker is not None:
+                self.markers[process].append(marker)
+            elif is_data_loading(text):
+                self._data_loading.append((process, text, thread, start_ns, end_ns))
+
+    def join(self, names: Sequence[str]) -> None:
+        """Find each activity's launching call; to be called once, after the last `add`."""
+        rows = {
+            "name": range(len(names)),
+            "text": names,
+            "kind": ["collective" if is_collective(name) else "compute" for name in names],
+            "operation": [collective_operation(name) for name in names],
+            "is_launch": [is_launch(name) for name in names],
+            "is_synchronising": [is_synchronising(name) for name in names],
+            "capture_edge": [capture_edge(name) for name in names],
+        }
+        self._create("names", pa.table(rows, schema=_NAMES))
+        self._create("data_loading", _table(self._data_loading, _DATA_LOADING))
+        self._db.execute(sql("capture/launched"))
+        self.unlaunched = self._one("SELECT count(*) FROM launched WHERE launch_start_ns IS NULL")
+        """Activities without a launching call."""
+        if self.unlaunched:
+            self._db.execute(sql("capture/placed"))
+            self._db.execute("DROP TABLE launched")
+        else:
+            self._db.execute("ALTER TABLE launched RENAME TO placed")
+        self.has_launches = {
+            process
+            for (process,) in self._db.execute(
+                "SELECT DISTINCT process FROM placed WHERE launch_start_ns IS NOT NULL"
+            ).fetchall()
+        }
+
+    def gpus(self) -> list[GpuUse]:
+        """Who used which GPU, by process and device."""
+        uses: dict[Gpu, GpuUse] = {}
+        for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
+            sql("capture/streams")
+        ).fetchall():
+            gpu = Gpu(process, device)
+            before = uses.get(gpu)
+            if before is None:
+                uses[gpu] = GpuUse(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
+            else:
+                uses[gpu] = GpuUse(
+                    gpu,
+                    before.kernels + kernels,
+                    before.compute_kernels + compute,
+                    before.main_stream,
+                    min(before.first_ns, first_ns),
+                    max(before.last_ns, last_ns),
+                )
+        return list(uses.values())
+
+    def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
+        """What one GPU ran in launch order: `name` (position in the recording's names), `place_ns`.
+
+        Of one kind (compute, collective), on one stream or on all of them; copies and fills left out.
+        """
+        bound = {"process": gpu.process, "device": gpu.device, "kind": kind, "stream": stream}
+        return self._db.sql(sql("capture/sequence"), params=bound).to_arrow_table()
+
+    def set_steps(self, ranges: dict[int, list[StepRange]]) -> None:
+        """Decide the steps of each process; they must not overlap."""
+        rows = [
+            (process, row, step.start_ns, step.until_ns)
+            for process, steps in ranges.items()
+            for row, step in enumerate(steps)
+        ]
+        self._create("step_ranges", _table(rows, _STEP_RANGES))
+
+    def in_steps(self) -> Iterator[tuple[Gpu, int, pa.Table]]:
+        """Yield each GPU's steps: (gpu, position in its process's steps, rows in launch order)."""
+        reader = self._db.sql(sql("capture/in_steps")).to_arrow_reader(65536)
+        held: list[pa.Table] = []
+        current: tuple[int, int | None, int] | None = None
+        for batch in reader:
+            for key, rows in _runs(pa.table(batch)):
+                if current is not None and key != current:
+                    yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
+                    held = []
+                current = key
+                held.append(rows)
+        if current is not None:
+            yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
+
+    def outside(self) -> dict[Gpu, Outside]:
+        """Count the kernels that belong to no step."""
+        return {
+            Gpu(process, device): Outside(before, outside)
+            for process, device, before, outside in self._db.execute(sql("capture/outside")).fetchall()
+        }
+
+    def unanswered_launches(self) -> dict[tuple[int, int], int]:
+        """Count the launches without a kernel by (process, position in its steps)."""
+        return {(process, row): n for process, row, n in self._db.execute(sql("capture/unanswered")).fetchall()}
+
+    def host(self) -> pa.Table:
+        """What held the hosts up: `process`, `step_row` (null: in no step) and the columns of `schema.HOST`."""
+        return self._db.sql(sql("capture/host")).to_arrow_table()
+
+    def _create(self, table: str, rows: pa.Table) -> None:
+        self._db.register("_rows", rows)
+        self._db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM _rows")
+        self._db.unregister("_rows")
+
+    def _one(self, query: str) -> int:
+        row = self._db.execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[tuple[int, int | None, int], pa.Table]]:
+    """Split rows, already in order, where process, device or step changes."""
+    keys = table.select(["process", "device", "step_row"])
+    ends = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
+    offset = 0
+    for process, device, step_row, count in zip(*(column.to_pylist() for column in ends.columns), strict=True):
+        yield (process, device, step_row), table.slice(offset, count)
+        offset += count

@@ -1,0 +1,182 @@
+"""Whose recording it is: the job's global rank of each GPU, by evidence in the order of trust."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitter.errors import UnknownRankError, UsageError
+
+WAYS_OUT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+
+# `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; a local rank is no rank
+_IN_NAME = re.compile(
+    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d+)(?!\d)"
+    r"|(?<![a-z])worker[_\-.]?(?P<worker>\d+)(?!\d)"
+    r"|kineto[_\-.](?P<kineto>\d+)(?!\d)"
+)
+_STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs nearly all
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the user said: one rank, a map from file (and, if need be, device) to rank, or a pattern."""
+
+    rank: int | None = None
+    by_file: tuple[tuple[str, int | None, int], ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuEvidence:
+    """What is known of one GPU of one recording. `kernels` is how many it ran."""
+
+    process: int
+    device: int | None
+    kernels: int
+    step_text_rank: int | None
+    process_rank: int | None
+    process_rank_from: str | None
+    launcher_rank: int | None
+    launcher_rank_from: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A GPU's rank (None: left out as a stray of another rank's process), how it was told, and a warning."""
+
+    rank: int | None
+    told_by: str
+    warning: str | None = None
+
+
+def rank_pattern(expression: str) -> re.Pattern[str]:
+    """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UsageError(f"--rank-pattern is not a regular expression: {error}", f"got {expression!r}") from None
+    if pattern.groups == 0:
+        raise UsageError("--rank-pattern has no group", r"write it like node\d+_(?P<rank>\d+)")
+    return pattern
+
+
+def rank_in_path(path: Path) -> int | None:
+    """The rank that a file's name, or else its folder's, spells out; the nearest name counts."""
+    for part in (path.name, *(parent.name for parent in path.parents)):
+        found = list(_IN_NAME.finditer(part))
+        if found:
+            number = next(group for group in found[-1].groups() if group is not None)
+            return int(number)
+    return None
+
+
+def resolve(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict]:
+    """Each GPU's rank, in the order given.
+
+    Trust: what the user told, the step markers' text, the recording's own word for the process, the environment of
+    the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
+    of several (a guess: warned of). Raises `UnknownRankError` where nothing tells.
+    """
+    by_user = _by_user(path, gpus, told)
+    if by_user is not None:
+        return by_user
+    processes = sorted({gpu.process for gpu in gpus})
+    known: dict[int, tuple[int, str]] = {}
+    for gpu in gpus:
+        if gpu.step_text_rank is not None:
+            known[gpu.process] = (gpu.step_text_rank, "step marker")
+        elif gpu.process_rank is not None:
+            known[gpu.process] = (gpu.process_rank, gpu.process_rank_from or "recording")
+        elif len(processes) == 1 and gpu.launcher_rank is not None:
+            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+    if len(processes) == 1 and not known:
+        in_path = rank_in_path(path)
+        if in_path is not None:
+            known[processes[0]] = (in_path, "file name")
+    if not known:
+        return _by_device_order(path, gpus)
+    if len(known) < len(processes):
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", WAYS_OUT)
+    verdicts: dict[tuple[int, int | None], Verdict] = {}
+    for process, (rank, told_by) in known.items():
+        verdicts.update(_within_process(path, [g for g in gpus if g.process == process], rank, told_by))
+    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+
+
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict] | None:
+    if told.rank is not None:
+        if len(gpus) > 1:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs, so --rank {told.rank} does not tell which is which",
+                "use --rank-map with columns file,device,rank",
+            )
+        return [Verdict(told.rank, "--rank")]
+    rows = [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
+    if rows:
+        by_device = dict(rows)
+        if len(gpus) == 1:
+            return [Verdict(by_device.get(gpus[0].device, by_device.get(None, rows[0][1])), "--rank-map")]
+        missing = [gpu.device for gpu in gpus if gpu.device not in by_device]
+        if missing:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
+                "give it a line for each: file,device,rank",
+            )
+        return [Verdict(by_device[gpu.device], "--rank-map") for gpu in gpus]
+    if told.pattern is not None:
+        found = rank_pattern(told.pattern).search(str(path))
+        if found is not None:
+            text = found.groupdict().get("rank") or found.group(1)
+            if text and text.isdecimal():
+                if len({gpu.process for gpu in gpus}) > 1:
+                    raise UnknownRankError(
+                        f"{path}: holds several processes, so --rank-pattern does not tell which is which",
+                        "use --rank-map with columns file,device,rank",
+                    )
+                verdicts = _within_process(path, gpus, int(text), "--rank-pattern")
+                return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+    return None
+
+
+def _same_file(path: Path, named: str) -> bool:
+    wanted = Path(named)
+    return path.resolve() == wanted.resolve() or path.parts[-len(wanted.parts) :] == wanted.parts
+
+
+def _within_process(
+    path: Path, gpus: Sequence[GpuEvidence], rank: int, told_by: str
+) -> dict[tuple[int, int | None], Verdict]:
+    """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
+    total = sum(gpu.kernels for gpu in ordered)
+    own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
+    verdicts = {
+        (gpu.process, gpu.device): Verdict(
+            None,
+            told_by,
+            f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
+        )
+        for gpu in ordered
+        if gpu not in own
+    }
+    for position, gpu in enumerate(own):
+        warning = None
+        if len(own) > 1:
+            warning = (
+                f"one process (rank {rank} by {told_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
+                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {WAYS_OUT}"
+            )
+        verdicts[gpu.process, gpu.device] = Verdict(rank * len(own) + position, told_by, warning)
+    return verdicts
+
+
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence]) -> list[Verdict]:
+    devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
+    if len(gpus) < 2 or len(set(devices)) < len(gpus):
+        raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", WAYS_OUT)
+    warning = (
+        f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
+        f"a guess: {WAYS_OUT}"
+    )
+    return [Verdict(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

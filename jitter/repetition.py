@@ -1,0 +1,148 @@
+"""Steps of a recording without markers: where its kernel sequence repeats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+_GRAM = 8
+_CANDIDATES = 64
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A stretch of launches that comes again and again.
+
+    `names` is one period's kernels from the start of a step on; `starts_ns` are the launches of its first kernel,
+    one a repetition; `end_ns` is the launch of the last kernel of the last complete one.
+    """
+
+    names: tuple[str, ...]
+    starts_ns: tuple[int, ...]
+    end_ns: int
+
+    @property
+    def period(self) -> int:
+        """Kernels a step, on the main stream."""
+        return len(self.names)
+
+
+def find_repetition(
+    ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str]
+) -> Repetition | None:
+    """Find the step in what one stream ran: `ids` (n,) are positions in `names`, in launch order, launched at
+    `places_ns` (n,). None where nothing repeats at least twice in full.
+
+    The period is the shift under which the longest unbroken stretch equals itself: layers repeat within a step,
+    but a step's stretch is longer. A step starts after the longest pause between launches (median over the
+    repetitions), at a run of kernels that occurs once a period, so that an odd step shifts no later one.
+    """
+    found = _period(ids)
+    if found is None:
+        return None
+    period, first = found
+    start = _pause(ids, places_ns, period, first)
+    pattern = ids[start : start + period]
+    anchor = _anchor(pattern)
+    hits = _occurrences(ids, anchor)
+    complete = _complete(ids, hits, pattern, anchor.size)
+    if len(complete) < 2:
+        return None
+    return Repetition(
+        tuple(names[i] for i in pattern),
+        tuple(int(places_ns[hit]) for hit in complete),
+        int(places_ns[min(complete[-1] + period, ids.size) - 1]),
+    )
+
+
+def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
+    """The period and where its longest self-equal stretch begins."""
+    n = ids.size
+    if n < 2:
+        return None
+    best: tuple[int, int, int] | None = None  # (length, -period, start)
+    for period in _candidate_periods(ids):
+        equal = ids[period:] == ids[:-period]
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
+        if edges.size == 0:
+            continue
+        lengths = edges[1::2] - edges[::2]
+        longest = int(lengths.argmax())
+        length = int(lengths[longest])
+        if length >= period and (best is None or (length, -period) > best[:2]):
+            best = (length, -period, int(edges[2 * longest]))
+    return None if best is None else (-best[1], best[2])
+
+
+def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
+    """Distances at which short runs of kernels come again, those that cover most first."""
+    distances: dict[int, int] = {}
+    for gram in (1, _GRAM):
+        if ids.size <= gram:
+            continue
+        keys = _gram_keys(ids, gram)
+        order = np.argsort(keys, kind="stable")
+        same = keys[order][1:] == keys[order][:-1]
+        values, counts = np.unique(np.diff(order)[same], return_counts=True)
+        weights = values * counts
+        for position in np.argsort(-weights, kind="stable")[:_CANDIDATES]:
+            distances[int(values[position])] = int(weights[position])
+    return list(distances)
+
+
+def _gram_keys(ids: npt.NDArray[np.int32], gram: int) -> npt.NDArray[np.uint64]:
+    """A 64-bit key of the `gram` kernels from each position on."""
+    mixed = ids.astype(np.uint64) + np.uint64(1)
+    keys = np.zeros(ids.size - gram + 1, dtype=np.uint64)
+    for offset in range(gram):
+        keys = keys * np.uint64(0x9E3779B97F4A7C15) + mixed[offset : ids.size - gram + 1 + offset]
+    return keys
+
+
+def _pause(ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], period: int, first: int) -> int:
+    """The position after the longest pause, in the first period of the stretch that has one before it."""
+    repeats = 1
+    while first + (repeats + 1) * period <= ids.size and np.array_equal(
+        ids[first : first + period], ids[first + repeats * period : first + (repeats + 1) * period]
+    ):
+        repeats += 1
+    stretch = places_ns[first : first + repeats * period]
+    pauses = np.diff(stretch, prepend=stretch[0])[period:].reshape(repeats - 1, period) if repeats > 1 else None
+    if pauses is None:
+        return first
+    return first + int(np.median(pauses, axis=0).argmax())
+
+
+def _anchor(pattern: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The shortest beginning of the period that occurs in it only once (read as a circle)."""
+    circle = np.concatenate((pattern, pattern))
+    size = 1
+    while size < pattern.size:
+        hits = _occurrences(circle[: pattern.size + size - 1], pattern[:size])
+        if len(hits) == 1:
+            break
+        size = min(size * 2, pattern.size)
+    return pattern[:size]
+
+
+def _occurrences(ids: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> list[int]:
+    if part.size > ids.size:
+        return []
+    windows = np.flatnonzero(ids[: ids.size - part.size + 1] == part[0])
+    for offset in range(1, part.size):
+        windows = windows[ids[windows + offset] == part[offset]]
+        if windows.size == 0:
+            break
+    return [int(hit) for hit in windows]
+
+
+def _complete(
+    ids: npt.NDArray[np.int32], hits: list[int], pattern: npt.NDArray[np.int32], anchor_size: int
+) -> list[int]:
+    """The hits that begin a step: the last only if its whole period was recorded."""
+    if not hits:
+        return []
+    last = ids[hits[-1] : hits[-1] + pattern.size]
+    whole = last.size == pattern.size and np.array_equal(last, pattern)
+    return hits if whole else hits[:-1]

@@ -1,0 +1,15 @@
+-- What the host did that holds it up: synchronising calls and waits for data, with the step they began in.
+WITH happened AS (
+    SELECT c.process, 'sync' AS kind, n.text AS name, c.thread, c.start_ns, c.end_ns
+    FROM calls c
+    JOIN names n ON c.name = n.name
+    WHERE n.is_synchronising
+    UNION ALL
+    SELECT process, 'data_loading', text, thread, start_ns, end_ns FROM data_loading
+)
+SELECT h.process,
+       CASE WHEN s.until_ns IS NULL OR h.start_ns < s.until_ns THEN s.step_row END AS step_row,
+       h.* EXCLUDE (process)
+FROM happened h
+ASOF LEFT JOIN step_ranges s ON h.process = s.process AND h.start_ns >= s.start_ns
+ORDER BY h.process, h.start_ns, h.thread, h.name

@@ -1,0 +1,23 @@
+"""Traces of training jobs with known faults, to test an analysis against what is true.
+
+It shares no code with the analysis. Everything is deterministic, in int64 nanoseconds:
+
+    run = simulate(Job(ranks=8, steps=4, kernels=60, seed=1, first_step=2000),
+                   [Fault.parse("cpu_stall:rank=3,step=2002,kernel=17,ms=2")])
+    for recording in run.ranks():          # a RankRun each: numpy columns, ranges, calls, in the rank's own clock
+        recording.start_ns, recording.clock.offset_ns, recording.steps
+    run.truth()                            # (epoch, step, rank) -> [KernelTruth], the three metrics
+    answers(run)                           # culprits, causes, and what each fault costs: `truth.json`
+    run.last_collective_ends()             # global time; run.without(fault): the same run and noise without it
+    write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options: each format's `Options`
+"""
+
+from jitter.simulate.answers import answers
+from jitter.simulate.faults import Fault
+from jitter.simulate.formats import write
+from jitter.simulate.job import Job
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run, simulate
+from jitter.simulate.truth import KernelTruth, partners, truth
+
+__all__ = ["Fault", "Job", "KernelTruth", "RankRun", "Run", "answers", "partners", "simulate", "truth", "write"]

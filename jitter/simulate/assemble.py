@@ -1,0 +1,135 @@
+"""From what happened, operation by operation, to one rank's recording in its own clock."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitter.simulate.clock import clock
+from jitter.simulate.costs import operations
+from jitter.simulate.engine import Events
+from jitter.simulate.job import Job
+from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, Operation, Program
+from jitter.simulate.rank_run import Call, Range, RankRun, marker_text
+
+Ints = NDArray[np.int64]
+_FIRST_CORRELATION = 117
+_LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+_NESTED_NS = 1_000
+"""A phase's range begins this long before its first call and ends this long after its last."""
+
+
+@lru_cache(maxsize=16)
+def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
+    """Positions of what leaves an activity, and of mere calls."""
+    on_gpu = np.array([op.kind in GPU_KINDS for op in ops], np.bool_)
+    return np.flatnonzero(on_gpu), np.flatnonzero(~on_gpu)
+
+
+def assemble(job: Job, program: Program, phases: Sequence[Events], column: int, rank: int) -> RankRun:
+    """The recording of the rank in this column of the events."""
+    own = clock(job, rank)
+    parts: list[tuple[Ints, ...]] = []
+    calls: list[Call] = []
+    ranges: list[Range] = []
+    first, correlation = 0, _FIRST_CORRELATION
+    bases = {id(program.step): len(program.prologue)}
+    bases |= {id(program.epilogue): len(program.prologue) + len(program.step), id(program.prologue): 0}
+    for phase, events in enumerate(phases):
+        ops = operations(program, phase, job.steps)
+        first = bases[id(ops)]
+        step = job.step_numbers[phase - 1] if 0 < phase <= job.steps else None
+        launch_start = events.launch_start[:, column] + own.offset_ns
+        launch_end = events.launch_end[:, column] + own.offset_ns
+        gpu, host = _rows(ops)
+        correlations = correlation + np.arange(len(ops), dtype=np.int64)
+        correlation += len(ops) + 3  # calls that nobody recorded take numbers too
+        for at in host.tolist():
+            op = ops[at]
+            begin, end = int(launch_start[at]), int(launch_end[at])
+            number, is_sync = int(correlations[at]), op.kind == "sync"
+            calls.append(Call(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
+        if step is not None:
+            ranges += _ranges(
+                job,
+                rank=rank,
+                step=step,
+                ops=ops,
+                events=events,
+                column=column,
+                launch_start=launch_start,
+                launch_end=launch_end,
+            )
+        if events.absent is not None:
+            gpu = gpu[~events.absent[gpu, column]]
+        grid = np.array([op.grid[0] for op in ops], np.int64) if events.grid is None else events.grid[:, column]
+        parts.append(
+            (
+                gpu + first,
+                np.full(len(gpu), -1 if step is None else step, np.int64),
+                np.full(len(gpu), step is not None, np.int64),
+                events.start[gpu, column] + own.offset_ns,
+                events.end[gpu, column] + own.offset_ns,
+                launch_start[gpu],
+                launch_end[gpu],
+                correlations[gpu],
+                grid[gpu],
+            )
+        )
+    which, steps, inside, start, end_ns, called, returned, numbers, grids = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    node = rank // job.gpus_per_node
+    return RankRun(
+        rank=rank,
+        host=f"node{node:04d}",
+        pid=4200 + 137 * (rank % job.gpus_per_node),
+        device=rank % job.gpus_per_node,
+        clock=own,
+        main_stream=job.main_stream,
+        operations=(*program.prologue, *program.step, *program.epilogue),
+        operation=which,
+        step=steps,
+        in_step=inside.astype(np.bool_),
+        start_ns=start,
+        end_ns=end_ns,
+        has_launch=np.ones(len(which), np.bool_),
+        launch_start_ns=called,
+        launch_end_ns=returned,
+        shares_launch=np.zeros(len(which), np.bool_),
+        correlation=numbers,
+        grid_x=grids,
+        lost_launches=(),
+        calls=tuple(calls),
+        ranges=tuple(ranges),
+    )
+
+
+def _ranges(
+    job: Job,
+    *,
+    rank: int,
+    step: int,
+    ops: tuple[Operation, ...],
+    events: Events,
+    column: int,
+    launch_start: Ints,
+    launch_end: Ints,
+) -> list[Range]:
+    offset = int(launch_start[0] - events.launch_start[0, column])
+    found: list[Range] = []
+    begin, finish = int(events.begin[column]) + offset, int(events.finish[column]) + offset
+    if job.marker != "none":
+        text = marker_text(job.marker, job.epoch, step, rank)
+        epoch = job.epoch if job.marker == "talk" else None
+        found.append(Range("step", text, MAIN_THREAD, begin, finish, step, epoch))
+    if job.data_loading:
+        loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
+        found.append(Range("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
+    for phase in ("forward", "backward", "optimizer"):
+        rows = [at for at, op in enumerate(ops) if op.phase == phase]
+        inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
+        # the main thread waits in backward(); autograd's thread has no range of its own
+        found.append(Range("phase", phase, MAIN_THREAD, *inner, step))
+    return found

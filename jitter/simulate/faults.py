@@ -1,0 +1,181 @@
+"""Faults on demand: what goes wrong on which ranks and steps, and the cause that an analysis should name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from jitter.errors import UsageError
+
+CAUSES: Final = {
+    "cpu_stall": "cpu_launch",
+    "slow_cpu": "cpu_launch",
+    "slow_gpu": "gpu_compute",
+    "late_start": "late_start",
+    "unequal_work": "workload_imbalance",
+    "extra_kernel": "workload_imbalance",
+    "missing_kernel": "workload_imbalance",
+    "slow_collective": "communication",
+}
+"""Each kind of fault and its cause, as the report words causes."""
+
+NEEDS: Final = {
+    "cpu_stall": ("ranks", "kernel", "ms"),
+    "slow_cpu": ("ranks", "factor"),
+    "slow_gpu": ("ranks", "factor"),
+    "late_start": ("ranks", "ms"),
+    "unequal_work": ("ranks", "factor"),
+    "extra_kernel": ("ranks", "kernel"),
+    "missing_kernel": ("ranks", "kernel"),
+    "slow_collective": ("factor",),
+}
+_TAKES: Final = {
+    "slow_cpu": ("kernels",),
+    "slow_gpu": ("kernels",),
+    "unequal_work": ("kernels",),
+    "late_start": ("loading",),
+    "extra_kernel": ("ms",),
+}
+_EVERYWHERE: Final = ("ranks", "steps", "every")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong, on some ranks, in some steps.
+
+    `cpu_stall`: the host pauses `ms` before launching kernel `kernel`. `slow_cpu`: host times x `factor` over
+    `kernels`. `slow_gpu`: compute durations x `factor` over `kernels`. `late_start`: the step's first launch comes
+    `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
+    x `factor` over `kernels`. `extra_kernel`: one kernel more (of `ms`) before index `kernel`. `missing_kernel`:
+    no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks.
+    """
+
+    kind: str
+    ranks: frozenset[int] = frozenset()
+    steps: frozenset[int] | None = None
+    """None: all of them."""
+    every: int | None = None
+    """Only steps whose number it divides."""
+    kernel: int | None = None
+    kernels: frozenset[int] | None = None
+    """None: all of them."""
+    ms: float | None = None
+    factor: float | None = None
+    loading: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in CAUSES:
+            raise UsageError(f"no fault is called {self.kind!r}", f"there are {', '.join(CAUSES)}")
+        for need in NEEDS[self.kind]:
+            if getattr(self, need) in (None, frozenset()):
+                wanted = "rank" if need == "ranks" else need
+                raise UsageError(f"the fault {self.kind} needs {wanted}=", f"for example {EXAMPLES[self.kind]}")
+        if self.ms is not None and self.ms <= 0:
+            raise UsageError(f"the fault {self.kind} needs ms > 0, not {self.ms:g}")
+        if self.factor is not None and self.factor <= 0:
+            raise UsageError(f"the fault {self.kind} needs factor > 0, not {self.factor:g}")
+        if self.every is not None and self.every < 1:
+            raise UsageError(f"the fault {self.kind} needs every >= 1, not {self.every}")
+
+    @property
+    def cause(self) -> str:
+        """What an analysis should call it."""
+        return CAUSES[self.kind]
+
+    @property
+    def delay_ns(self) -> int:
+        """`ms` as nanoseconds; 0 where the fault has none."""
+        return round((self.ms or 0) * 1e6)
+
+    def at_step(self, step: int) -> bool:
+        """Whether it happens in the step of this number."""
+        return (self.steps is None or step in self.steps) and (self.every is None or step % self.every == 0)
+
+    def on_kernel(self, kernel: int | None) -> bool:
+        """Whether it concerns the kernel of this index."""
+        return self.kernels is None or (kernel is not None and kernel in self.kernels)
+
+    @classmethod
+    def parse(cls, text: str) -> "Fault":
+        """Read `KIND:rank=3,step=2,kernel=17,ms=2.5`; several ranks or steps: `ranks=0-7+12`, `steps=2-5`.
+
+        Raises `UsageError` for words it does not know, values it cannot read and what the fault lacks.
+        """
+        kind, _, rest = text.partition(":")
+        kind = kind.strip()
+        if kind not in CAUSES:
+            raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(CAUSES)}")
+        known = {*NEEDS[kind], *_TAKES.get(kind, ()), *_EVERYWHERE}
+        values: dict[str, object] = {}
+        for part in filter(None, (p.strip() for p in rest.split(","))):
+            word, equals, value = (p.strip() for p in part.partition("="))
+            name = {"rank": "ranks", "step": "steps"}.get(word, word)
+            if not equals or name not in known:
+                raise UsageError(
+                    f"the fault {kind} has no {word!r} (in {text!r})",
+                    f"it takes {', '.join(sorted(known))}; for example {EXAMPLES[kind]}",
+                )
+            if name in values:
+                raise UsageError(f"the fault {text!r} says {word} twice")
+            try:
+                values[name] = _VALUES[name](value)
+            except ValueError:
+                raise UsageError(
+                    f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", EXAMPLES[kind]
+                ) from None
+        return cls(kind, **values)  # type: ignore[arg-type]
+
+
+EXAMPLES: Final = {
+    "cpu_stall": "cpu_stall:rank=3,step=2,kernel=17,ms=2.5",
+    "slow_cpu": "slow_cpu:rank=3,factor=4,kernels=100-400",
+    "slow_gpu": "slow_gpu:rank=3,factor=1.2",
+    "late_start": "late_start:rank=3,every=10,ms=8",
+    "unequal_work": "unequal_work:rank=3,factor=1.5,kernels=20-40",
+    "extra_kernel": "extra_kernel:rank=3,kernel=17",
+    "missing_kernel": "missing_kernel:rank=3,kernel=17",
+    "slow_collective": "slow_collective:steps=2-3,factor=5",
+}
+
+
+def _numbers(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split("+"):
+        first, dash, last = part.partition("-")
+        one = range(int(first), (int(last) if dash else int(first)) + 1)
+        if not one or one[0] < 0:
+            raise ValueError
+        found.update(one)
+    return frozenset(found)
+
+
+def _index(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _yes_no(text: str) -> bool:
+    return {"yes": True, "no": False}[text] if text in ("yes", "no") else bool(int(text))
+
+
+_VALUES: Final[dict[str, Callable[[str], object]]] = {
+    "ranks": _numbers,
+    "steps": _numbers,
+    "kernels": _numbers,
+    "kernel": _index,
+    "every": int,
+    "ms": float,
+    "factor": float,
+    "loading": _yes_no,
+}
+_EXPECTED: Final = {
+    "ranks": "a number, a range A-B or several joined by +",
+    "steps": "a number, a range A-B or several joined by +",
+    "kernels": "a number, a range A-B or several joined by +",
+    "kernel": "a kernel index",
+    "every": "a whole number",
+    "ms": "a number of milliseconds",
+    "factor": "a factor",
+    "loading": "yes or no",
+}

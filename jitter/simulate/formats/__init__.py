@@ -1,0 +1,68 @@
+"""The formats that runs can be written in. A new one is one new file here and one line in `FORMATS`."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, get_type_hints
+
+from jitter.errors import UsageError
+from jitter.simulate.run import Run
+
+FORMATS: Final = {
+    "nsys": "NVIDIA Nsight Systems, as `nsys export` writes it: SQLite or a folder of parquet files",
+}
+"""What each format is. Its module has `Options`, a frozen dataclass, and `write(run, folder, options, advance)`."""
+
+
+def write(
+    run: Run, folder: Path, name: str, advance: Callable[[int], None] = lambda _ranks: None, **options: object
+) -> list[Path]:
+    """Write all ranks of the run into this folder (made if need be) and return the traces' paths.
+
+    `advance` is called with the number of further ranks that are done. Options may be given as text.
+    Raises `UsageError` for a format or an option that does not exist.
+    """
+    module = _module(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = module.write(run, folder, _options(module, name, options), advance)
+    return paths
+
+
+def option_lines(name: str) -> list[str]:
+    """The options of a format with their defaults, for a help text."""
+    return [f"{f.name}={_as_text(f.default)}" for f in fields(_module(name).Options)]
+
+
+def _module(name: str) -> ModuleType:
+    if name not in FORMATS:
+        raise UsageError(f"traces cannot be written as {name!r}", f"there are {', '.join(FORMATS)}")
+    return import_module(f"jitter.simulate.formats.{name}")
+
+
+def _as_text(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _options(module: ModuleType, name: str, given: dict[str, object]) -> Any:
+    hints = get_type_hints(module.Options)
+    for word in given:
+        if word not in hints:
+            raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(option_lines(name))}")
+    return module.Options(**{word: _value(word, value, hints[word]) for word, value in given.items()})
+
+
+def _value(word: str, value: object, hint: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if hint is bool:
+        if value not in ("yes", "no"):
+            raise UsageError(f"{word}={value} is neither yes nor no")
+        return value == "yes"
+    if hint is int:
+        try:
+            return int(value)
+        except ValueError:
+            raise UsageError(f"{word}={value} is not a whole number") from None
+    return value

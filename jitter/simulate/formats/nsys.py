@@ -1,0 +1,281 @@
+"""Nsight Systems exports: SQLite files or folders of parquet files, in the layouts of several versions."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.capture import Capture, captured, graph_heads
+from jitter.simulate.formats.nsys_report import Report, write_parquet, write_sqlite
+from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run
+
+_VM = 1 << 48  # what stands above the process in every global id
+_HOST_CALLS: Final = {
+    "cudaLaunchKernel": "cudaLaunchKernel_v7000",
+    "cudaLaunchKernelExC": "cudaLaunchKernelExC_v11060",
+    "cudaGraphLaunch": "cudaGraphLaunch_v10000",
+    "cudaMemcpyAsync": "cudaMemcpyAsync_v3020",
+    "cudaMemsetAsync": "cudaMemsetAsync_v3020",
+    "cudaEventRecord": "cudaEventRecord_v3020",
+    "cudaStreamWaitEvent": "cudaStreamWaitEvent_v3020",
+    "cudaStreamSynchronize": "cudaStreamSynchronize_v3020",
+}
+_VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
+SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
+"""Stands in the environment of every report that has one, and belongs in nothing that is made of it."""
+BROKEN_NAME: Final = b"void broken_\xff\xfe_kernel<float>(float*)"
+
+
+@dataclass(frozen=True)
+class Options(Capture):
+    """How the export is laid out."""
+
+    layout: str = "2022.4"
+    container: Literal["sqlite", "parquet"] = "sqlite"
+    text_ids: bool = False
+    """Range texts as registered strings: the text column is null."""
+    shuffle: bool = False
+    """Rows in no order."""
+    callchains: bool = False
+    """A second row of eventClass 67 for every launch, as CUDA backtraces leave."""
+    ranks_per_report: int = 1
+    """Several processes in one report share its clock, and their correlation ids repeat."""
+    bad_utf8: bool = False
+    """The first kernel's name is not valid UTF-8."""
+    names: Literal["rank", "count"] = "rank"
+    """Files called after their rank (or node), or report1, report2, ... as nsys counts."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.layout not in LAYOUTS:
+            raise UsageError(f"there is no nsys layout {self.layout!r}", f"there are {', '.join(LAYOUTS)}")
+        if self.container not in ("sqlite", "parquet"):
+            raise UsageError(f"container={self.container} is not one of sqlite, parquet")
+        if self.names not in ("rank", "count"):
+            raise UsageError(f"names={self.names} is not one of rank, count")
+        if self.ranks_per_report < 1:
+            raise UsageError("a report holds at least one rank: ranks_per_report >= 1")
+        if self.graphs == "graph" and self.layout not in GRAPH_TRACE:
+            raise UsageError(
+                f"nsys {self.layout} could not record whole graphs", "take graphs=node or another layout"
+            )
+
+
+def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
+    """Write the run, one report for every `ranks_per_report` ranks."""
+    found: list[Path] = []
+    together: list[RankRun] = []
+    for recording in run.ranks():
+        together.append(recording)
+        if len(together) == options.ranks_per_report or recording.rank == run.job.ranks - 1:
+            found.append(_write_report(run, folder, options, together, len(found) + 1))
+            advance(len(together))
+            together = []
+    return found
+
+
+def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRun], number: int) -> Path:
+    tables = dict(LAYOUTS[options.layout])
+    if options.graphs == "graph":
+        tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = GRAPH_TRACE[options.layout]
+    report = Report(tables)
+    clock = ranks[0].clock
+    for recording in ranks:
+        own = captured(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
+        _add_activities(report, own, options)
+        _add_calls(report, own, options)
+        _add_ranges(report, own, options)
+        _add_process(report, own)
+    if options.layout != "2020.3":
+        _add_session(report, ranks, run.job.ranks, options)
+    report.add("StringIds", len(report.strings), id=list(report.strings.values()), value=list(report.strings))
+    if options.shuffle:
+        for rows in report.rows.values():
+            random.Random(run.job.seed).shuffle(rows)
+    first = ranks[0]
+    of_rank = f"rank{first.rank}" if options.ranks_per_report == 1 else f"{first.host}-{number}"
+    stem = of_rank if options.names == "rank" else f"report{number}"
+    if options.container == "parquet":
+        return write_parquet(report, folder / f"{stem}_pqtdir")
+    return write_sqlite(report, folder / f"{stem}.sqlite")
+
+
+def _add_activities(report: Report, own: RankRun, options: Options) -> None:
+    ops = own.operations
+    kinds = [op.kind == "memory" and (op.copy or "") for op in own.ops()]
+    whole_graphs = options.graphs == "graph"
+    heads = graph_heads(own).tolist()
+    shared = own.shares_launch.tolist()
+    in_graph = [h or s for h, s in zip(heads, shared, strict=True)]
+
+    def place(rows: list[int]) -> dict[str, object]:
+        return {
+            "start": own.start_ns[rows].tolist(),
+            "end": own.end_ns[rows].tolist(),
+            "deviceId": own.device,
+            "contextId": 1,
+            "streamId": [ops[o].stream for o in own.operation[rows].tolist()],
+            "correlationId": own.correlation[rows].tolist(),
+            "globalPid": _global_tid(own.pid, 0),
+        }
+
+    broken = BROKEN_NAME if options.bad_utf8 else None
+    names = [broken if broken and at == 0 else op.name for at, op in enumerate(ops)]
+    full = [report.string(name) for name in names]
+    short = [report.string(name if isinstance(name, bytes) else _short(name)) for name in names]
+    rows = [at for at, kind in enumerate(kinds) if kind is False and not (whole_graphs and in_graph[at])]
+    which = own.operation[rows].tolist()
+    report.add(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        len(rows),
+        **place(rows),
+        demangledName=[full[o] for o in which],
+        shortName=[short[o] for o in which],
+        mangledName=[full[o] for o in which],
+        launchType=1,
+        cacheConfig=1,
+        registersPerThread=32,
+        gridX=own.grid_x[rows].tolist(),
+        gridY=1,
+        gridZ=1,
+        blockX=[ops[o].block[0] for o in which],
+        blockY=1,
+        blockZ=1,
+        gridId=list(range(1, len(rows) + 1)),
+        graphNodeId=[1000 + o if in_graph[at] else None for at, o in zip(rows, which, strict=True)],
+        tensorSizeMinusOneElements="[]",
+    )
+    for copy, table, more in (
+        ("h2d", "MEMCPY", {"copyKind": 1, "srcKind": 1, "dstKind": 2}),
+        ("d2h", "MEMCPY", {"copyKind": 2, "srcKind": 2, "dstKind": 1}),
+        ("memset", "MEMSET", {"value": 0, "memKind": 2}),
+    ):
+        rows = [at for at, kind in enumerate(kinds) if kind == copy]
+        n_bytes = [ops[o].n_bytes for o in own.operation[rows].tolist()]
+        report.add(f"CUPTI_ACTIVITY_KIND_{table}", len(rows), **place(rows), bytes=n_bytes, **more)
+    if whole_graphs:
+        firsts = [at for at, is_head in enumerate(heads) if is_head]
+        lasts = [
+            max(at for at in range(a, b) if in_graph[at])
+            for a, b in zip(firsts, [*firsts[1:], len(own)], strict=True)
+        ]
+        values = {**place(firsts), "end": own.end_ns[lasts].tolist(), "graphId": 1, "graphExecId": 2}
+        report.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", len(firsts), **values)
+
+
+def _add_calls(report: Report, own: RankRun, options: Options) -> None:
+    heads = graph_heads(own).tolist()
+    launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
+    ids = {name: report.string(full) for name, full in _HOST_CALLS.items()}
+    tids = [_global_tid(own.pid, thread) for thread in own.threads]
+    ops = [own.operations[o] for o in own.operation[launched].tolist()]
+    start, end = own.launch_start_ns[launched].tolist(), own.launch_end_ns[launched].tolist()
+    values: dict[str, list[int]] = {
+        "start": start + [c.start_ns for c in (*own.lost_launches, *own.calls)],
+        "end": end + [c.end_ns for c in (*own.lost_launches, *own.calls)],
+        "globalTid": [tids[op.thread] for op in ops] + [tids[c.thread] for c in (*own.lost_launches, *own.calls)],
+        "correlationId": own.correlation[launched].tolist()
+        + [c.correlation for c in (*own.lost_launches, *own.calls)],
+        "nameId": [ids["cudaGraphLaunch" if heads[at] else op.call] for at, op in zip(launched, ops, strict=True)]
+        + [ids[c.name] for c in (*own.lost_launches, *own.calls)],
+    }
+    count = len(values["start"])
+    report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
+    if options.callchains:
+        chains = list(range(1, count + 1))
+        report.add(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains
+        )
+        symbol = report.string("at::native::launch")
+        report.add("CUDA_CALLCHAINS", count, id=chains, symbol=symbol, module=symbol, stackDepth=0)
+    syncs = [c for c in own.calls if c.is_sync]
+    report.add(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        len(syncs),
+        start=[c.start_ns for c in syncs],
+        end=[c.end_ns for c in syncs],
+        deviceId=own.device,
+        contextId=1,
+        streamId=[c.stream for c in syncs],
+        correlationId=[c.correlation for c in syncs],
+        globalPid=_global_tid(own.pid, 0),
+        syncType=3,
+    )
+
+
+def _add_ranges(report: Report, own: RankRun, options: Options) -> None:
+    texts = [r.text for r in own.ranges]
+    report.add(
+        "NVTX_EVENTS",
+        len(texts),
+        start=[r.start_ns for r in own.ranges],
+        end=[r.end_ns for r in own.ranges],
+        eventType=59,
+        text=None if options.text_ids else texts,
+        textId=[report.string(text) for text in texts] if options.text_ids else None,
+        globalTid=[_global_tid(own.pid, own.threads[r.thread]) for r in own.ranges],
+        domainId=0,
+    )
+
+
+def _add_process(report: Report, own: RankRun) -> None:
+    pid = _global_tid(own.pid, 0)
+    names = [report.string(name) for name in ("python3", "pt_autograd_0")]
+    tids = [_global_tid(own.pid, thread) for thread in own.threads]
+    report.add("ThreadNames", 2, nameId=names, priority=20, globalTid=tids)
+    report.add("PROCESSES", 1, globalPid=pid, pid=own.pid, name="python3")
+    streams = sorted({op.stream for op in own.operations})
+    report.add("TARGET_INFO_CUDA_STREAM", len(streams), streamId=streams, processId=own.pid, contextId=1, vmId=1)
+    gpu = {"id": own.device, "deviceId": own.device, "cuDevice": own.device, "pid": own.pid}
+    report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132)
+    report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
+
+
+def _add_session(report: Report, ranks: list[RankRun], world: int, options: Options) -> None:
+    first = ranks[0]
+    # a launcher that starts one process a node knows of no single rank
+    number, of = (first.rank, world) if options.ranks_per_report == 1 else (first.rank // len(ranks), None)
+    variables = ["PATH=/usr/bin:/bin", SECRET, f"SLURM_PROCID={number}"]
+    if of is not None:
+        variables += [f"RANK={number}", f"WORLD_SIZE={of}", f"LOCAL_RANK={first.device}", f"PMI_RANK={number}"]
+    environment = (";" if options.layout == "2026.2" else "\0").join(variables)
+    facts = {"CpuCores": "64", "Hostname": first.host, "DeviceEnvironment": environment}
+    report.add(
+        "TARGET_INFO_SYSTEM_ENV",
+        len(facts),
+        globalVid=_VM,
+        devStateName="Local (CLI)",
+        name=list(facts),
+        nameEnum=[1, 619, 610],
+        value=list(facts.values()),
+    )
+    utc = first.clock.utc_epoch_ns
+    when = datetime.fromtimestamp(utc // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    report.add("TARGET_INFO_SESSION_START_TIME", 1, utcEpochNs=utc, utcTime=when, localTime=when)
+    stop = max(int(r.end_ns.max()) + first.clock.offset_ns - r.clock.offset_ns for r in ranks)
+    report.add("ANALYSIS_DETAILS", 1, globalVid=_VM, duration=stop, startTime=0, stopTime=stop)
+    product = {
+        "EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems",
+        "EXPORT_PRODUCT_VERSION": _VERSIONS[options.layout],
+    }
+    for table in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
+        report.add(table, 2, name=list(product), value=list(product.values()))
+    quoted = [f'{name}="{value}"' for name, _, value in (v.partition("=") for v in variables)]
+    report.add("META_DATA_CAPTURE", len(quoted), name="PROCESS_0:ENVIRONMENT_VARIABLE", value=quoted)
+    for table, labels in ENUMS.items():
+        report.add(table, len(labels), id=list(labels), name=list(labels.values()), label=list(labels.values()))
+
+
+def _global_tid(pid: int, tid: int) -> int:
+    return _VM | pid << 24 | tid
+
+
+def _short(name: str) -> str:
+    """As nsys shortens: the bare function's name."""
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "").partition("<")[0].partition("(")[0]
+    return bare.rpartition("::")[2]

@@ -1,0 +1,167 @@
+"""The tables of Nsight Systems exports and how they changed over the versions, told in our own few words.
+
+`name` is a nullable integer, `name!` one that is not null, `name:text` and `name:real` the other types.
+"""
+
+from typing import Final, NamedTuple
+
+Tables = dict[str, str]
+
+_ACTIVITY = "start! end! deviceId! contextId! streamId! correlationId globalPid"
+_LAUNCH_SHAPE = (
+    "launchType cacheConfig registersPerThread! gridX! gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! "
+    "dynamicSharedMemory! localMemoryPerThread! localMemoryTotal! gridId! sharedMemoryExecuted graphNodeId"
+)
+_COPY = "bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId srcContextId dstDeviceId dstContextId "
+_NVTX = (
+    "start! end eventType! rangeId category color text:text globalTid endGlobalTid textId domainId uint64Value "
+    "int64Value doubleValue:real uint32Value int32Value floatValue:real jsonTextId jsonText:text"
+)
+_STREAM = "streamId! hwId! vmId! processId! contextId! priority! flag!"
+_ENUM = "id!key name:text label:text"
+_META = "name!:text value:text"
+
+_2020_3: Final[Tables] = {
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_ACTIVITY} demangledName! shortName! {_LAUNCH_SHAPE}",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start! end! eventClass! globalTid correlationId nameId! returnValue!",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_ACTIVITY} {_COPY}graphNodeId",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_ACTIVITY} value! bytes! graphNodeId",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_ACTIVITY} syncType! eventId!",
+    "NVTX_EVENTS": _NVTX,
+    "StringIds": "id!key value!:text",
+    "ThreadNames": "nameId! priority globalTid",
+    "ProcessStreams": "globalPid! filenameId! contentId!",
+    "PROFILER_OVERHEAD": "start! end! globalTid correlationId nameId! returnValue!",
+    "TARGET_INFO_CUDA_GPU": (
+        "vmId! name!:text pciBusId:text globalMemoryBandwidth! globalMemorySize! constantMemorySize! l2CacheSize! "
+        "numThreadsPerWarp! coreClockRate! numMemcpyEngines! numMultiprocessors! maxIPC! "
+        "maxWarpsPerMultiprocessor! "
+        "maxBlocksPerMultiprocessor! maxRegistersPerBlock! maxSharedMemoryPerBlock! maxThreadsPerBlock! "
+        "maxBlockDimX! maxBlockDimY! maxBlockDimZ! maxGridDimX! maxGridDimY! maxGridDimZ! computeCapabilityMajor! "
+        "computeCapabilityMinor! deviceId! pid maxSharedMemoryPerMultiprocessor maxRegistersPerMultiprocessor"
+    ),
+    "TARGET_INFO_CUDA_NULL_STREAM": "streamId! hwId! vmId! processId! deviceId! contextId!",
+    "TARGET_INFO_CUDA_STREAM": _STREAM,
+}
+_2022_4: Final[Tables] = {
+    **{name: columns for name, columns in _2020_3.items() if name != "TARGET_INFO_CUDA_GPU"},
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        f"{_ACTIVITY} demangledName! shortName! mangledName {_LAUNCH_SHAPE} sharedMemoryLimitConfig"
+    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": _2020_3["CUPTI_ACTIVITY_KIND_RUNTIME"] + " callchainId",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_ACTIVITY} {_COPY}migrationCause graphNodeId virtualAddress",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_ACTIVITY} value! bytes! graphNodeId memKind",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId! contextId! streamId! correlationId globalPid eventId!",
+    "CUDA_GRAPH_EVENTS": "start! end! eventClass! globalTid nameId! graphNodeId! originalGraphNodeId",
+    "PROCESSES": "globalPid pid name:text",
+    "PROFILER_OVERHEAD": "start! end! globalTid nameId! returnValue!",
+    "TARGET_INFO_GPU": (
+        "vmId! id! name:text busLocation:text isDiscrete l2CacheSize totalMemory memoryBandwidth "
+        "clockRate smCount "
+        "pwGpuId uuid:text luid chipName:text cuDevice ctxswDevPath:text ctrlDevPath:text revision nodeMask "
+        "constantMemory maxIPC maxRegistersPerBlock maxShmemPerBlock maxShmemPerBlockOptin maxShmemPerSm "
+        "maxRegistersPerSm threadsPerWarp asyncEngines maxWarpsPerSm maxBlocksPerSm maxThreadsPerBlock "
+        "maxBlockDimX "
+        "maxBlockDimY maxBlockDimZ maxGridDimX maxGridDimY maxGridDimZ computeMajor computeMinor smMajor smMinor"
+    ),
+    "TARGET_INFO_SYSTEM_ENV": "globalVid! devStateName!:text name!:text nameEnum! value!:text",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:text localTime:text",
+    "TARGET_INFO_PROCESS": "processId! openGlVersion!:text correlationId! nameId!",
+    "TARGET_INFO_NVTX_CUDA_DEVICE": "name!:text hwId! vmId! deviceId!",
+    "ANALYSIS_DETAILS": "globalVid! duration! startTime! stopTime!",
+    "EXPORT_META_DATA": _META,
+    "CUDA_CALLCHAINS": "id! symbol! module! unresolved originalIP stackDepth!",
+    "ENUM_NSYS_EVENT_TYPE": _ENUM,
+    "ENUM_NSYS_EVENT_CLASS": _ENUM,
+    "ENUM_CUDA_KRENEL_LAUNCH_TYPE": _ENUM,
+    "ENUM_CUDA_MEMCPY_OPER": _ENUM,
+    "ENUM_CUDA_MEM_KIND": _ENUM,
+    "ENUM_CUPTI_SYNC_TYPE": _ENUM,
+    "ENUM_CUDA_FUNC_CACHE_CONFIG": _ENUM,
+    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _ENUM,
+}
+_GREEN = "start! end! deviceId! contextId! greenContextId streamId! correlationId globalPid"
+_GONE = {
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_CUDA_NULL_STREAM",
+    "TARGET_INFO_PROCESS",
+    "TARGET_INFO_NVTX_CUDA_DEVICE",
+    "EXPORT_META_DATA",
+    "CUDA_GRAPH_EVENTS",
+    "CUDA_CALLCHAINS",
+    "ENUM_CUDA_KRENEL_LAUNCH_TYPE",
+}
+_2026_2: Final[Tables] = {
+    **{name: columns for name, columns in _2022_4.items() if name not in _GONE},
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        f"{_GREEN} demangledName! shortName! mangledName {_LAUNCH_SHAPE} sharedMemoryLimitConfig "
+        f"qmdBulkReleaseDone "
+        "qmdPreexitDone qmdLastCtaDone graphId clusterX clusterY clusterZ clusterSchedulingPolicy "
+        "maxPotentialClusterSize maxActiveClusters sharedMemoryRequestedPercentage "
+        "tensorSizeMinusOneElements!:text"
+    ),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_GREEN} {_COPY}migrationCause graphNodeId virtualAddress copyCount",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_GREEN} value! bytes! graphNodeId memKind",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_GREEN} deprecatedSyncType syncType! eventId! eventSyncId",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
+        "timestamp deviceId! contextId! greenContextId streamId! correlationId globalPid eventId! eventSyncId"
+    ),
+    "NVTX_EVENTS": f"{_NVTX} binaryData:text",
+    "NVTX_PAYLOAD_SCHEMAS": "domainId schemaId name:text type flags numEntries payloadSize alignTo",
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES": (
+        "domainId! schemaId! idx! flags type name:text description:text arrayOrUnionDetail offset"
+    ),
+    "PROFILER_OVERHEAD": "start! end! globalTid nameId! overheadType!",
+    "TARGET_INFO_SYSTEM_ENV": "globalVid devStateName!:text name!:text nameEnum! value!:text",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime:text localTime:text systemClockNs",
+    "META_DATA_CAPTURE": _META,
+    "META_DATA_EXPORT": _META,
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _ENUM,
+    "ENUM_CUPTI_STREAM_TYPE": _ENUM,
+}
+LAYOUTS: Final[dict[str, Tables]] = {"2020.3": _2020_3, "2022.4": _2022_4, "2026.2": _2026_2}
+GRAPH_TRACE: Final = {
+    "2022.4": f"{_ACTIVITY} graphId! graphExecId!",
+    "2026.2": f"{_GREEN} graphId! graphExecId!",
+}
+"""CUPTI_ACTIVITY_KIND_GRAPH_TRACE: only in reports that hold graphs; 2020.3 had none."""
+
+ENUMS: Final[dict[str, dict[int, str]]] = {
+    "ENUM_NSYS_EVENT_TYPE": {34: "NvtxMark", 39: "NvtxThread", 59: "NvtxPushPopRange", 60: "NvtxStartEndRange"},
+    "ENUM_NSYS_EVENT_CLASS": {
+        0: "TRACE_PROCESS_EVENT_CUDA_RUNTIME",
+        1: "TRACE_PROCESS_EVENT_CUDA_DRIVER",
+        67: "TRACE_PROCESS_EVENT_CUDABACKTRACE",
+    },
+    "ENUM_CUDA_MEMCPY_OPER": {1: "CUDA_MEMCPY_KIND_HTOD", 2: "CUDA_MEMCPY_KIND_DTOH", 8: "CUDA_MEMCPY_KIND_DTOD"},
+    "ENUM_CUDA_MEM_KIND": {
+        0: "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE",
+        1: "CUDA_MEMOPR_MEMORY_KIND_PINNED",
+        2: "DEVICE",
+    },
+    "ENUM_CUPTI_SYNC_TYPE": {3: "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE"},
+}
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    kind: str
+    """integer, text or real."""
+    required: bool
+    is_key: bool
+
+
+def columns(spec: str) -> list[Column]:
+    """The columns that such a line of words stands for.
+
+    >>> columns("id!key value:text")[1]
+    Column(name='value', kind='text', required=False, is_key=False)
+    """
+    found = []
+    for word in spec.split():
+        name, _, kind = word.partition(":")
+        name, required, key = name.partition("!")
+        found.append(Column(name, kind or "integer", bool(required), key == "key"))
+    return found

@@ -1,0 +1,80 @@
+"""What is simulated: a data-parallel training job and how noisy it is."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.names import Era
+
+Marker = Literal["talk", "profiler", "iteration", "none"]
+SMALLEST_STEP = 8
+
+
+@dataclass(frozen=True)
+class Job:
+    """A data-parallel job: every rank runs the same step and they meet in its all-reduces."""
+
+    ranks: int = 8
+    steps: int = 4
+    kernels: int = 60
+    """Kernels a step and rank, collectives included, memory operations not."""
+    seed: int = 0
+    gpus_per_node: int = 8
+    first_step: int = 0
+    epoch: int | None = 1
+    """Named by the markers of style "talk" only."""
+    marker: Marker = "talk"
+    """How step ranges are worded; formats that have only one way (PyTorch's profiler) use theirs."""
+    era: Era = "2024"
+    """Whose spelling of kernel names."""
+    noise: float = 0.02
+    """Relative standard deviation of every GPU duration."""
+    cpu_noise: float = 0.08
+    """The same of every time on the host."""
+    second_thread: bool = True
+    """Backward is launched by autograd's own thread."""
+    buckets: int | None = None
+    """All-reduces a step; by default one for every 40 kernels, 2 to 24."""
+    main_stream: int = 7
+    collective_streams: tuple[int, ...] = (33,)
+    data_loading: bool = True
+    """Whether the fetching of each batch is recorded as a range."""
+    cpu_ns: int = 6500
+    """Mean host time between two calls."""
+    call_ns: int = 5200
+    """Mean time in a launching call."""
+    launch_floor_ns: int = 2400
+    """Least time from the end of a launch to the start of its kernel."""
+    stream_gap_ns: int = 950
+    """Mean time between two kernels of a busy stream."""
+    gpu_scale: float = 1.0
+    """Factor on all GPU durations."""
+    warmup_kernels: int = 6
+    """Launched before the first step."""
+    tail_kernels: int = 2
+    """Launched after the last step."""
+    clock_spread_ns: int = 90_000_000_000
+    """The recordings of different ranks begin up to this far apart."""
+    clock_error_ns: int = 1_500_000
+    """Standard deviation of the wall clock that a recording states (NTP)."""
+
+    def __post_init__(self) -> None:
+        for what, least in (("ranks", 1), ("steps", 1), ("kernels", SMALLEST_STEP), ("gpus_per_node", 1)):
+            if getattr(self, what) < least:
+                raise UsageError(f"a simulated job needs {what} >= {least}, not {getattr(self, what)}")
+        if not 0 <= self.noise < 1 or not 0 <= self.cpu_noise < 1:
+            raise UsageError("noise is a fraction from 0 to below 1", "0.02 is two percent")
+        if self.buckets is not None and not 1 <= self.buckets <= self.kernels // 4:
+            raise UsageError(
+                f"{self.kernels} kernels a step hold 1 to {self.kernels // 4} all-reduces, not {self.buckets}"
+            )
+
+    @property
+    def all_reduces(self) -> int:
+        """All-reduces a step."""
+        return self.buckets if self.buckets is not None else max(2, min(24, self.kernels // 40))
+
+    @property
+    def step_numbers(self) -> range:
+        """The numbers of the recorded steps."""
+        return range(self.first_step, self.first_step + self.steps)

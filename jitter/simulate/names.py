@@ -1,0 +1,165 @@
+"""Kernel names as PyTorch, cuBLAS, cuDNN and NCCL spelled them in an era, with a time and a launch shape each."""
+
+from typing import Final, Literal, NamedTuple
+
+Era = Literal["2020", "2024"]
+
+
+class Shape(NamedTuple):
+    """A kernel as launched: demangled name, mean duration in ns, grid and block in x."""
+
+    name: str
+    duration_ns: int
+    grid: int
+    block: int
+
+
+_NATIVE = "at::native::"
+_ANONYMOUS = "at::native::(anonymous namespace)::"
+
+
+def _elementwise(functor: str, arguments: str = "at::detail::Array<char*, 3>") -> str:
+    inner = f"{_NATIVE}{functor}, {arguments}"
+    return f"void at::native::vectorized_elementwise_kernel<4, {inner} >(int, {inner})"
+
+
+_EMBED: Final = Shape(
+    f"void {_ANONYMOUS}indexSelectLargeIndex<c10::Half, long, unsigned int, 2, 2, -2, true>"
+    "(at::cuda::detail::TensorInfo<c10::Half, unsigned int>, long)",
+    8200,
+    640,
+    128,
+)
+_ADD: Final = Shape(_elementwise("CUDAFunctor_add<c10::Half>"), 5800, 1280, 128)
+_MUL: Final = Shape(
+    _elementwise("AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"),
+    3900,
+    640,
+    128,
+)
+_GELU: Final = Shape(
+    _elementwise("GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda(float)#1}"),
+    11200,
+    2560,
+    128,
+)
+_DROPOUT: Final = Shape(
+    f"void {_ANONYMOUS}fused_dropout_kernel_vec<c10::Half, float, unsigned int, 1, 4, bool>"
+    "(at::cuda::detail::TensorInfo<c10::Half const, unsigned int>, float, at::PhiloxCudaState)",
+    9400,
+    432,
+    256,
+)
+_NORM: Final = Shape(
+    f"void {_ANONYMOUS}vectorized_layer_norm_kernel<c10::Half, float>"
+    "(int, float, c10::Half const*, c10::Half const*, c10::Half const*, float*, float*, c10::Half*)",
+    12800,
+    640,
+    128,
+)
+_NORM_BACKWARD: Final = Shape(
+    f"void {_ANONYMOUS}GammaBetaBackwardCUDAKernelTemplate<c10::Half, float, 32u, 8u, 64u, false>"
+    "(long, long, c10::Half const*, c10::Half const*, float const*, float const*, c10::Half*, c10::Half*)",
+    17600,
+    32,
+    256,
+)
+_SOFTMAX: Final = Shape(
+    f"void {_ANONYMOUS}cunn_SoftMaxForward<8, c10::Half, float, c10::Half, SoftMaxForwardEpilogue>"
+    "(c10::Half*, c10::Half const*, int)",
+    15300,
+    5120,
+    128,
+)
+_SOFTMAX_BACKWARD: Final = Shape(
+    f"void {_ANONYMOUS}cunn_SoftMaxBackward<8, c10::Half, float, c10::Half, SoftMaxBackwardEpilogue>"
+    "(c10::Half*, c10::Half const*, c10::Half const*, long)",
+    19100,
+    5120,
+    128,
+)
+_REDUCE: Final = Shape(
+    "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::Half, at::native::func_wrapper_t<c10::Half, "
+    "at::native::sum_functor<c10::Half, float, c10::Half>::operator()(at::TensorIterator&)::{lambda(float, "
+    "float)#1}>, unsigned int, c10::Half, 4> >(at::native::ReduceOp<c10::Half, float>)",
+    13700,
+    256,
+    512,
+)
+_OPTIMIZER: Final = Shape(
+    f"void {_ANONYMOUS}multi_tensor_apply_kernel<{_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, "
+    f"{_ANONYMOUS}FusedAdamMathFunctor<float, 4> >({_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, float const*)",
+    38500,
+    320,
+    512,
+)
+EXTRA: Final = Shape(
+    f"void {_NATIVE}index_elementwise_kernel<128, 4, {_NATIVE}gpu_index_kernel<{_NATIVE}index_put_kernel_impl"
+    f"<{_NATIVE}OpaqueType<2> > > >(long, {_NATIVE}OpaqueType<2>)",
+    6400,
+    40,
+    128,
+)
+"""A kernel that no step of ours runs by itself."""
+
+_GEMMS: Final[dict[Era, tuple[str, str, str]]] = {
+    "2020": (
+        "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn",
+        "volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn",
+        "volta_fp16_s884gemm_fp16_64x128_ldg8_f2f_nt",
+    ),
+    "2024": (
+        "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_TNT",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_nn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_"
+        "kernel__5x_cublas",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt",
+    ),
+}
+_ALL_REDUCE: Final[dict[Era, str]] = {
+    "2020": "ncclKernel_AllReduce_RING_LL_Sum_half(ncclDevComm*, unsigned long, ncclWork*)",
+    "2024": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+}
+
+
+def forward_layer(era: Era) -> tuple[Shape, ...]:
+    """The kernels of one transformer layer, forward."""
+    wide, square, _ = _GEMMS[era]
+    qkv, out = Shape(wide, 92000, 480, 256), Shape(square, 41000, 160, 128)
+    scores, context = Shape(square, 24000, 320, 128), Shape(square, 23000, 320, 128)
+    up, down = Shape(wide, 121000, 640, 256), Shape(wide, 118000, 160, 256)
+    attention = (_NORM, qkv, _ADD, scores, _MUL, _SOFTMAX, _DROPOUT, context, out, _DROPOUT, _ADD)
+    return (*attention, _NORM, up, _GELU, down, _DROPOUT, _ADD)
+
+
+def backward_layer(era: Era) -> tuple[Shape, ...]:
+    """The kernels of one transformer layer, backward."""
+    wide, square, thin = _GEMMS[era]
+    grads = (Shape(square, 117000, 640, 128), Shape(thin, 109000, 320, 128))
+    feed = (_MUL, _REDUCE, *grads, _GELU, _REDUCE, *grads, _NORM_BACKWARD, _ADD)
+    small = (Shape(square, 26000, 320, 128), Shape(thin, 25000, 320, 128))
+    return (
+        *feed,
+        _MUL,
+        *small,
+        _SOFTMAX_BACKWARD,
+        _MUL,
+        *small,
+        _REDUCE,
+        Shape(wide, 88000, 480, 256),
+        _NORM_BACKWARD,
+    )
+
+
+def embedding() -> Shape:
+    """The step's first kernel."""
+    return _EMBED
+
+
+def optimizer() -> Shape:
+    """The fused weight update, launched several times."""
+    return _OPTIMIZER
+
+
+def all_reduce(era: Era) -> str:
+    """NCCL's device kernel of an all-reduce."""
+    return _ALL_REDUCE[era]

@@ -1,0 +1,87 @@
+"""What a step is: a list of operations in launch order, each with its stream, thread and what it waits for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kind = Literal["compute", "collective", "memory", "call", "sync"]
+KERNEL_KINDS: Final = frozenset({"compute", "collective"})
+"""What the kernel index counts."""
+GPU_KINDS: Final = frozenset({"compute", "collective", "memory"})
+"""What leaves an activity on the GPU; the others are host calls alone."""
+
+MAIN_THREAD: Final = 0
+AUTOGRAD_THREAD: Final = 1
+WORLD: Final = "world"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of the program and, unless it is a mere call, what it makes the GPU do. Times are means in ns."""
+
+    name: str
+    kind: Kind
+    call: str
+    """The host call, without version suffix: `cudaLaunchKernel`."""
+    stream: int
+    """Where the activity runs; for a sync, the stream it waits for."""
+    thread: int = MAIN_THREAD
+    duration_ns: int = 0
+    """On the GPU; of a collective: from the last arrival to the common end."""
+    cpu_ns: int = 0
+    """On the host, from the end of the call before to the start of this one."""
+    call_ns: int = 0
+    """In the call; a sync's wait comes on top."""
+    after: tuple[int, ...] = ()
+    """Positions of earlier operations of the same step whose end it waits for (events), its stream apart."""
+    phase: str = ""
+    """forward, backward, optimizer: the nested range it lies in."""
+    group: str | None = None
+    """A collective's group, by name: see `Program.groups`."""
+    collective: str | None = None
+    """The operation: all_reduce, all_gather, ..."""
+    n_bytes: int | None = None
+    copy: Literal["h2d", "d2h", "memset"] | None = None
+    grid: tuple[int, int, int] = (1, 1, 1)
+    block: tuple[int, int, int] = (1, 1, 1)
+    kernel: int | None = None
+    """Its kernel index; None for what is no kernel, and for a kernel that only some ranks run."""
+    draw: int = 0
+    """Its place in the random numbers of a step, so that added operations leave those of the others alone."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What every rank runs: once the prologue, then the step over and over, once the epilogue."""
+
+    step: tuple[Operation, ...]
+    prologue: tuple[Operation, ...] = ()
+    epilogue: tuple[Operation, ...] = ()
+    groups: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    """For each group name the number of the group that each rank of the job is in."""
+
+    def position(self, kernel: int) -> int:
+        """Where in the step the kernel with this index stands."""
+        return next(at for at, op in enumerate(self.step) if op.kernel == kernel)
+
+    def with_extra(self, kernel: int, extra: Operation) -> "Program":
+        """The program with one more operation, launched right before the kernel of this index (or last)."""
+        kernels = [op.kernel for op in self.step if op.kernel is not None]
+        at = self.position(kernel) if kernel <= kernels[-1] else self.position(kernels[-1]) + 1
+        moved = [replace(op, after=tuple(a + (a >= at) for a in op.after)) for op in self.step]
+        extra = replace(extra, draw=len(self.step), kernel=None, thread=self.step[min(at, len(moved) - 1)].thread)
+        return replace(self, step=(*moved[:at], extra, *moved[at:]))
+
+
+def numbered(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """The operations with their kernel indices and their places in the random numbers."""
+    done: list[Operation] = []
+    kernel = 0
+    for draw, op in enumerate(operations):
+        is_kernel = op.kind in KERNEL_KINDS
+        done.append(replace(op, draw=draw, kernel=kernel if is_kernel else None))
+        kernel += is_kernel
+    return tuple(done)

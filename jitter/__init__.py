@@ -1,0 +1,35 @@
+"""Why a training job on hundreds of GPUs runs slower than its GPUs could.
+
+import jitter
+
+jitter.ingest(["traces/"], "jitter-lake")
+lake = jitter.open("jitter-lake")
+lake.table("gap", step=2003, deviation=True)  # pandas, kernels x ranks
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from jitter._version import __version__
+
+if TYPE_CHECKING:
+    from jitter.analysis import Lake as Lake
+    from jitter.analysis import open_lake as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.ingest import ingest as ingest
+
+__all__ = ["Lake", "__version__", "ingest", "open"]
+
+_WHERE = {
+    "Lake": ("jitter.analysis", "Lake"),
+    "open": ("jitter.analysis", "open_lake"),
+    "ingest": ("jitter.ingest", "ingest"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for on first use: `jitter --help` must not wait for pandas."""
+    if name not in _WHERE:
+        raise AttributeError(f"module 'jitter' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, attribute = _WHERE[name]
+    return getattr(import_module(module), attribute)

@@ -92,9 +92,7 @@ class Capture:
         )
         self._db.register("_activities", ACTIVITIES.empty_table())
         self._db.register("_calls", CALLS.empty_table())
-        self._db.execute(
-            "CREATE TEMP TABLE activities AS FROM _activities; CREATE TEMP TABLE calls AS FROM _calls"
-        )
+        self._db.execute("CREATE TEMP TABLE activities AS FROM _activities; CREATE TEMP TABLE calls AS FROM _calls")
         self._pattern = pattern
         self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)

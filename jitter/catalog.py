@@ -1,4 +1,4 @@
-"""`LAKE/catalog.sqlite`: the records as tables, for queries. Derived: rebuilt whenever the records have changed."""
+"""`LAKE/catalog.sqlite`: the records as tables, for queries. Derived: rebuilt when they have changed."""
 
 import hashlib
 import uuid

@@ -24,9 +24,7 @@ ALIGNING: Final = frozenset(OPERATIONS[:5])
 # NCCL to 2.7 `ncclAllReduceRingLLKernel_sum_f16`, to 2.18 `ncclKernel_AllReduce_RING_LL_Sum_half`, then
 # `ncclDevKernel_AllReduce_Sum_f16_RING_LL`, symmetric memory `ncclSymkDevKernel_AllReduce_…`; RCCL the same
 # names or `rcclKernel_…`, and one kernel for everything: `ncclDevKernel_Generic`.
-_COLLECTIVE = re.compile(
-    r"^(?:void\s+)?(?:\w+::)*(?:nccl|rccl)(?:Symk)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])"
-)
+_COLLECTIVE = re.compile(r"^(?:void\s+)?(?:\w+::)*(?:nccl|rccl)(?:Symk)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])")
 _OPERATION_WORDS: Final = (
     ("allreduce", "all_reduce"),
     ("reducescatter", "reduce_scatter"),

@@ -17,29 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.errors import LakeError
+from jitter.lake_paths import kernels_file
 from jitter.records import SourceRecord, decode, encode
 from jitter.schema import HOST, KERNELS
-from jitter.steps import StepKey
 
-DEFAULT_LAKE = Path("jitter-lake")
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
-
-
-def step_folder(key: StepKey) -> Path:
-    """Where a step's files lie, from the lake's root."""
-    step = f"step={key.step}"
-    return Path("kernels", step) if key.epoch is None else Path("kernels", f"epoch={key.epoch}", step)
-
-
-def kernels_file(key: StepKey, rank: int) -> Path:
-    """One rank's step, from the lake's root."""
-    return step_folder(key) / f"rank={rank}.parquet"
-
-
-def host_file(rank: int, digest: str) -> Path:
-    """What one source tells of a rank's host, from the lake's root."""
-    return Path("host", f"rank={rank}", f"{digest}.parquet")
 
 
 def write_kernels(path: Path, rows: pa.Table) -> None:
@@ -145,8 +128,8 @@ class LakeFolder:
         if not staging.exists():
             return
         for run in staging.iterdir():
-            host, _, rest = run.name.rpartition("-")[0].rpartition("-")
-            if host != socket.gethostname() or _alive(int(rest)):
+            host, pid, _ = run.name.rsplit("-", 2)
+            if host != socket.gethostname() or _alive(int(pid)):
                 continue
             for note in run.rglob("moves.json"):
                 self._undo(note)

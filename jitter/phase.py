@@ -50,9 +50,7 @@ def offset(reference: Phased, other: Phased) -> int:
         return _offset_by_time(reference, other, shift_ns)
     if reference.collectives is not None and reference.collectives == other.collectives:
         counts = {count: position for position, count in enumerate(reference.collectives_before)}
-        found = {
-            counts[count] - position for position, count in enumerate(other.collectives_before) if count in counts
-        }
+        found = {counts[count] - position for position, count in enumerate(other.collectives_before) if count in counts}
         if len(found) == 1:
             return found.pop()
     raise UnknownRankError(

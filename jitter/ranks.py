@@ -1,5 +1,6 @@
 """Whose recording it is: the job's global rank of each GPU, by evidence in the order of trust."""
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Verdict:
     warning: str | None = None
 
 
-def rank_pattern(expression: str) -> re.Pattern[str]:
+def rank_pattern_of(expression: str) -> re.Pattern[str]:
     """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
     try:
         pattern = re.compile(expression)
@@ -59,6 +60,23 @@ def rank_pattern(expression: str) -> re.Pattern[str]:
     if pattern.groups == 0:
         raise UsageError("--rank-pattern has no group", r"write it like node\d+_(?P<rank>\d+)")
     return pattern
+
+
+def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
+    """Read lines `file,rank` or `file,device,rank` (a heading is allowed); raise `UsageError` for anything else."""
+    rows = []
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            for number, row in enumerate(csv.reader(lines), 1):
+                cells = [cell.strip() for cell in row]
+                if not any(cells) or (number == 1 and cells[0] == "file"):
+                    continue
+                if len(cells) not in (2, 3) or not all(cell.isdecimal() for cell in cells[1:]):
+                    raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
+                rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV of file,rank") from None
+    return tuple(rows)
 
 
 def rank_in_path(path: Path) -> int | None:
@@ -112,7 +130,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
                 "use --rank-map with columns file,device,rank",
             )
         return [Verdict(told.rank, "--rank")]
-    rows = [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
+    rows = told_rows(path, told)
     if rows:
         by_device = dict(rows)
         if len(gpus) == 1:
@@ -125,7 +143,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
             )
         return [Verdict(by_device[gpu.device], "--rank-map") for gpu in gpus]
     if told.pattern is not None:
-        found = rank_pattern(told.pattern).search(str(path))
+        found = rank_pattern_of(told.pattern).search(str(path))
         if found is not None:
             text = found.groupdict().get("rank") or found.group(1)
             if text and text.isdecimal():
@@ -137,6 +155,11 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
                 verdicts = _within_process(path, gpus, int(text), "--rank-pattern")
                 return [verdicts[gpu.process, gpu.device] for gpu in gpus]
     return None
+
+
+def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:
+    """The (device, rank) lines that --rank-map has for this file."""
+    return [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
 
 
 def _same_file(path: Path, named: str) -> bool:

@@ -31,6 +31,18 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
         return StepKey(self.epoch, self.step)
 
 
+class RepetitionRecord(msgspec.Struct, forbid_unknown_fields=False):
+    """How steps without markers were found: what later ranks need to be brought into phase."""
+
+    period: int
+    """Kernels a step, on the main stream."""
+    end_ns: int
+    collectives: str | None
+    """Digest of the whole sequence of collectives; null: there are none."""
+    collectives_before: list[int]
+    """For each step, the collectives launched before it."""
+
+
 class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
     """What one recording of one rank gave, or why it gave nothing (`rank` null)."""
 
@@ -44,8 +56,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     part: int
     parts: int
     """A file of several GPUs gives a record for each; the file is in only when all are."""
-    options: str
-    """Digest of the options that decide what is read from it."""
+    step_pattern: str | None
+    """The --step-pattern it was read with."""
     format: str
     reader_version: int
     profiler_version: str | None
@@ -62,6 +74,7 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     has_launches: bool
     steps_from: str
     """`marker`, `repetition` or `whole capture`."""
+    repetition: RepetitionRecord | None
     kernels: int
     outside_steps: int
     """Kernels in no step."""

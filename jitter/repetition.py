@@ -43,16 +43,32 @@ def find_repetition(
         return None
     period, first = found
     start = _pause(ids, places_ns, period, first)
-    pattern = ids[start : start + period]
-    anchor = _anchor(pattern)
-    hits = _occurrences(ids, anchor)
-    complete = _complete(ids, hits, pattern, anchor.size)
+    return _cut(ids, places_ns, names, ids[start : start + period])
+
+
+def cut_by(
+    ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str], pattern: Sequence[str]
+) -> Repetition | None:
+    """Cut one stream's launches where another rank's steps begin: `pattern` names its kernels of one step."""
+    numbers = {name: number for number, name in enumerate(names)}
+    if any(name not in numbers for name in pattern):
+        return None
+    return _cut(ids, places_ns, names, np.array([numbers[name] for name in pattern], dtype=np.int32))
+
+
+def _cut(
+    ids: npt.NDArray[np.int32],
+    places_ns: npt.NDArray[np.int64],
+    names: Sequence[str],
+    pattern: npt.NDArray[np.int32],
+) -> Repetition | None:
+    complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
     if len(complete) < 2:
         return None
     return Repetition(
         tuple(names[i] for i in pattern),
         tuple(int(places_ns[hit]) for hit in complete),
-        int(places_ns[min(complete[-1] + period, ids.size) - 1]),
+        int(places_ns[min(complete[-1] + pattern.size, ids.size) - 1]),
     )
 
 
@@ -137,12 +153,9 @@ def _occurrences(ids: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> lis
     return [int(hit) for hit in windows]
 
 
-def _complete(
-    ids: npt.NDArray[np.int32], hits: list[int], pattern: npt.NDArray[np.int32], anchor_size: int
-) -> list[int]:
+def _complete(ids: npt.NDArray[np.int32], hits: list[int], pattern: npt.NDArray[np.int32]) -> list[int]:
     """The hits that begin a step: the last only if its whole period was recorded."""
     if not hits:
         return []
-    last = ids[hits[-1] : hits[-1] + pattern.size]
-    whole = last.size == pattern.size and np.array_equal(last, pattern)
+    whole = np.array_equal(ids[hits[-1] : hits[-1] + pattern.size], pattern)
     return hits if whole else hits[:-1]

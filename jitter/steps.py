@@ -73,7 +73,7 @@ class StepRanges:
     problems: list[str]
 
 
-def step_pattern(expression: str | None) -> re.Pattern[str]:
+def step_pattern_of(expression: str | None) -> re.Pattern[str]:
     """Compile a step pattern; raise `UsageError` if it is no expression or has no group `step`."""
     if expression is None:
         return re.compile(DEFAULT_STEP_PATTERN)

@@ -1,0 +1,70 @@
+"""The command line: one verb, one file. stdout carries data, stderr everything else."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from jitter._version import __version__
+from jitter.errors import ExitCode, JitterError
+
+_VERBS = ("inspect", "ingest", "report", "table", "steps", "export", "sample")
+
+
+class _Verbs(click.Group):
+    """Loads a verb's file only when that verb is run, or asked for its help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the verbs in the order in which one uses them."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's file."""
+        if cmd_name not in _VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"jitter.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="jitter")
+def cli() -> None:
+    r"""Find out why a training job on many GPUs runs slower than its GPUs could.
+
+    \b
+    Two commands from traces to answers:
+        jitter ingest traces/
+        jitter report --html
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
+    try:
+        result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
+        return int(result) if isinstance(result, int) else ExitCode.DONE
+    except JitterError as error:
+        _say(error)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return ExitCode.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has left: nothing to say to it
+        return ExitCode.DONE
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo("jitter: this is a bug of ours; please report it with the lines above", err=True)
+        return ExitCode.BUG
+
+
+def _say(error: JitterError) -> None:
+    click.echo(f"jitter: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"  {error.hint}", err=True)

@@ -1,0 +1,60 @@
+"""`jitter ingest`: trace directories into a lake."""
+
+from pathlib import Path
+
+import click
+
+from jitter.cli.options import ingest_options, quiet_option
+from jitter.cli.progress import byte_progress
+from jitter.errors import ExitCode
+from jitter.lake_paths import DEFAULT_LAKE
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--output", "lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True)
+@ingest_options
+@click.option("--replace", is_flag=True, help="Where two sources hold the same rank and step, take the newer.")
+@click.option("--strict", is_flag=True, help="Exit 3 if anything was left out.")
+@quiet_option
+def ingest(
+    paths: tuple[Path, ...],
+    lake: Path,
+    step_pattern: str | None,
+    rank_pattern: str | None,
+    rank: int | None,
+    rank_map: Path | None,
+    jobs: int | None,
+    replace: bool,
+    strict: bool,
+    quiet: bool,
+) -> ExitCode:
+    r"""Read traces into a lake: one parquet file per GPU per step.
+
+    PATHS are files and directories, searched recursively, formats mixed. Run again, it adds only what is new.
+
+    \b
+    Examples:
+        jitter ingest traces/
+        jitter ingest node*/ -o /scratch/run17-lake
+        jitter ingest odd.sqlite --rank 12
+        jitter ingest traces/ --rank-map ranks.csv
+        jitter ingest traces/ --step-pattern 'batch (?P<step>\d+)'
+    """
+    from jitter.ingest import ingest as run
+
+    with byte_progress("Reading", quiet) as progress:
+        report = run(
+            paths,
+            lake,
+            step_pattern=step_pattern,
+            rank=rank,
+            rank_map=rank_map,
+            rank_pattern=rank_pattern,
+            replace=replace,
+            jobs=jobs,
+            progress=progress,
+        )
+    from jitter.cli.ingest_words import say_ingested
+
+    return say_ingested(report, strict)

@@ -1,0 +1,151 @@
+"""Trace directories into a lake: the left half of the house, over worker processes."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jitter import catalog, in_phase
+from jitter.convert import Outcome, Task
+from jitter.discover import discover
+from jitter.errors import JitterError, UnknownRankError, UsageError
+from jitter.lake import LakeFolder
+from jitter.lake_paths import DEFAULT_LAKE
+from jitter.publish import Publisher
+from jitter.ranks import Told, rank_pattern_of, read_rank_map
+from jitter.records import SourceRecord
+from jitter.steps import step_pattern_of
+from jitter.workers import Progress, convert_all
+
+
+@dataclass
+class IngestReport:
+    """What an ingest did. Nothing is lost in silence: what did not go in is in `refused`, with its reason."""
+
+    lake: Path
+    added: list[SourceRecord] = field(default_factory=list)
+    unchanged: int = 0
+    """Sources that the lake held already."""
+    refused: list[JitterError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    other_files: int = 0
+    """Files that are no traces."""
+
+
+def ingest(
+    paths: Sequence[str | Path],
+    lake: str | Path = DEFAULT_LAKE,
+    *,
+    step_pattern: str | None = None,
+    rank: int | None = None,
+    rank_map: str | Path | None = None,
+    rank_pattern: str | None = None,
+    replace: bool = False,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Put all recordings under `paths` into the lake, adding only what is new.
+
+    `jobs` is the number of worker processes (default: the processors at hand). Raises `UsageError` for options that
+    cannot be, `LakeError` for a folder that is no lake; what is wrong with a single source is in the report.
+    """
+    told = told_by_user(rank, rank_map, rank_pattern)
+    step_pattern_of(step_pattern)
+    found = discover([Path(path) for path in paths])
+    if rank is not None and len(found.sources) > 1:
+        raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
+    folder = LakeFolder(Path(lake))
+    folder.create()
+    folder.sweep()
+    report = IngestReport(folder.root, refused=list(found.unreadable), other_files=found.others)
+    publisher = Publisher(folder, replace)
+    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
+    report.unchanged = len(found.sources) - len(fresh)
+    staging = folder.staging()
+    try:
+        known = publisher.digests(step_pattern, told)
+        tasks = [Task(source, staging, step_pattern, told, known) for source in fresh]
+        _Run(folder, publisher, report).run(tasks, jobs, progress)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        folder.sweep()
+        catalog.rebuild(folder.root, folder.records())
+    return report
+
+
+def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
+    """What the options say of ranks; raise `UsageError` where they cannot be."""
+    if rank_pattern is not None:
+        rank_pattern_of(rank_pattern)
+    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+
+
+class _Run:
+    """One ingest's way from tasks to a published lake."""
+
+    def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport) -> None:
+        self._folder = folder
+        self._publisher = publisher
+        self._report = report
+        self._seen: dict[str, Path] = {}
+
+    def run(self, tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> None:
+        """Publish in path order, so that who comes first in a conflict does not depend on who was faster."""
+        provisional: list[tuple[Task, Outcome]] = []
+        for task, outcome in zip(tasks, convert_all(tasks, jobs, progress), strict=True):
+            if self._is_new(outcome):
+                if in_phase.is_provisional(outcome):
+                    provisional.append((task, outcome))
+                else:
+                    self._publish(outcome)
+        for outcome in self._in_phase(provisional, jobs):
+            self._publish(outcome)
+
+    def _is_new(self, outcome: Outcome) -> bool:
+        if outcome.error is not None:
+            self._refuse(outcome, outcome.error)
+            return False
+        if not outcome.parts:
+            self._report.unchanged += 1
+            return False
+        twin = self._seen.setdefault(outcome.file_digest, outcome.source.path)
+        if twin != outcome.source.path:
+            self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
+            return False
+        return True
+
+    def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]], jobs: int | None) -> Iterator[Outcome]:
+        """Number the steps of sources without markers alike; those cut at another kernel are cut again first."""
+        if not provisional:
+            return
+        records = self._publisher.records
+        mine = {outcome.file_digest for _, outcome in provisional}
+        others = [record for record in records if record.file_digest not in mine]
+        reference = in_phase.phased_in_lake(self._folder.root, others)
+        outcomes = [outcome for _, outcome in provisional]
+        known = in_phase.patterns(outcomes, reference)
+        again = [n for n, outcome in enumerate(outcomes) if in_phase.is_cut_otherwise(outcome, known)]
+        for n in again:
+            shutil.rmtree(outcomes[n].staging, ignore_errors=True)
+        tasks = [provisional[n][0].cut_like(tuple(known)) for n in again]
+        for n, outcome in zip(again, convert_all(tasks, jobs, None), strict=True):
+            outcomes[n] = outcome
+        refused = in_phase.number(outcomes, reference, others)
+        for outcome, error in refused:
+            self._refuse(outcome, error)
+        for outcome in outcomes:
+            if outcome not in [one for one, _ in refused]:
+                yield outcome
+
+    def _publish(self, outcome: Outcome) -> None:
+        try:
+            added = self._publisher.publish(outcome)
+        except UnknownRankError as error:
+            self._refuse(outcome, error)
+            return
+        self._report.added += added
+        self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
+
+    def _refuse(self, outcome: Outcome, error: JitterError) -> None:
+        self._report.refused.append(error)
+        self._publisher.refuse(outcome, error)

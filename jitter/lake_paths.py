@@ -1,0 +1,23 @@
+"""Where things lie in a lake, and where a lake lies if nobody says."""
+
+from pathlib import Path
+
+from jitter.steps import StepKey
+
+DEFAULT_LAKE = Path("jitter-lake")
+
+
+def step_folder(key: StepKey) -> Path:
+    """Where a step's files lie, from the lake's root."""
+    step = f"step={key.step}"
+    return Path("kernels", step) if key.epoch is None else Path("kernels", f"epoch={key.epoch}", step)
+
+
+def kernels_file(key: StepKey, rank: int) -> Path:
+    """One rank's step, from the lake's root."""
+    return step_folder(key) / f"rank={rank}.parquet"
+
+
+def host_file(rank: int, digest: str) -> Path:
+    """What one source tells of a rank's host, from the lake's root."""
+    return Path("host", f"rank={rank}", f"{digest}.parquet")

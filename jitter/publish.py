@@ -1,0 +1,199 @@
+"""From staging into the lake: what is new, what is there already, and what two sources both claim."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from jitter.convert import Outcome, Part
+from jitter.discover import Source
+from jitter.errors import JitterError, UnknownRankError
+from jitter.lake import LakeFolder
+from jitter.lake_paths import host_file, kernels_file
+from jitter.ranks import Told, told_rows
+from jitter.records import RECORD_VERSION, SourceRecord
+from jitter.steps import StepKey
+
+
+class Publisher:
+    """Puts converted sources into one lake, one after the other."""
+
+    def __init__(self, folder: LakeFolder, replace: bool) -> None:
+        self._folder = folder
+        self._replace = replace
+        self._records = {record.digest: record for record in folder.records()}
+        self._owners: dict[tuple[StepKey, int], str] = {}
+        for record in self._records.values():
+            self._own(record)
+
+    @property
+    def records(self) -> list[SourceRecord]:
+        """The records of sources that are in."""
+        return [record for record in self._records.values() if record.rank is not None]
+
+    def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
+        """Whether this file, unchanged by size and time, is in whole and was read as it is to be read now."""
+        file = str(source.path.resolve())
+        state = (source.size, source.path.stat().st_mtime_ns)
+        found = [record for record in self.records if record.file == file and (record.size, record.mtime_ns) == state]
+        return _whole(found) and all(_as_told(record, step_pattern, told) for record in found)
+
+    def digests(self, step_pattern: str | None, told: Told) -> frozenset[str]:
+        """Digests of the file contents that need not be read again, wherever the files lie now."""
+        if told != Told():
+            return frozenset()
+        by_file: dict[str, list[SourceRecord]] = {}
+        for record in self.records:
+            by_file.setdefault(record.file_digest, []).append(record)
+        return frozenset(
+            digest
+            for digest, found in by_file.items()
+            if _whole(found) and all(_as_told(record, step_pattern, told) for record in found)
+        )
+
+    def publish(self, outcome: Outcome) -> list[SourceRecord]:
+        """Put an outcome's parts into the lake and return their records.
+
+        Raises `UnknownRankError` if another source holds one of its steps for the same rank (and `--replace` was
+        not given); nothing of the outcome goes in then.
+        """
+        for part in outcome.parts:
+            self._settle(part)
+        self._check_within(outcome)
+        before = [record for record in self._records.values() if record.file_digest == outcome.file_digest]
+        for part in outcome.parts:
+            self._folder.publish(part.staged, part.places(), part.record)
+            self._records[part.record.digest] = part.record
+            self._own(part.record)
+            shutil.rmtree(part.staged, ignore_errors=True)
+        self._forget(before, {part.record.digest for part in outcome.parts})
+        return [part.record for part in outcome.parts]
+
+    def refuse(self, outcome: Outcome, error: JitterError) -> None:
+        """Leave a record of a source that could not be taken in, unless an earlier reading of it is in."""
+        if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
+            return
+        self._folder.write_record(_refusal(outcome, error))
+
+    def _settle(self, part: Part) -> None:
+        """Decide who keeps the steps that another source holds for the same rank."""
+        record = part.record
+        assert record.rank is not None
+        contested: dict[str, list[StepKey]] = {}
+        for step in record.steps:
+            owner = self._owners.get((step.key, record.rank))
+            if owner is not None and self._records[owner].file_digest != record.file_digest:
+                contested.setdefault(owner, []).append(step.key)
+        for owner, keys in contested.items():
+            other = self._records[owner]
+            if not self._replace:
+                raise UnknownRankError(
+                    f"{record.file}: rank {record.rank} has {_some(keys)} already, from {other.file}",
+                    "give --replace to take the newer, or correct the rank with --rank or --rank-map",
+                )
+            older, newer = (other, record) if _newer(record, other) else (record, other)
+            older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
+            older.problems.append(f"{_some(keys)} replaced by {newer.file}")
+            if older is other:
+                # before the newer goes in: killed between the two, the next run puts the newer in
+                self._folder.write_record(other)
+
+    def _check_within(self, outcome: Outcome) -> None:
+        """Two processes of one recording may claim the same rank."""
+        claimed: dict[tuple[StepKey, int], Part] = {}
+        for part in outcome.parts:
+            for step in part.record.steps:
+                assert part.record.rank is not None
+                other = claimed.setdefault((step.key, part.record.rank), part)
+                if other is not part:
+                    raise UnknownRankError(
+                        f"{part.record.file}: two of its GPUs are both rank {part.record.rank} in {step.key} "
+                        f"(devices {other.record.device} and {part.record.device})",
+                        "tell them apart with --rank-map (file,device,rank)",
+                    )
+
+    def _own(self, record: SourceRecord) -> None:
+        if record.rank is not None:
+            for step in record.steps:
+                self._owners[step.key, record.rank] = record.digest
+
+    def _forget(self, before: Iterable[SourceRecord], kept: set[str]) -> None:
+        """Remove what an earlier reading of the same file left and this one did not replace."""
+        places: list[Path] = []
+        for record in before:
+            if record.rank is not None:
+                places += [
+                    kernels_file(step.key, record.rank)
+                    for step in record.steps
+                    if not self._holds_step(step.key, record.rank)
+                ]
+                if record.digest not in kept or self._records[record.digest].rank != record.rank:
+                    places.append(host_file(record.rank, record.digest))
+            if record.digest not in kept:
+                self._records.pop(record.digest)
+                places.append(Path("sources", record.name))
+        self._folder.remove(places)
+
+    def _holds_step(self, key: StepKey, rank: int) -> bool:
+        owner = self._records.get(self._owners.get((key, rank), ""))
+        return owner is not None and owner.rank == rank and any(step.key == key for step in owner.steps)
+
+
+def _whole(records: list[SourceRecord]) -> bool:
+    return bool(records) and {record.part for record in records} == set(range(records[0].parts))
+
+
+def _as_told(record: SourceRecord, step_pattern: str | None, told: Told) -> bool:
+    """Whether a record agrees with what the user says now; options not given have no opinion."""
+    if step_pattern is not None and record.step_pattern != step_pattern:
+        return False
+    if told.rank is not None:
+        return record.rank == told.rank
+    rows = told_rows(Path(record.file), told)
+    if rows:
+        return record.rank in {rank for _, rank in rows} and record.rank_told_by == "--rank-map"
+    return told.pattern is None or record.rank_told_by == "--rank-pattern"
+
+
+def _newer(one: SourceRecord, other: SourceRecord) -> bool:
+    """By the time of recording where both tell it, else by the files' times of change."""
+    if one.utc_offset_ns is not None and other.utc_offset_ns is not None and one.steps and other.steps:
+        return one.utc_offset_ns + one.steps[0].start_ns >= other.utc_offset_ns + other.steps[0].start_ns
+    return one.mtime_ns >= other.mtime_ns
+
+
+def _some(keys: list[StepKey]) -> str:
+    return str(keys[0]) if len(keys) == 1 else f"{len(keys)} steps ({keys[0]} to {keys[-1]})"
+
+
+def _refusal(outcome: Outcome, error: JitterError) -> SourceRecord:
+    path = outcome.source.path
+    return SourceRecord(
+        record_version=RECORD_VERSION,
+        digest=outcome.file_digest,
+        file=str(path.resolve()),
+        file_digest=outcome.file_digest,
+        size=outcome.source.size,
+        mtime_ns=path.stat().st_mtime_ns,
+        part=0,
+        parts=1,
+        step_pattern=None,
+        format=outcome.source.reader,
+        reader_version=0,
+        profiler_version=None,
+        rank=None,
+        rank_told_by=None,
+        host=None,
+        device=None,
+        pid=None,
+        clock="unknown",
+        utc_offset_ns=None,
+        main_stream=None,
+        has_launches=False,
+        steps_from="none",
+        repetition=None,
+        kernels=0,
+        outside_steps=0,
+        before_capture=0,
+        steps=[],
+        problems=[str(error)],
+    )

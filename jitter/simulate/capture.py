@@ -18,6 +18,8 @@ class Capture:
     """Each step's forward kernels as one CUDA graph: recorded as one activity, or kernel by kernel."""
     unlaunched: int = 0
     """Of every so many kernels the launching call of one was not recorded; 0: none."""
+    early: int = 0
+    """So many kernels at the start were launched before the capture began."""
     cut_kernels: int = 0
     """So many activities at the end were not recorded, their launches were."""
     open_last: bool = False
@@ -26,8 +28,8 @@ class Capture:
     def __post_init__(self) -> None:
         if self.graphs not in ("off", "graph", "node"):
             raise UsageError(f"graphs={self.graphs} is not one of off, graph, node")
-        if self.unlaunched < 0 or self.cut_kernels < 0:
-            raise UsageError("unlaunched and cut_kernels are counts of kernels, 0 or more")
+        if min(self.unlaunched, self.early, self.cut_kernels) < 0:
+            raise UsageError("unlaunched, early and cut_kernels are counts of kernels, 0 or more")
 
 
 def captured(recording: RankRun, capture: Capture) -> RankRun:
@@ -44,13 +46,14 @@ def captured(recording: RankRun, capture: Capture) -> RankRun:
         # a graph's launch belongs to many kernels: it stays
         kept |= recording.shares_launch | np.append(recording.shares_launch[1:], False)
         recording = replace(recording, has_launch=recording.has_launch & kept)
+    if capture.early:
+        launched = recording.has_launch & (np.arange(len(recording)) >= capture.early)
+        recording = replace(recording, has_launch=launched)
     if capture.cut_kernels:
         recording = _cut(recording, capture.cut_kernels)
     if capture.open_last:
         last = max((r.step for r in recording.steps), default=None)
-        ranges = tuple(
-            r._replace(end_ns=None) if r.kind == "step" and r.step == last else r for r in recording.ranges
-        )
+        ranges = tuple(r._replace(end_ns=None) if r.kind == "step" and r.step == last else r for r in recording.ranges)
         recording = replace(recording, ranges=ranges)
     return recording
 
@@ -64,10 +67,7 @@ def graph_heads(recording: RankRun) -> Bools:
 def _as_graphs(recording: RankRun) -> RankRun:
     """Give each step's forward kernels on the main stream one launch, that of the first of them."""
     of_graph = np.array(
-        [
-            op.kind == "compute" and op.phase == "forward" and op.thread == MAIN_THREAD
-            for op in recording.operations
-        ]
+        [op.kind == "compute" and op.phase == "forward" and op.thread == MAIN_THREAD for op in recording.operations]
     )[recording.operation]
     follows = of_graph & np.append(False, of_graph[:-1] & (recording.step[1:] == recording.step[:-1]))
     # the position of the graph's head, for itself and for all that share its launch
@@ -99,9 +99,4 @@ def _cut(recording: RankRun, count: int) -> RankRun:
     ]
     keep = np.ones(len(recording), np.bool_)
     keep[late] = False
-    left = {
-        f.name: value[keep]
-        for f in fields(recording)
-        if isinstance(value := getattr(recording, f.name), np.ndarray)
-    }
-    return replace(recording, lost_launches=tuple(lost), **left)
+    return replace(recording.kept(keep), lost_launches=tuple(lost))

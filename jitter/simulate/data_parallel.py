@@ -62,9 +62,7 @@ class _Builder:
         )
 
     def call(self, name: str, thread: int, phase: str) -> None:
-        self.operations.append(
-            Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase)
-        )
+        self.operations.append(Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase))
 
     def all_reduce(self, number: int, n_bytes: int, thread: int) -> None:
         stream = self.job.collective_streams[number % len(self.job.collective_streams)]

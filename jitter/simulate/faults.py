@@ -119,9 +119,7 @@ class Fault:
             try:
                 values[name] = _VALUES[name](value)
             except ValueError:
-                raise UsageError(
-                    f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", EXAMPLES[kind]
-                ) from None
+                raise UsageError(f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", EXAMPLES[kind]) from None
         return cls(kind, **values)  # type: ignore[arg-type]
 
 

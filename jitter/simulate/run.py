@@ -95,7 +95,7 @@ class Run:
                 yield assemble(self.job, self.program, phases, column, rank)
 
     def last_collective_ends(self) -> list[int]:
-        """When each step's last collective ended (ns, global), in step order: a step lasts from one to the next."""
+        """When each step's last collective ended (ns, global): a step lasts from one to the next."""
         return [
             max(int(end.max()) for (of, _), end in self._ends.items() if of == phase)
             for phase in range(1, self.job.steps + 1)

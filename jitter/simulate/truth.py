@@ -92,9 +92,7 @@ def _first_compute(kernels: Sequence[_Kernel], main: int) -> int | None:
     return min((k.start_ns for k in kernels if not _concurrent(k, main)), default=None)
 
 
-def _metrics(
-    kernels: Sequence[_Kernel], main: int, indices: Sequence[int | None], earliest: int
-) -> list[KernelTruth]:
+def _metrics(kernels: Sequence[_Kernel], main: int, indices: Sequence[int | None], earliest: int) -> list[KernelTruth]:
     first = _first_compute(kernels, main)
     on_main = sorted((k for k in kernels if k.stream == main), key=lambda k: k.start_ns)
     before = {id(after): previous for previous, after in pairwise(on_main)}
@@ -136,11 +134,7 @@ def partners(own: Sequence[object], reference: Sequence[object]) -> list[int | N
     j = 0
     for i in range(len(rest)):
         at = next(
-            (
-                k
-                for k in range(j, len(others))
-                if rest[i] == others[k] and longest[i + 1][k + 1] + 1 == longest[i][j]
-            ),
+            (k for k in range(j, len(others)) if rest[i] == others[k] and longest[i + 1][k + 1] + 1 == longest[i][j]),
             None,
         )
         found.append(None if at is None else same + at)

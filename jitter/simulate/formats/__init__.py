@@ -12,8 +12,9 @@ from jitter.simulate.run import Run
 
 FORMATS: Final = {
     "nsys": "NVIDIA Nsight Systems, as `nsys export` writes it: SQLite or a folder of parquet files",
+    "kineto": "PyTorch's profiler: Chrome-trace JSON, plain or gzip, one file a rank",
 }
-"""What each format is. Its module has `Options`, a frozen dataclass, and `write(run, folder, options, advance)`."""
+"""What each is. Its module has `Options`, a frozen dataclass, and `write(run, folder, options, advance)`."""
 
 
 def write(

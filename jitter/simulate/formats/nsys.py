@@ -61,18 +61,18 @@ class Options(Capture):
         if self.ranks_per_report < 1:
             raise UsageError("a report holds at least one rank: ranks_per_report >= 1")
         if self.graphs == "graph" and self.layout not in GRAPH_TRACE:
-            raise UsageError(
-                f"nsys {self.layout} could not record whole graphs", "take graphs=node or another layout"
-            )
+            raise UsageError(f"nsys {self.layout} could not record whole graphs", "take graphs=node or another layout")
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one report for every `ranks_per_report` ranks."""
+    """Write the run, one report for every `ranks_per_report` ranks of a node."""
     found: list[Path] = []
     together: list[RankRun] = []
     for recording in run.ranks():
         together.append(recording)
-        if len(together) == options.ranks_per_report or recording.rank == run.job.ranks - 1:
+        # a report never spans nodes
+        is_last = recording.rank == run.job.ranks - 1 or (recording.rank + 1) % run.job.gpus_per_node == 0
+        if len(together) == options.ranks_per_report or is_last:
             found.append(_write_report(run, folder, options, together, len(found) + 1))
             advance(len(together))
             together = []
@@ -161,8 +161,7 @@ def _add_activities(report: Report, own: RankRun, options: Options) -> None:
     if whole_graphs:
         firsts = [at for at, is_head in enumerate(heads) if is_head]
         lasts = [
-            max(at for at in range(a, b) if in_graph[at])
-            for a, b in zip(firsts, [*firsts[1:], len(own)], strict=True)
+            max(at for at in range(a, b) if in_graph[at]) for a, b in zip(firsts, [*firsts[1:], len(own)], strict=True)
         ]
         values = {**place(firsts), "end": own.end_ns[lasts].tolist(), "graphId": 1, "graphExecId": 2}
         report.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", len(firsts), **values)
@@ -179,8 +178,7 @@ def _add_calls(report: Report, own: RankRun, options: Options) -> None:
         "start": start + [c.start_ns for c in (*own.lost_launches, *own.calls)],
         "end": end + [c.end_ns for c in (*own.lost_launches, *own.calls)],
         "globalTid": [tids[op.thread] for op in ops] + [tids[c.thread] for c in (*own.lost_launches, *own.calls)],
-        "correlationId": own.correlation[launched].tolist()
-        + [c.correlation for c in (*own.lost_launches, *own.calls)],
+        "correlationId": own.correlation[launched].tolist() + [c.correlation for c in (*own.lost_launches, *own.calls)],
         "nameId": [ids["cudaGraphLaunch" if heads[at] else op.call] for at, op in zip(launched, ops, strict=True)]
         + [ids[c.name] for c in (*own.lost_launches, *own.calls)],
     }
@@ -188,9 +186,7 @@ def _add_calls(report: Report, own: RankRun, options: Options) -> None:
     report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
     if options.callchains:
         chains = list(range(1, count + 1))
-        report.add(
-            "CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains
-        )
+        report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains)
         symbol = report.string("at::native::launch")
         report.add("CUDA_CALLCHAINS", count, id=chains, symbol=symbol, module=symbol, stackDepth=0)
     syncs = [c for c in own.calls if c.is_sync]

@@ -1,0 +1,164 @@
+"""`jitter sample`: simulated traces with known faults."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jitter.errors import JitterError, UsageError
+
+_TRUTH = "truth.json"
+_WRITER = "jitter sample"
+
+_EXAMPLES = """
+\b
+Examples:
+  jitter sample traces --ranks 16 --fault cpu_stall:rank=3,step=2,kernel=17,ms=2.5
+  jitter sample traces --format kineto --layout rocm --fault slow_gpu:rank=5,factor=1.2
+  jitter sample traces --layout 2026.2 --option ranks_per_report=8 --option shuffle=yes
+  jitter sample traces --ranks 960 --steps 50 --kernels 903 --first-step 2000 \\
+      --fault late_start:ranks=8-15+180,every=10,ms=6
+
+\b
+Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
+  cpu_stall       rank kernel ms       the host pauses before launching a kernel
+  slow_cpu        rank factor kernels  launches take longer
+  slow_gpu        rank factor kernels  kernels take longer
+  late_start      rank ms loading      the step begins late (loading=no: not for want of data)
+  unequal_work    rank factor kernels  larger launch shapes, longer kernels
+  extra_kernel    rank kernel ms       a kernel that the others do not run
+  missing_kernel  rank kernel          a kernel that only the others run
+  slow_collective factor               transfers take longer, for all ranks
+  With each: step (default: all), every=N (steps that N divides).
+"""
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from jitter.simulate.formats import FORMATS
+
+    if value not in FORMATS:
+        raise UsageError(f"traces cannot be written as {value!r}", f"there are {', '.join(FORMATS)}")
+    return value
+
+
+def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from jitter.simulate.formats import FORMATS, option_lines
+
+    for name, what in FORMATS.items():
+        click.echo(f"{name}: {what}")
+        for line in option_lines(name):
+            click.echo(f"  {line}")
+    ctx.exit()
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--ranks", default=8, show_default=True, help="GPUs of the job.")
+@click.option("--steps", default=4, show_default=True, help="Recorded steps.")
+@click.option("--kernels", default=300, show_default=True, help="Kernels a step, collectives included.")
+@click.option("--format", "format_name", default="nsys", show_default=True, callback=_names, help="nsys or kineto.")
+@click.option("--layout", help="The format's version: nsys 2020.3, 2022.4, 2026.2; kineto 2021, 2024, rocm.")
+@click.option("--option", "options", multiple=True, metavar="WORD=VALUE", help="More of the format; repeatable.")
+@click.option(
+    "--list-options", is_flag=True, is_eager=True, expose_value=False, callback=_list_options, help="List them."
+)
+@click.option("--fault", "faults", multiple=True, metavar="KIND:…", help="What goes wrong; repeatable.")
+@click.option("--seed", default=0, show_default=True, help="Same seed, same traces.")
+@click.option("--gpus-per-node", default=8, show_default=True)
+@click.option("--first-step", default=0, show_default=True, help="Number of the first recorded step.")
+@click.option("--epoch", default=1, show_default=True, help="Named by the markers of style talk.")
+@click.option(
+    "--marker",
+    type=click.Choice(["talk", "profiler", "iteration", "none"]),
+    default="talk",
+    show_default=True,
+    help="How step ranges are worded.",
+)
+@click.option("--noise", default=0.02, show_default=True, help="Relative deviation of GPU durations.")
+@click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+def sample(
+    folder: Path,
+    format_name: str,
+    layout: str | None,
+    options: tuple[str, ...],
+    faults: tuple[str, ...],
+    force: bool,
+    quiet: bool,
+    **job: Any,
+) -> None:
+    """Write simulated traces of a training job into DIR, with truth.json: what an analysis should find."""
+    from jitter.simulate import Fault, Job, simulate
+
+    given = _pairs(options)
+    if layout is not None:
+        given["layout"] = layout
+    run = simulate(Job(**job), [Fault.parse(text) for text in faults])
+    before = _what_is_there(folder, force)
+    paths = _write(run, folder, format_name, given, quiet)
+    for name in before - {path.name for path in paths}:
+        _remove(folder / name)
+    truth = folder / _TRUTH
+    _write_truth(run, truth, format_name, paths)
+    click.echo(truth)
+    click.echo(f"{len(paths)} {format_name} traces of {run.job.ranks} ranks in {folder}", err=True)
+
+
+def _pairs(options: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in options:
+        word, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--option {text} is not WORD=VALUE", "see --list-options")
+        found[word.strip()] = value.strip()
+    return found
+
+
+def _what_is_there(folder: Path, force: bool) -> set[str]:
+    """The names of traces that an earlier call left here; refuses a folder with other things in it."""
+    import json
+
+    if not folder.is_dir() or not (there := {path.name for path in folder.iterdir()}):
+        return set()
+    ours: set[str] = set()
+    try:
+        said = json.loads((folder / _TRUTH).read_text())
+        if said["written_by"] == _WRITER:
+            ours = {name for name in said["traces"] if name == Path(name).name} & there
+            there -= ours | {_TRUTH}
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    if there and not force:
+        raise JitterError(f"{folder} holds files that jitter sample did not write", "name another or add --force")
+    return ours
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        for inner in path.glob("*.parquet"):
+            inner.unlink()
+        path.rmdir()
+    else:
+        path.unlink()
+
+
+def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quiet: bool) -> list[Path]:
+    import sys
+
+    from jitter.simulate import write
+
+    if quiet or not sys.stderr.isatty():
+        return write(run, folder, format_name, **given)
+    with click.progressbar(length=run.job.ranks, label="ranks", file=sys.stderr) as bar:
+        return write(run, folder, format_name, bar.update, **given)
+
+
+def _write_truth(run: Any, path: Path, format_name: str, paths: list[Path]) -> None:
+    import json
+
+    from jitter.simulate import answers
+
+    said = {"written_by": _WRITER, "format": format_name, **answers(run), "traces": [p.name for p in paths]}
+    path.write_text(json.dumps(said, indent=1) + "\n")

@@ -1,0 +1,182 @@
+"""PyTorch profiler (Kineto) traces: Chrome-trace JSON, one a rank, in the spellings of several years."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import TextIOBase, TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.capture import Capture, captured, graph_heads
+from jitter.simulate.formats.kineto_calls import host_calls
+from jitter.simulate.formats.kineto_text import Spelling, duration, spelling, stamp
+from jitter.simulate.program import Operation
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run
+
+_EVENTS_A_WRITE: Final = 5_000
+_CHOICES: Final = {
+    "layout": ("2024", "2021", "rocm"),
+    "distributed": ("before", "after", "absent"),
+    "comm_args": ("kernel", "params", "none"),
+    "names": ("rank", "host"),
+    "container": ("object", "array"),
+}
+
+
+@dataclass(frozen=True)
+class Options(Capture):
+    """How the traces are spelled."""
+
+    layout: Literal["2024", "2021", "rocm"] = "2024"
+    """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0, device from 2."""
+    container: Literal["object", "array"] = "object"
+    """An array holds the events alone: no rank, no base time (times are then absolute)."""
+    distributed: Literal["before", "after", "absent"] = "before"
+    """Where `distributedInfo`, which names the rank, stands; the base time stands with it."""
+    comm_args: Literal["kernel", "params", "none"] = "kernel"
+    """What tells a collective's operation and size: its kernel, only the host's record_param_comms, or nothing."""
+    names: Literal["rank", "host"] = "rank"
+    """Files called after their rank, or after host and process, as torch.profiler does."""
+    zipped: bool = True
+    flows: bool = True
+    """Arrows from launches to kernels, as every real trace has them."""
+    cpu_ops: int = 0
+    """Operator events for every launch: real traces have 3 to 10; 4 million events make 1 GB."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word, choices in _CHOICES.items():
+            if getattr(self, word) not in choices:
+                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
+        if self.graphs == "graph":
+            raise UsageError("PyTorch's profiler records graphs kernel by kernel", "take graphs=node")
+        if self.cpu_ops < 0:
+            raise UsageError("cpu_ops is a count, 0 or more")
+
+
+def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
+    """Write the run, one trace a rank."""
+    found = []
+    for recording in run.ranks():
+        own = captured(recording, options)
+        stem = f"rank-{own.rank}"
+        if options.names == "host":
+            stem = f"{own.host}_{own.pid}.{own.clock.utc_epoch_ns}"
+        path = folder / f"{stem}.pt.trace.json{'.gz' if options.zipped else ''}"
+        _write_trace(path, own, run.job.ranks, options)
+        found.append(path)
+        advance(1)
+    return found
+
+
+def _write_trace(path: Path, own: RankRun, world: int, options: Options) -> None:
+    base = own.clock.utc_epoch_ns
+    about: dict[str, Any] = {"displayTimeUnit": "ms"}
+    absolute = options.container == "array" or options.layout == "2021"
+    if not absolute:
+        about["baseTimeNanoseconds"] = base
+    if options.distributed != "absent":
+        about["distributedInfo"] = {"backend": "nccl", "rank": own.rank, "world_size": world}
+    members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
+    spelled = spelling(options.layout, own, base if absolute else 0)
+    with ExitStack() as stack:
+        out = stack.enter_context(_opened(path, options.zipped))
+        after = options.distributed == "after"
+        if options.container == "array":
+            out.write("[\n")
+        else:
+            first = ['"schemaVersion": 1', *([] if after else members), '"traceEvents": [']
+            out.write("{\n  " + ",\n  ".join(first) + "\n")
+        separator = ""
+        events = _events(own, world, options, spelled)
+        while some := list(islice(events, _EVENTS_A_WRITE)):
+            out.write(separator + ",\n".join(some))
+            separator = ",\n"
+        last = [*(members if after else []), '"traceName": "trace.json"']
+        out.write("\n]\n" if options.container == "array" else "\n  ],\n  " + ",\n  ".join(last) + "\n}\n")
+
+
+def _opened(path: Path, zipped: bool) -> TextIOBase:
+    return _GzipText(path) if zipped else path.open("w", encoding="utf-8")
+
+
+class _GzipText(TextIOWrapper):
+    """No file name and no time inside: the same run gives the same bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        super().__init__(gzip.GzipFile("", "wb", 4, self._file, mtime=0), encoding="utf-8")
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+def _events(own: RankRun, world: int, options: Options, spelled: Spelling) -> Iterator[str]:
+    """All events, one JSON object each."""
+    yield from _ranges(own, spelled)
+    yield from host_calls(own, world, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from _gpu(own, world, options, spelled)
+    if options.flows:
+        yield from _flows(own, spelled)
+
+
+def _ranges(own: RankRun, spelled: Spelling) -> Iterator[str]:
+    for number, one in enumerate(own.ranges, start=1):
+        # the profiler has one word for steps; an open one lasts to the end of the recording
+        name = f"ProfilerStep#{one.step}" if one.kind == "step" else one.text
+        end = int(own.end_ns.max()) if one.end_ns is None else one.end_ns
+        head = f'{{"ph": "X", "cat": "{spelled.annotation}", "name": {json.dumps(name)}, "pid": {own.pid}, "tid": '
+        timed = f'"ts": {stamp(one.start_ns, spelled)}, "dur": {duration(one.start_ns, end, spelled)}'
+        yield f'{head}{own.threads[one.thread]}, {timed}, "args": {{"External id": {number}}}}}'
+
+
+def _collective_args(op: Operation, world: int) -> str:
+    count = (op.n_bytes or 0) // 2
+    ranks = "[" + ", ".join(map(str, range(min(world, 30)))) + (", ...]" if world > 30 else "]")
+    return (
+        f', "Collective name": "{(op.collective or "").replace("_", "")}", "In msg nelems": {count}, '
+        f'"Out msg nelems": {count}, "Group size": {world}, "dtype": "BFloat16", "In split size": "[]", '
+        '"Out split size": "[]", "Process Group Name": "0", "Process Group Description": "default_pg", '
+        f'"Process Group Ranks": "{ranks}"'
+    )
+
+
+def _gpu(own: RankRun, world: int, options: Options, spelled: Spelling) -> Iterator[str]:
+    device = own.device + spelled.first_device
+    heads, tails = [], []
+    for op in own.operations:
+        stream = spelled.stream(op.stream)
+        category, name = spelled.gpu(op)
+        heads.append(
+            f'{{"ph": "X", "cat": "{category}", "name": {json.dumps(name)}, "pid": {device}, "tid": {stream}, "ts": '
+        )
+        extra = f', "bytes": {op.n_bytes}' if op.kind == "memory" else ""
+        if op.kind != "memory":
+            extra = f', "block": [{op.block[0]}, 1, 1]'
+            if op.kind == "collective" and options.comm_args == "kernel" and options.layout != "2021":
+                extra += _collective_args(op, world)
+        tails.append(f', "device": {device}, "context": 1, "stream": {stream}{extra}, "correlation": ')
+    is_kernel = [op.kind != "memory" for op in own.operations]
+    columns = (own.operation, own.start_ns, own.end_ns, own.correlation, own.grid_x)
+    for at, start, end, number, grid in zip(*(c.tolist() for c in columns), strict=True):
+        shape = f', "grid": [{grid}, 1, 1]' if is_kernel[at] else ""
+        timed = f'{stamp(start, spelled)}, "dur": {duration(start, end, spelled)}'
+        yield f'{heads[at]}{timed}, "args": {{"External id": {number}{tails[at]}{number}{shape}}}}}'
+
+
+def _flows(own: RankRun, spelled: Spelling) -> Iterator[str]:
+    device = own.device + spelled.first_device
+    drawn = own.has_launch & ~(own.shares_launch | graph_heads(own))
+    rows = drawn.nonzero()[0]
+    columns = (own.operation, own.correlation, own.launch_start_ns, own.start_ns)
+    for at, number, called, start in zip(*(c[rows].tolist() for c in columns), strict=True):
+        op = own.operations[at]
+        head = f'{{"ph": "%s", "id": {number}, "pid": %d, "tid": %d, "ts": %s, "cat": "ac2g", "name": "ac2g"%s}}'
+        yield head % ("s", own.pid, own.threads[op.thread], stamp(called, spelled), "")
+        yield head % ("f", device, spelled.stream(op.stream), stamp(start, spelled), ', "bp": "e"')

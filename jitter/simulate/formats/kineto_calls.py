@@ -1,0 +1,65 @@
+"""What the host did in a Kineto trace: launches, other calls, operators, and the collectives' parameters."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from jitter.simulate.capture import graph_heads
+from jitter.simulate.formats.kineto_text import Spelling, duration, stamp
+from jitter.simulate.rank_run import RankRun
+
+_OPERATORS: Final = ("aten::linear", "aten::addmm", "aten::to", "aten::empty_strided", "aten::as_strided", "aten::mul")
+_MARGIN_NS: Final = 400
+"""An operator begins this long before what it calls."""
+
+
+def host_calls(own: RankRun, world: int, spelled: Spelling, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+    """One event a recorded call; with each launch `cpu_ops` operators around it."""
+    rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
+    heads = graph_heads(own)[rows].tolist()
+    columns = (own.operation, own.launch_start_ns, own.launch_end_ns, own.correlation)
+    names = [spelled.call(op.call) for op in own.operations]
+    graph = spelled.call("cudaGraphLaunch")
+    event = f'{{"ph": "X", "cat": "{spelled.runtime}", "name": "%s", "pid": {own.pid}, "tid": %d, "ts": %s, "dur": %s'
+    for (at, start, end, number), is_graph in zip(
+        zip(*(c[rows].tolist() for c in columns), strict=True), heads, strict=True
+    ):
+        op = own.operations[at]
+        thread = own.threads[op.thread]
+        if cpu_ops:
+            yield from _operators(own.pid, thread, start, end, number, spelled, cpu_ops)
+        if with_params and op.kind == "collective":
+            yield _params(own, world, at, start, end, number, spelled)
+        where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
+        timed = (stamp(start, spelled), duration(start, end, spelled))
+        args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
+        yield event % (graph if is_graph else names[at], thread, *timed) + args
+    for call in (*own.lost_launches, *own.calls):
+        timed = (stamp(call.start_ns, spelled), duration(call.start_ns, call.end_ns, spelled))
+        args = f', "args": {{"cbid": 131, "correlation": {call.correlation}}}}}'
+        yield event % (spelled.call(call.name), own.threads[call.thread], *timed) + args
+
+
+def _operators(
+    pid: int, thread: int, start: int, end: int, number: int, spelled: Spelling, count: int
+) -> Iterator[str]:
+    for depth in range(count, 0, -1):
+        first, last = start - depth * _MARGIN_NS, end + depth * _MARGIN_NS // 2
+        yield (
+            f'{{"ph": "X", "cat": "{spelled.operator}", "name": "{_OPERATORS[depth % len(_OPERATORS)]}", "pid": {pid}, '
+            f'"tid": {thread}, "ts": {stamp(first, spelled)}, "dur": {duration(first, last, spelled)}, "args": '
+            f'{{"External id": {number}, "Record function id": 0, "Sequence number": {number}, "Fwd thread id": 0, '
+            f'"Input Dims": [[640, 1024], [1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}}}}'
+        )
+
+
+def _params(own: RankRun, world: int, at: int, start: int, end: int, number: int, spelled: Spelling) -> str:
+    op = own.operations[at]
+    count = (op.n_bytes or 0) // 2
+    first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
+    return (
+        f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {own.pid}, '
+        f'"tid": {own.threads[op.thread]}, "ts": {stamp(first, spelled)}, "dur": {duration(first, last, spelled)}, '
+        f'"args": {{"External id": {number}, "Collective name": "{(op.collective or "").replace("_", "")}", '
+        f'"In msg nelems": {count}, "Out msg nelems": {count}, "Group size": {world}, "dtype": "BFloat16", '
+        '"Process Group Name": "0", "Process Group Description": "default_pg"}}'
+    )

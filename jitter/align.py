@@ -1,0 +1,138 @@
+"""The kernel index: which kernel of one rank's step is which of another's; and cohorts, ranks that do the same work.
+
+Ranks whose steps have the same sequence of (kernel name, concurrent or not) need nothing more. The few distinct
+sequences are aligned, not the ranks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jitter.lcs import lcs_length, lcs_partners
+from jitter.steps import StepKey
+
+Element = tuple[str, bool]
+"""A kernel in a sequence: its name, and whether it runs beside the main stream's compute."""
+SAME_WORK = 0.5
+"""Sequences that share at least this part of the longer one are of one cohort."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank in one step. `sequence` is the digest of what it ran, in launch order."""
+
+    rank: int
+    step: StepKey
+    sequence: str
+    cut: bool
+
+
+@dataclass(frozen=True)
+class StepIndex:
+    """One cohort's step: the reference's kernels, and each sequence's positions in it.
+
+    `partners[digest][position]` is the kernel index of that position, None where it has none. `left_out` are ranks
+    whose recording was cut before the step's last collective.
+    """
+
+    cohort: int
+    reference: str
+    names: tuple[str, ...]
+    partners: dict[str, list[int | None]]
+    members: tuple[Member, ...]
+    left_out: tuple[int, ...]
+
+
+def cohorts(members: Sequence[Member], content: Callable[[str], Sequence[Element]]) -> dict[int, int]:
+    """Number the cohorts of the run: rank to cohort, 0 being the one with the commonest sequence.
+
+    A rank stands for the sequence it ran most often (uncut if it has one). Decided once a run.
+    """
+    typical = _typical(members)
+    ids: dict[Element, int] = {}
+    encoded = {digest: _encode(content(digest), ids) for digest in set(typical.values())}
+    waiting = dict(typical)
+    found: dict[int, int] = {}
+    number = 0
+    while waiting:
+        counts = Counter(waiting.values())
+        first_rank = {digest: rank for rank, digest in sorted(waiting.items(), reverse=True)}
+        commonest = min(counts, key=lambda digest: (-counts[digest], first_rank[digest]))
+        alike = {digest for digest in counts if _share(encoded[digest], encoded[commonest]) >= SAME_WORK}
+        mine = [rank for rank, digest in waiting.items() if digest in alike]
+        found.update(dict.fromkeys(mine, number))
+        for rank in mine:
+            del waiting[rank]
+        number += 1
+    return dict(sorted(found.items()))
+
+
+def index_step(
+    members: Sequence[Member],
+    cohort: int,
+    content: Callable[[str], Sequence[Element]],
+    is_collective: Callable[[str], bool],
+    usual: str | None,
+) -> StepIndex | None:
+    """Align one cohort's ranks in one step; None where there is no uncut sequence to refer to.
+
+    The reference is the step's commonest uncut sequence (ties: the lowest rank's), else `usual`, the cohort's
+    commonest uncut one of the run.
+    """
+    counts = Counter(member.sequence for member in members if not member.cut)
+    first = {member.sequence: member.rank for member in sorted(members, key=lambda m: -m.rank)}
+    reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=usual)
+    if reference is None:
+        return None
+    ids: dict[Element, int] = {}
+    kernels = content(reference)
+    wanted = _encode(kernels, ids)
+    identity: list[int | None] = list(range(len(kernels)))
+    partners = {
+        digest: identity if digest == reference else lcs_partners(_encode(content(digest), ids), wanted)
+        for digest in sorted({member.sequence for member in members})
+    }
+    last = max((position for position, (name, _) in enumerate(kernels) if is_collective(name)), default=None)
+    kept = tuple(member for member in members if not member.cut or _reaches(partners[member.sequence], last))
+    return StepIndex(
+        cohort,
+        reference,
+        tuple(name for name, _ in kernels),
+        partners,
+        kept,
+        tuple(member.rank for member in members if member not in kept),
+    )
+
+
+def usual_sequences(members: Sequence[Member], cohort_of: Mapping[int, int]) -> dict[int, str]:
+    """Find each cohort's commonest uncut sequence of the run."""
+    counts: dict[int, Counter[str]] = {}
+    for member in members:
+        if not member.cut:
+            counts.setdefault(cohort_of[member.rank], Counter())[member.sequence] += 1
+    return {cohort: found.most_common(1)[0][0] for cohort, found in counts.items()}
+
+
+def _typical(members: Sequence[Member]) -> dict[int, str]:
+    counts: dict[int, Counter[str]] = {}
+    uncut = {member.rank for member in members if not member.cut}
+    for member in sorted(members, key=lambda m: m.step.order):
+        if not member.cut or member.rank not in uncut:
+            counts.setdefault(member.rank, Counter())[member.sequence] += 1
+    return {rank: found.most_common(1)[0][0] for rank, found in counts.items()}
+
+
+def _encode(elements: Sequence[Element], ids: dict[Element, int]) -> list[int]:
+    return [ids.setdefault(element, len(ids)) for element in elements]
+
+
+def _share(one: Sequence[int], other: Sequence[int]) -> float:
+    longer = max(len(one), len(other))
+    return lcs_length(one, other) / longer if longer else 1.0
+
+
+def _reaches(partners: Sequence[int | None], last: int | None) -> bool:
+    """Whether a cut sequence holds the step's last collective, and a kernel past it."""
+    if last is None:
+        return True
+    return last in partners and any(partner is not None and partner > last for partner in partners)

@@ -1,0 +1,221 @@
+"""A lake, opened for questions: the Python API. Read-only, the same for command line, notebook and report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter import catalog
+from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
+from jitter.errors import LakeError, UsageError
+from jitter.kernels import is_collective
+from jitter.lake import LakeFolder
+from jitter.lake_paths import DEFAULT_LAKE, kernels_file
+from jitter.metrics import METRICS, RankInStep, StepMetrics, step_metrics
+from jitter.records import SourceRecord, StepRecord
+from jitter.run import RunSummary, summarise_run
+from jitter.steps import StepKey
+from jitter.summary import StepSummary, summarise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class _InStep:
+    record: SourceRecord
+    step: StepRecord
+
+
+def open_lake(path: str | Path = DEFAULT_LAKE) -> "Lake":
+    """Open a lake; raise `LakeError` if there is none, or nothing in it."""
+    return Lake(Path(path))
+
+
+class Lake:
+    """What a lake holds and what follows from it. Nothing is computed before it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        folder = LakeFolder(root)
+        folder.require()
+        self.root = root
+        records = folder.records()
+        if not catalog.is_current(root):
+            catalog.rebuild(root, records)
+        self.sources = [record for record in records if record.rank is not None]
+        """One record a source that went in."""
+        self.refused = [record for record in records if record.rank is None]
+        """One record a source that did not, with the reason in its problems."""
+        self._by_step: dict[StepKey, dict[int, _InStep]] = {}
+        for record in self.sources:
+            for step in record.steps:
+                assert record.rank is not None
+                self._by_step.setdefault(step.key, {})[record.rank] = _InStep(record, step)
+        if not self._by_step:
+            raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
+        self._contents: dict[str, list[Element]] = {}
+
+    @cached_property
+    def steps(self) -> list[StepKey]:
+        """The steps of the run, in order."""
+        return sorted(self._by_step, key=lambda key: key.order)
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The ranks that have at least one step."""
+        return sorted({rank for found in self._by_step.values() for rank in found})
+
+    @cached_property
+    def hosts(self) -> dict[int, str | None]:
+        """Each rank's host, None where the trace does not name it."""
+        return {record.rank: record.host for record in self.sources if record.rank is not None}
+
+    @cached_property
+    def cohorts(self) -> dict[int, int]:
+        """Each rank's cohort: ranks of one run the same kernels and are compared with each other."""
+        return cohorts(self._members, self._content)
+
+    def step(self, step: int, epoch: int | None = None) -> StepKey:
+        """The step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
+        found = [key for key in self.steps if key.step == step and epoch in (None, key.epoch)]
+        if not found:
+            first, last = self.steps[0], self.steps[-1]
+            raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.steps)} steps, {first} to {last}")
+        if len(found) > 1:
+            raise UsageError(
+                f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in found)}", "give --epoch"
+            )
+        return found[0]
+
+    def metrics(self, step: int, epoch: int | None = None) -> StepMetrics:
+        """Every kernel's metrics on every rank in one step, with their deviations and how ranks were aligned."""
+        return self._metrics(self.step(step, epoch))
+
+    def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
+        """What each step tells, one a cohort and step, in order."""
+        found = []
+        for key in self.steps if steps is None else steps:
+            measured = self._metrics(key)
+            for cohort, moment in sorted(measured.moments.items()):
+                rows = measured.rows.filter(pc.equal(measured.rows["cohort"], cohort))
+                if rows.num_rows:
+                    found.append(summarise(key, cohort, rows, moment))
+        return found
+
+    def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
+        """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
+        return summarise_run(self.summaries(steps))
+
+    def table(
+        self,
+        metric: str,
+        step: int,
+        epoch: int | None = None,
+        *,
+        cohort: int | None = None,
+        deviation: bool = False,
+        ranks: Sequence[int] | None = None,
+    ) -> "pd.DataFrame":
+        """One metric of one step as the talk shows it: kernels × ranks, in ns.
+
+        Columns: `kernel_name`, `mean` (over all ranks of the cohort, whatever `ranks` chooses), `rank_<R>`…; the index
+        is `kernel_index`. Unknown values are NA. With `deviation`, value − mean in the ranks' columns. Raises
+        `UsageError` for an unknown metric, step or rank, and where several cohorts need `cohort`.
+        """
+        from jitter.tables import metric_table
+
+        if metric not in METRICS:
+            raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
+        key = self.step(step, epoch)
+        rows = self._metrics(key).rows
+        return metric_table(rows, metric, self.choose_cohort(cohort), deviation, ranks)
+
+    def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
+        """List the kernels of one step that have no partner in the reference: evidence in itself."""
+        from jitter.tables import unmatched_table
+
+        return unmatched_table(self._metrics(self.step(step, epoch)).rows)
+
+    def choose_cohort(self, cohort: int | None) -> int:
+        """Check a cohort's number, or take the only one; raise `UsageError` naming them otherwise."""
+        numbers = sorted(set(self.cohorts.values()))
+        if cohort is None and len(numbers) == 1:
+            return numbers[0]
+        if cohort in numbers:
+            return cohort
+        members = {n: [rank for rank, its in self.cohorts.items() if its == n] for n in numbers}
+        told = "; ".join(f"cohort {n}: {len(found)} ranks from {found[0]}" for n, found in members.items())
+        what = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
+        raise UsageError(f"{self.root}: {what} ({told})", "choose one with --cohort")
+
+    def indices(self, key: StepKey) -> list[StepIndex]:
+        """Align each cohort's ranks in one step."""
+        found = []
+        for cohort in sorted(set(self.cohorts.values())):
+            members = [m for m in self._members_of(key) if self.cohorts[m.rank] == cohort]
+            if members:
+                index = index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
+                if index is not None:
+                    found.append(index)
+        return found
+
+    @cached_property
+    def _members(self) -> list[Member]:
+        return [member for key in self.steps for member in self._members_of(key)]
+
+    @cached_property
+    def _usual(self) -> dict[int, str]:
+        return usual_sequences(self._members, self.cohorts)
+
+    @cached_property
+    def _whole(self) -> dict[int, frozenset[int]]:
+        return {
+            cohort: frozenset(rank for rank, its in self.cohorts.items() if its == cohort)
+            for cohort in set(self.cohorts.values())
+        }
+
+    def _members_of(self, key: StepKey) -> list[Member]:
+        return [
+            Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._by_step[key].items())
+        ]
+
+    def _metrics(self, key: StepKey) -> StepMetrics:
+        ranks = {
+            rank: RankInStep(
+                rank,
+                self.root / kernels_file(key, rank),
+                found.record.main_stream,
+                found.record.file_digest,
+                found.record.utc_offset_ns,
+            )
+            for rank, found in self._by_step[key].items()
+        }
+        return step_metrics(ranks, self.indices(key), self._whole)
+
+    @cached_property
+    def _examples(self) -> dict[str, tuple[StepKey, int]]:
+        """A step and rank that ran each sequence."""
+        return {
+            found.step.sequence: (key, rank)
+            for key in reversed(self.steps)
+            for rank, found in self._by_step[key].items()
+        }
+
+    def _content(self, sequence: str) -> list[Element]:
+        """What the sequence of this digest is, from a file that holds it."""
+        if sequence not in self._contents:
+            key, rank = self._examples[sequence]
+            path = self.root / kernels_file(key, rank)
+            rows = pq.read_table(path, columns=["kernel_name", "kind", "stream"], partitioning=None)
+            rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
+            main = self._by_step[key][rank].record.main_stream
+            beside = [
+                kind == "collective" or stream != main
+                for kind, stream in zip(rows["kind"].to_pylist(), rows["stream"].to_pylist(), strict=True)
+            ]
+            self._contents[sequence] = list(zip(rows["kernel_name"].to_pylist(), beside, strict=True))
+        return self._contents[sequence]

@@ -1,0 +1,193 @@
+"""What one step tells, in the talk's reading: who came first and last, by how much, from which kernel on, and why.
+
+It holds where the ranks synchronise once a step, at its last collective. Where every collective blocks, lateness is
+paid along the way and the times to kernel end meet again before the end: little is seen here then.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.clock import SharedMoment
+from jitter.steps import StepKey
+
+Floats = npt.NDArray[np.float64]
+NOISE = 5.0
+"""How many standard deviations of a kernel's own time, summed as of a random walk, count as noise."""
+_FLOOR_NS = 2_000.0  # profilers' own resolution: less is never called divergence
+_TO_SIGMA = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The kernel from which the max rank's lateness leaves the noise and does not come back."""
+
+    kernel_index: int
+    kernel_name: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """The max rank's deviation at k*, in ns and without remainder: before its first kernel, in gaps, in durations."""
+
+    start_ns: float
+    cpu_ns: float
+    gpu_ns: float
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """One cohort's step. Times in ns; null where the step does not tell."""
+
+    step: StepKey
+    cohort: int
+    ranks: int
+    kernels: int
+    """Kernels of the index."""
+    unmatched_kernels: int
+    unmatched_ns: int
+    """How much time kernels without a partner took."""
+    alignment: SharedMoment
+    step_ends_ns: dict[int, int]
+    """Where each rank's step ends, on its own clock: its last aligning collective, else its last kernel."""
+    last_index: int | None = None
+    """k*: the last main-stream compute kernel that all ranks start before the last aligning collective ends."""
+    min_rank: int | None = None
+    max_rank: int | None = None
+    min_deviation_ns: float | None = None
+    """The min rank's time to kernel end at k* against the mean: how early."""
+    max_deviation_ns: float | None = None
+    """The max rank's: the talk's magnitude of jitter."""
+    loss_ns: int | None = None
+    """The latest time to kernel end at k* less the sum of the medians of every kernel's gap and duration."""
+    divergence: Divergence | None = None
+    split: Split | None = None
+
+
+def summarise(step: StepKey, cohort: int, rows: pa.Table, moment: SharedMoment) -> StepSummary:
+    """Sum up one cohort's step from its metrics (rows as of `sql/metrics/metrics.sql`, one cohort's)."""
+    unmatched = rows.filter(pc.is_null(rows["kernel_index"]))
+    main = rows.filter(pc.and_(rows["on_main"], pc.is_valid(rows["kernel_index"])))
+    ranks = sorted(rows["rank"].unique().to_pylist())
+    silent = StepSummary(
+        step=step,
+        cohort=cohort,
+        ranks=len(ranks),
+        kernels=(pc.max(rows["kernel_index"]).as_py() or 0) + 1,
+        unmatched_kernels=unmatched.num_rows,
+        unmatched_ns=pc.sum(unmatched["duration_ns"]).as_py() or 0,
+        alignment=moment,
+        step_ends_ns=_step_ends(rows, moment),
+    )
+    last = _last_index(main, moment, ranks)
+    if last is None or len(ranks) < 2:
+        return silent
+    own = _Own(main, ranks, last)
+    late = own.ttke_at_last()
+    if np.isnan(late).any():
+        return silent
+    deviation = late - late.mean()
+    worst, best = int(deviation.argmax()), int(deviation.argmin())
+    return replace(
+        silent,
+        last_index=last,
+        min_rank=ranks[best],
+        max_rank=ranks[worst],
+        min_deviation_ns=float(deviation[best]),
+        max_deviation_ns=float(deviation[worst]),
+        loss_ns=round(float(late[worst] - own.typical().sum())),
+        divergence=own.divergence(worst, _names(main)),
+        split=own.split(worst, float(deviation[worst])),
+    )
+
+
+class _Own:
+    """Gaps and durations of the main stream up to k*, as arrays (kernels, ranks); NaN where a rank has none."""
+
+    def __init__(self, main: pa.Table, ranks: list[int], last: int) -> None:
+        main = main.filter(pc.less_equal(main["kernel_index"], last))
+        self.indices, row = np.unique(main["kernel_index"].to_numpy(), return_inverse=True)
+        column = np.searchsorted(np.array(ranks), main["rank"].to_numpy())
+        shape = (self.indices.size, len(ranks))
+        self._place = (row, column)
+        self.gap = self._array(main["gap_ns"], shape)
+        self.duration = self._array(main["duration_ns"], shape)
+        self.ttke = self._array(main["ttke_ns"], shape)
+        first = np.argsort(main["start_ns"].to_numpy(), kind="stable")
+        _, begins = np.unique(column[first], return_index=True)
+        self._first_rows = row[first][begins]
+
+    def _array(self, values: pa.ChunkedArray, shape: tuple[int, int]) -> Floats:
+        array = np.full(shape, np.nan)
+        array[self._place] = values.to_numpy()
+        return array
+
+    def ttke_at_last(self) -> Floats:
+        """Each rank's time to kernel end at k*, or at the last kernel before it that the rank has."""
+        last = self.indices.size - 1 - (~np.isnan(self.ttke))[::-1].argmax(axis=0)
+        at_last: Floats = self.ttke[last, np.arange(self.ttke.shape[1])]
+        return at_last
+
+    def typical(self) -> Floats:
+        """The median rank's gap plus duration, kernel by kernel."""
+        return _median_low(self.gap) + _median_low(self.duration)
+
+    def divergence(self, worst: int, names: dict[int, str]) -> Divergence | None:
+        """Where the worst rank leaves the cohort's noise for good."""
+        excess = self.gap + self.duration - self.typical()[:, None]
+        lateness = np.nancumsum(excess[:, worst])
+        sigma = _TO_SIGMA * float(np.nanmedian(np.abs(excess)))
+        noise = np.maximum(NOISE * sigma * np.sqrt(np.arange(1, lateness.size + 1)), _FLOOR_NS)
+        outside = lateness > noise
+        if not outside[-1]:
+            return None
+        inside = np.flatnonzero(~outside)
+        at = int(self.indices[inside[-1] + 1 if inside.size else 0])
+        return Divergence(at, names[at])
+
+    def split(self, worst: int, deviation_ns: float) -> Split:
+        """The worst rank's deviation from the mean, by where it arose.
+
+        What kernels without a partner took, or did not, is time of the GPU: it is what is left.
+        """
+        gap = np.nan_to_num(self.gap[:, worst] - np.nanmean(self.gap, axis=1))
+        first = self._first_rows[worst]
+        start_ns, cpu_ns = float(gap[first]), float(gap.sum() - gap[first])
+        return Split(start_ns, cpu_ns, deviation_ns - start_ns - cpu_ns)
+
+
+def _median_low(values: Floats) -> Floats:
+    """The lower median along ranks, as `quantile_disc(0.5)`, of those that have a value."""
+    ordered = np.sort(values, axis=1)  # NaN sorts last
+    count = (~np.isnan(values)).sum(axis=1)
+    median: Floats = ordered[np.arange(values.shape[0]), np.maximum(count - 1, 0) // 2]
+    return median
+
+
+def _names(main: pa.Table) -> dict[int, str]:
+    return dict(zip(main["kernel_index"].to_pylist(), main["kernel_name"].to_pylist(), strict=True))
+
+
+def _step_ends(rows: pa.Table, moment: SharedMoment) -> dict[int, int]:
+    if moment.method == "collective":
+        return moment.moments_ns
+    main = rows.filter(rows["on_main"]).group_by("rank").aggregate([("end_ns", "max")])
+    return dict(zip(main["rank"].to_pylist(), main["end_ns_max"].to_pylist(), strict=True))
+
+
+def _last_index(main: pa.Table, moment: SharedMoment, ranks: list[int]) -> int | None:
+    """Find k*: with no aligning collective, the last main-stream compute kernel that all ranks have."""
+    if moment.method == "collective":
+        ends = pa.table(
+            {"rank": pa.array(list(moment.moments_ns), pa.int32()), "until_ns": list(moment.moments_ns.values())}
+        )
+        joined = main.select(["rank", "kernel_index", "start_ns"]).join(ends, "rank")
+        main = joined.filter(pc.less(joined["start_ns"], joined["until_ns"]))
+    last = main.group_by("rank").aggregate([("kernel_index", "max")])
+    if last.num_rows < len(ranks):
+        return None
+    found: int | None = pc.min(last["kernel_index_max"]).as_py()
+    return found

@@ -1,0 +1,59 @@
+"""The bit-parallel subsequence against the textbook table."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jitter.lcs import lcs_length, lcs_partners
+
+sequences = st.lists(st.integers(0, 4), max_size=14)
+
+
+def table(one, other):
+    """length[i][j] of the longest common subsequence of one[i:] and other[j:]."""
+    length = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
+    for i in reversed(range(len(one))):
+        for j in reversed(range(len(other))):
+            if one[i] == other[j]:
+                length[i][j] = 1 + length[i + 1][j + 1]
+            else:
+                length[i][j] = max(length[i + 1][j], length[i][j + 1])
+    return length
+
+
+def earliest(one, other):
+    """The earliest partners by trying every one in order."""
+    length = table(one, other)
+    partners, at = [], 0
+    for i, element in enumerate(one):
+        best = next(
+            (j for j in range(at, len(other)) if other[j] == element and 1 + length[i + 1][j + 1] == length[i][at]),
+            None,
+        )
+        partners.append(best)
+        if best is not None:
+            at = best + 1
+    return partners
+
+
+@given(sequences, sequences)
+def test_length_is_the_textbooks(one, other):
+    assert lcs_length(one, other) == table(one, other)[0][0]
+
+
+@given(sequences, sequences)
+def test_partners_are_the_earliest_of_a_longest(one, other):
+    partners = lcs_partners(one, other)
+    assert partners == earliest(one, other)
+    assert sum(partner is not None for partner in partners) == table(one, other)[0][0]
+
+
+def test_a_kernel_more_and_a_kernel_less_shift_nobody():
+    reference = list(range(100))
+    more = [*range(40), 7, *range(40, 100)]
+    less = [*range(40), *range(41, 100)]
+    assert lcs_partners(more, reference) == [*range(40), None, *range(40, 100)]
+    assert lcs_partners(less, reference) == [*range(40), *range(41, 100)]
+
+
+def test_ties_go_to_the_earliest_in_the_reference():
+    assert lcs_partners([9, 5], [5, 6, 5]) == [None, 0]

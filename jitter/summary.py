@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 NOISE = 5.0
 """How many standard deviations of a kernel's own time, summed as of a random walk, count as noise."""
 _FLOOR_NS = 2_000.0  # profilers' own resolution: less is never called divergence
+_ENOUGH_RANKS = 4  # fewer do not tell one kernel's noise from one rank's lateness: then that of all kernels counts
 _TO_SIGMA = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
 
 
@@ -139,8 +140,11 @@ class _Own:
         """Where the worst rank leaves the cohort's noise for good."""
         excess = self.gap + self.duration - self.typical()[:, None]
         lateness = np.nancumsum(excess[:, worst])
-        sigma = _TO_SIGMA * float(np.nanmedian(np.abs(excess)))
-        noise = np.maximum(NOISE * sigma * np.sqrt(np.arange(1, lateness.size + 1)), _FLOOR_NS)
+        spread = np.abs(excess)
+        sigma = np.full(lateness.size, _TO_SIGMA * float(np.nanmedian(spread)))
+        if spread.shape[1] >= _ENOUGH_RANKS:
+            sigma = np.maximum(sigma, _TO_SIGMA * np.nan_to_num(_median_low(spread)))
+        noise = np.maximum(NOISE * np.sqrt((sigma**2).cumsum()), _FLOOR_NS)
         outside = lateness > noise
         if not outside[-1]:
             return None

@@ -137,9 +137,7 @@ def _problems(rows: Rows, missing_names: int, invalid_texts: int, tables: Tables
             "`nsys profile --cuda-graph-trace=node` would show their kernels"
         )
     problems += [
-        f"{count} {what} without a possible time were left out"
-        for what, count in rows.without_time.items()
-        if count
+        f"{count} {what} without a possible time were left out" for what, count in rows.without_time.items() if count
     ]
     if rows.without_text:
         problems.append(f"{rows.without_text} NVTX ranges without a text were left out")

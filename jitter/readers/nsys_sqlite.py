@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.errors import UnreadableTraceError
-from jitter.readers.nsys_tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, looks_like_nsys
+from jitter.readers.nsys_tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
 
 _MAGIC = b"SQLite format 3\x00"
 _HEAD_BYTES = 1 << 18
@@ -48,11 +48,19 @@ class SqliteTables:
                     f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)",
                     "let `nsys export` finish, or export the report again",
                 )
+        whole = _whole_size(path)
+        if self.size < whole:
+            # SQLite itself fills a last page that is cut with zeros, and reads rows of NULLs from it
+            cut = EOFError(f"{self.size:,} of {whole:,} bytes")
+            raise damaged(path, cut, self.export_type)
         self._columns: dict[str, set[str]] = {}
         with closing(_connect(path)) as connection:
-            for table, column in connection.execute(
-                "SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_info(t.name) AS c WHERE t.type = 'table'"
-            ):
+            listed = connection.execute(
+                """SELECT tables.name, columns.name
+                   FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
+                   WHERE tables.type = 'table'"""
+            )
+            for table, column in listed:
                 self._columns.setdefault(table, set()).add(column)
 
     def columns(self, table: str) -> frozenset[str]:
@@ -80,6 +88,16 @@ class SqliteTables:
                     is_null = batch.column(position + 1).cast(pa.bool_())
                     arrays.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
                 yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _whole_size(path: Path) -> int:
+    """How long the file is by its own header, in bytes; 0 if the header does not say."""
+    with path.open("rb") as file:
+        header = file.read(100)
+    if len(header) < 100 or header[24:28] != header[92:96]:
+        return 0
+    page_size = int.from_bytes(header[16:18], "big")
+    return int.from_bytes(header[28:32], "big") * (65_536 if page_size == 1 else page_size)
 
 
 def _restricted(select: str, only: Only | None) -> Iterator[str]:

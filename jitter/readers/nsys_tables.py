@@ -22,8 +22,8 @@ BATCH_ROWS: Final = 65_536
 TEXT_BATCH_ROWS: Final = 16_384
 """Texts (NVTX) are long: fewer rows make a batch of the same few MB."""
 
-DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
-"""What the libraries raise where an export is damaged."""
+DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
+"""What the libraries raise where an export is damaged; the last is sqlite3's own message that it cannot decode."""
 
 _OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
 
@@ -70,9 +70,7 @@ def looks_like_nsys(tables: Sequence[str]) -> bool:
 def damaged(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
     """What to tell a person when a library could not read on."""
     if isinstance(error, OSError) and error.strerror:
-        return UnreadableTraceError(
-            f"{path}: cannot be read ({error.strerror})", "check the path and its permissions"
-        )
+        return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return UnreadableTraceError(
         f"{path}: the export is damaged or cut short ({reason})",

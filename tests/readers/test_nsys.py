@@ -62,7 +62,9 @@ def test_a_kernel_and_its_launch(at: Path, form: str) -> None:
 
 def test_batches_have_the_schemas_types(at: Path, form: str) -> None:
     tables = export(
-        CUPTI_ACTIVITY_KIND_MEMSET=[memory()], NVTX_EVENTS=[marker(text="x")], CUPTI_ACTIVITY_KIND_GRAPH_TRACE=[memory()]
+        CUPTI_ACTIVITY_KIND_MEMSET=[memory()],
+        NVTX_EVENTS=[marker(text="x")],
+        CUPTI_ACTIVITY_KIND_GRAPH_TRACE=[memory()],
     )
     _, batches = READER.open(nsys.write(at, form, tables))
     schemas = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
@@ -261,7 +263,11 @@ def test_invalid_utf8_is_replaced_and_counted(at: Path, form: str) -> None:
         at,
         form,
         StringIds=[string(1, b"gemm \xff\xfe"), string(2, b"cudaLaunchKernel_v7000"), string(3, b"caf\xe9")],
-        NVTX_EVENTS=[marker(start=1, text=b"step \xe9"), marker(start=2, textId=3), marker(start=3, text="schön".encode())],
+        NVTX_EVENTS=[
+            marker(start=1, text=b"step \xe9"),
+            marker(start=2, textId=3),
+            marker(start=3, text="schön".encode()),
+        ],
     )
     assert sorted(recording.names) == ["cudaLaunchKernel_v7000", "gemm \ufffd\ufffd"]
     assert [row["text"] for row in rows["ranges"]] == ["step \ufffd", "caf\ufffd", "schön"]

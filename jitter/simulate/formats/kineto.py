@@ -33,7 +33,7 @@ class Options(Capture):
     """How the traces are spelled."""
 
     layout: Literal["2024", "2021", "rocm"] = "2024"
-    """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0, device from 2."""
+    """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0."""
     container: Literal["object", "array"] = "object"
     """An array holds the events alone: no rank, no base time (times are then absolute)."""
     distributed: Literal["before", "after", "absent"] = "before"

@@ -119,7 +119,7 @@ def _afflict(found: Costs, fault: Fault, ops: tuple[Operation, ...], ranks: Ints
     elif fault.kind == "missing_kernel":
         _absent(found)[_row(ops, fault), columns] = True
     elif fault.kind == "slow_cpu":
-        rows = np.flatnonzero([op.kind != "sync" and fault.on_kernel(op.kernel) for op in ops])
+        rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
         for times in (found.cpu, found.call):
             _stretch(times, rows, columns, fault)
     elif fault.kind in ("slow_gpu", "unequal_work"):
@@ -129,6 +129,16 @@ def _afflict(found: Costs, fault: Fault, ops: tuple[Operation, ...], ranks: Ints
             if found.grid is None:
                 found.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), len(ranks), axis=1)
             _stretch(found.grid, rows, columns, fault)
+
+
+def _next_kernels(ops: tuple[Operation, ...]) -> list[int | None]:
+    """For each operation the index of the kernel that it is or precedes: what the host does on the way to it."""
+    found: list[int | None] = []
+    kernel: int | None = None
+    for op in reversed(ops):
+        kernel = kernel if op.kernel is None else op.kernel
+        found.append(kernel)
+    return found[::-1]
 
 
 def _row(ops: tuple[Operation, ...], fault: Fault) -> int:

@@ -26,8 +26,9 @@ def write(
     Raises `UsageError` for a format or an option that does not exist.
     """
     module = _module(name)
+    chosen = _options(module, name, options)
     folder.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = module.write(run, folder, _options(module, name, options), advance)
+    paths: list[Path] = module.write(run, folder, chosen, advance)
     return paths
 
 

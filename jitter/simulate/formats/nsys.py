@@ -92,7 +92,7 @@ def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRun]
         _add_ranges(report, own, options)
         _add_process(report, own)
     if options.layout != "2020.3":
-        _add_session(report, ranks, run.job.ranks, options)
+        _add_session(report, ranks, number, run.job.ranks, options)
     report.add("StringIds", len(report.strings), id=list(report.strings.values()), value=list(report.strings))
     if options.shuffle:
         for rows in report.rows.values():
@@ -232,13 +232,14 @@ def _add_process(report: Report, own: RankRun) -> None:
     report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
 
 
-def _add_session(report: Report, ranks: list[RankRun], world: int, options: Options) -> None:
+def _add_session(report: Report, ranks: list[RankRun], number: int, world: int, options: Options) -> None:
     first = ranks[0]
-    # a launcher that starts one process a node knows of no single rank
-    number, of = (first.rank, world) if options.ranks_per_report == 1 else (first.rank // len(ranks), None)
-    variables = ["PATH=/usr/bin:/bin", SECRET, f"SLURM_PROCID={number}"]
-    if of is not None:
-        variables += [f"RANK={number}", f"WORLD_SIZE={of}", f"LOCAL_RANK={first.device}", f"PMI_RANK={number}"]
+    alone = options.ranks_per_report == 1
+    # a launcher of several ranks has a number of its own, which is no rank, and no RANK
+    variables = ["PATH=/usr/bin:/bin", SECRET, f"SLURM_PROCID={first.rank if alone else number - 1}"]
+    if alone:
+        variables += [f"RANK={first.rank}", f"WORLD_SIZE={world}", f"LOCAL_RANK={first.device}"]
+        variables.append(f"PMI_RANK={first.rank}")
     environment = (";" if options.layout == "2026.2" else "\0").join(variables)
     facts = {"CpuCores": "64", "Hostname": first.host, "DeviceEnvironment": environment}
     report.add(

@@ -1,0 +1,146 @@
+"""Invariants of the simulated events, each checked from the recordings, in global time."""
+
+import numpy as np
+import pytest
+
+from jitter.errors import UsageError
+from jitter.simulate import Fault, Job, RankRun, simulate
+from jitter.simulate import run as run_module
+
+JOB = Job(ranks=3, steps=3, kernels=60, seed=5, first_step=2000, gpus_per_node=2, buckets=3)
+
+
+def rows(recording: RankRun):
+    return [(at, op) for at, op in enumerate(recording.ops())]
+
+
+def test_the_step_has_the_kernels_asked_for():
+    for kernels in (8, 9, 60, 903):
+        (recording,) = simulate(Job(ranks=1, steps=2, kernels=kernels)).ranks()
+        kinds = [op.kind for at, op in rows(recording) if recording.in_step[at] and recording.step[at] == 1]
+        assert kinds.count("compute") + kinds.count("collective") == kernels
+        assert kinds.count("collective") == Job(kernels=kernels).all_reduces
+        assert kinds.count("memory") == 4
+
+
+def test_kernels_start_after_their_launch_and_their_streams_last():
+    for recording in simulate(JOB).ranks():
+        last: dict[int, int] = {}
+        for at, op in rows(recording):
+            start = int(recording.start_ns[at])
+            assert start >= recording.launch_end_ns[at] + JOB.launch_floor_ns
+            assert start >= last.get(op.stream, 0)
+            last[op.stream] = int(recording.end_ns[at])
+            assert recording.end_ns[at] > start
+
+
+def test_launches_follow_each_other_and_backward_has_its_thread():
+    for recording in simulate(JOB).ranks():
+        assert (recording.launch_start_ns[1:] >= recording.launch_end_ns[:-1]).all()
+        threads = {
+            op.phase: {o.thread for o in recording.operations if o.phase == op.phase} for _, op in rows(recording)
+        }
+        assert threads["forward"] == {0}
+        assert 1 in threads["backward"]
+    (alone,) = simulate(Job(ranks=1, second_thread=False)).ranks()
+    assert {op.thread for op in alone.operations} == {0}
+
+
+def test_collectives_end_together_when_the_last_has_arrived():
+    recordings = list(simulate(JOB).ranks())
+    starts, ends = [], []
+    for recording in recordings:
+        which = [at for at, op in rows(recording) if op.kind == "collective"]
+        starts.append(recording.start_ns[which] - recording.clock.offset_ns)
+        ends.append(recording.end_ns[which] - recording.clock.offset_ns)
+    assert len(starts[0]) == 9
+    assert (np.array(ends) == ends[0]).all()
+    transfer = ends[0] - np.max(starts, axis=0)
+    assert (transfer > 30_000).all()
+    assert len(set(transfer.tolist())) == 9  # noise of their own
+
+
+def test_a_collective_waits_for_the_kernel_before_it_and_the_optimizer_for_the_collectives():
+    for recording in simulate(JOB).ranks():
+        ops = rows(recording)
+        for at, op in ops:
+            if op.kind == "collective":
+                before = max(a for a, o in ops[:at] if o.kind == "compute" and o.stream == JOB.main_stream)
+                assert recording.start_ns[at] >= recording.end_ns[before]
+            if op.phase == "optimizer" and recording.in_step[at]:
+                reduced = [a for a, o in ops[:at] if o.kind == "collective" and recording.step[a] == recording.step[at]]
+                assert recording.start_ns[at] >= recording.end_ns[reduced].max()
+
+
+def test_the_sync_returns_when_the_stream_is_done_and_the_next_step_comes_after():
+    for recording in simulate(JOB).ranks():
+        syncs = [c for c in recording.calls if c.is_sync]
+        assert [c.step for c in syncs] == [2000, 2001, 2002]
+        for call in syncs:
+            mine = recording.in_step & (recording.step == call.step)
+            assert call.end_ns >= recording.end_ns[mine].max()
+            later = recording.in_step & (recording.step > call.step)
+            assert (recording.launch_start_ns[later] > call.end_ns).all()
+
+
+def test_markers_hold_their_steps_launches_and_nothing_else():
+    for recording in simulate(JOB).ranks():
+        markers = {r.step: r for r in recording.steps}
+        assert list(markers) == [2000, 2001, 2002]
+        assert markers[2001].text == f"epoch1_step2001-rank{recording.rank}-640_8-640_8-640_8"
+        inside = [[r.start_ns <= t <= r.end_ns for r in markers.values()] for t in recording.launch_start_ns.tolist()]
+        assert [any(i) for i in inside] == recording.in_step.tolist()
+        assert (~recording.in_step).sum() == JOB.warmup_kernels + JOB.tail_kernels
+        loading = [r for r in recording.ranges if r.kind == "data_loading"]
+        assert all(markers[r.step].start_ns < r.start_ns < r.end_ns < markers[r.step].end_ns for r in loading)
+        assert len(loading) == 3
+
+
+def test_no_markers():
+    (recording,) = simulate(Job(ranks=1, marker="none")).ranks()
+    assert recording.steps == []
+
+
+def assert_same(one: RankRun, other: RankRun):
+    for name in ("operation", "step", "start_ns", "end_ns", "launch_start_ns", "correlation", "grid_x"):
+        assert (getattr(one, name) == getattr(other, name)).all(), name
+    assert one.ranges == other.ranges
+    assert one.calls == other.calls
+
+
+def test_ranks_computed_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch):
+    faults = [Fault.parse("extra_kernel:rank=1,kernel=4"), Fault.parse("slow_gpu:rank=2,factor=2,steps=2001-2002")]
+    whole = list(simulate(JOB, faults).ranks())
+    monkeypatch.setattr(run_module, "_BLOCK_CELLS", 1)
+    for one, other in zip(whole, simulate(JOB, faults).ranks(), strict=True):
+        assert_same(one, other)
+    assert_same(whole[2], next(iter(simulate(JOB, faults).ranks([2]))))
+
+
+def test_seeds():
+    first, again = (next(iter(simulate(JOB).ranks())) for _ in range(2))
+    assert_same(first, again)
+    other = next(iter(simulate(Job(**{**vars(JOB), "seed": 6})).ranks()))
+    assert (first.start_ns != other.start_ns).any()
+
+
+def test_every_recording_has_its_own_clock_and_states_utc_with_an_error():
+    job = Job(ranks=8, gpus_per_node=4, clock_error_ns=2_000_000)
+    recordings = list(simulate(job).ranks())
+    clocks = [r.clock for r in recordings]
+    assert len({c.offset_ns for c in clocks}) == 8
+    utc_of_zero = [c.utc_epoch_ns + c.offset_ns for c in clocks]
+    assert len(set(utc_of_zero)) == 2  # one a node
+    assert 0 < max(utc_of_zero) - min(utc_of_zero) < 20_000_000
+    assert {r.host for r in recordings} == {"node0000", "node0001"}
+    moved = recordings[1].moved(500)
+    assert (moved.start_ns - moved.clock.offset_ns == recordings[1].start_ns - clocks[1].offset_ns).all()
+    assert moved.ranges[0].start_ns == recordings[1].ranges[0].start_ns + 500
+
+
+@pytest.mark.parametrize("wrong", [{"ranks": 0}, {"kernels": 7}, {"noise": 1.0}, {"kernels": 20, "buckets": 9}])
+def test_impossible_jobs(wrong):
+    with pytest.raises(UsageError):
+        Job(**wrong)
+    with pytest.raises(UsageError, match="ranks 0 to 2"):
+        list(simulate(JOB).ranks([3]))

@@ -91,6 +91,14 @@ class Lake:
             )
         return found[0]
 
+    def ranks_of(self, key: StepKey) -> list[int]:
+        """The ranks that have this step."""
+        return sorted(self._by_step[key])
+
+    def steps_of(self, rank: int) -> list[StepRecord]:
+        """What the records tell of one rank's steps, in order."""
+        return [self._by_step[key][rank].step for key in self.steps if rank in self._by_step[key]]
+
     def metrics(self, step: int, epoch: int | None = None) -> StepMetrics:
         """Every kernel's metrics on every rank in one step, with their deviations and how ranks were aligned."""
         return self._metrics(self.step(step, epoch))

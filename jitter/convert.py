@@ -208,7 +208,7 @@ class _Stager:
     def _note_empty_steps(self, part: Part, gpu: Gpu) -> None:
         empty = len(self._steps[gpu.process].ranges.ranges) - len(part.record.steps)
         if empty:
-            part.record.problems.append(f"{empty} marked steps have no kernel")
+            part.record.problems.append(f"{empty} steps have no activity on this GPU")
         cut = [step.key for step in part.record.steps if step.cut]
         if cut:
             part.record.problems.append(

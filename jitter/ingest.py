@@ -12,7 +12,7 @@ from jitter.errors import JitterError, UnknownRankError, UsageError
 from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE
 from jitter.publish import Publisher
-from jitter.ranks import Told, rank_pattern_of, read_rank_map
+from jitter.ranks import told_by_user
 from jitter.records import SourceRecord
 from jitter.steps import step_pattern_of
 from jitter.workers import Progress, convert_all
@@ -71,13 +71,6 @@ def ingest(
         folder.sweep()
         catalog.rebuild(folder.root, folder.records())
     return report
-
-
-def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
-    """What the options say of ranks; raise `UsageError` where they cannot be."""
-    if rank_pattern is not None:
-        rank_pattern_of(rank_pattern)
-    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
 
 
 class _Run:

@@ -51,6 +51,13 @@ class Verdict:
     warning: str | None = None
 
 
+def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
+    """Take what the options say of ranks; raise `UsageError` where they cannot be."""
+    if rank_pattern is not None:
+        rank_pattern_of(rank_pattern)
+    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+
+
 def rank_pattern_of(expression: str) -> re.Pattern[str]:
     """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
     try:

@@ -63,11 +63,13 @@ def _cut(
     pattern: npt.NDArray[np.int32],
 ) -> Repetition | None:
     complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
-    if len(complete) < 2:
+    starts = places_ns[complete]
+    # kernels without a launch of their own share their predecessor's place: no step can begin at one
+    if starts.size < 2 or (np.diff(starts) <= 0).any():
         return None
     return Repetition(
         tuple(names[i] for i in pattern),
-        tuple(int(places_ns[hit]) for hit in complete),
+        tuple(starts.tolist()),
         int(places_ns[min(complete[-1] + pattern.size, ids.size) - 1]),
     )
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.errors import UsageError
+from jitter.numbers import format_numbers
 
 
 def metric_table(
@@ -19,7 +20,9 @@ def metric_table(
     chosen = present if ranks is None else np.array(sorted(set(ranks)))
     missing = sorted(set(chosen.tolist()) - set(present.tolist()))
     if missing:
-        raise UsageError(f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {_ranges(present.tolist())}")
+        raise UsageError(
+            f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
+        )
     index, row = np.unique(rows["kernel_index"].to_numpy(), return_inverse=True)
     column = np.searchsorted(present, rows["rank"].to_numpy())
     values = rows[f"{metric}_ns"]
@@ -50,14 +53,3 @@ def unmatched_table(rows: pa.Table) -> pd.DataFrame:
     columns = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
     frame: pd.DataFrame = found.select(columns).to_pandas()
     return frame
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write numbers as a person would: `0-7,180`."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], number]
-        else:
-            parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,52 @@
+"""`jitter inspect`: what would be ingested; writes nothing."""
+
+import json
+from pathlib import Path
+
+import click
+
+from jitter.cli.options import ingest_options, quiet_option
+from jitter.cli.progress import byte_progress
+from jitter.errors import ExitCode
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@ingest_options
+@click.option("--json", "as_json", is_flag=True, help="For other programs.")
+@quiet_option
+def inspect(
+    paths: tuple[Path, ...],
+    step_pattern: str | None,
+    rank_pattern: str | None,
+    rank: int | None,
+    rank_map: Path | None,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> ExitCode:
+    r"""Tell what `jitter ingest` would take in: file, format, rank, host, steps, problems. Writes nothing.
+
+    \b
+    Examples:
+        jitter inspect traces/
+        jitter inspect report3.sqlite --json
+    """
+    from jitter.inspect import inspect as run
+    from jitter.inspect_words import as_data, as_text
+
+    with byte_progress("Reading", quiet) as progress:
+        findings = run(
+            paths,
+            step_pattern=step_pattern,
+            rank=rank,
+            rank_map=rank_map,
+            rank_pattern=rank_pattern,
+            jobs=jobs,
+            progress=progress,
+        )
+    if as_json:
+        click.echo(json.dumps(as_data(findings), indent=1))
+    else:
+        click.echo(as_text(findings), nl=False)
+    return ExitCode.DONE if any(finding.records for finding in findings) else ExitCode.UNUSABLE_INPUT

@@ -1,0 +1,31 @@
+"""`jitter steps`: one line a step."""
+
+from pathlib import Path
+
+import click
+
+from jitter.cli.options import force_option, lake_argument
+
+
+@click.command()
+@lake_argument
+@click.option("--format", "form", type=click.Choice(["text", "csv", "json", "parquet"]), help="Default: text.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@force_option
+def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
+    r"""Show one line a step: its time, what jitter costs it, who came first and last, where that began.
+
+    \b
+    Examples:
+        jitter steps
+        jitter steps run17-lake --format csv | sort -t, -k4 -n
+    """
+    from jitter.analysis import open_lake
+    from jitter.cli.output import write_table
+    from jitter.step_lines import step_lines, step_text
+
+    frame = step_lines(open_lake(lake).run())
+    if form == "text" or (form is None and output is None):
+        click.echo(step_text(frame), nl=False)
+    else:
+        write_table(frame, form, output, force)

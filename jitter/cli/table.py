@@ -1,0 +1,63 @@
+"""`jitter table`: one metric of one step, kernels × ranks."""
+
+from pathlib import Path
+
+import click
+
+from jitter.cli.options import force_option, lake_argument
+
+
+@click.command()
+@lake_argument
+@click.option(
+    "--metric",
+    type=click.Choice(["duration", "gap", "ttke", "launch_latency"]),
+    default="ttke",
+    show_default=True,
+    help="ttke: time to kernel end.",
+)
+@click.option("--step", type=int, help="Default: the costliest, named on stderr.")
+@click.option("--epoch", type=int, help="Where the same step number is in several.")
+@click.option("--cohort", type=int, help="Where ranks run different kernels.")
+@click.option("--deviation", is_flag=True, help="Value − mean in the ranks' columns.")
+@click.option("--ranks", metavar="LIST", help="Columns to show: 0-7,180. The mean is over all.")
+@click.option("--unmatched", is_flag=True, help="List the kernels without a partner on other ranks instead.")
+@click.option("--format", "form", type=click.Choice(["csv", "json", "parquet"]), help="Default: csv, or -o's suffix.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@force_option
+def table(
+    lake: Path,
+    metric: str,
+    step: int | None,
+    epoch: int | None,
+    cohort: int | None,
+    deviation: bool,
+    ranks: str | None,
+    unmatched: bool,
+    form: str | None,
+    output: Path | None,
+    force: bool,
+) -> None:
+    r"""Print one metric of one step as the talk's tables have it, in nanoseconds.
+
+    \b
+    Examples:
+        jitter table --metric gap --step 2003 --deviation
+        jitter table --metric duration --step 2003 --ranks 0-7,180
+        jitter table run17-lake --metric ttke -o ttke.parquet
+    """
+    from jitter.analysis import open_lake
+    from jitter.cli.output import write_table
+    from jitter.numbers import parse_numbers
+
+    chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
+    opened = open_lake(lake)
+    if step is None:
+        costliest = opened.run().costliest.step
+        step, epoch = costliest.step, costliest.epoch
+        click.echo(f"{costliest}: the costliest (choose with --step)", err=True)
+    if unmatched:
+        frame = opened.unmatched(step, epoch)
+    else:
+        frame = opened.table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen).reset_index()
+    write_table(frame, form, output, force)

@@ -50,20 +50,20 @@ def step_text(frame: pd.DataFrame) -> str:
     """Lay the lines out for a terminal or a pipe: milliseconds, `-` for the unknown."""
     heads = ["step", "time ms", "loss ms", "loss", "min rank", "max rank", "start ms", "cpu ms", "gpu ms", "began at"]
     rows = [heads]
-    for line in frame.itertuples(index=False):
-        step = str(line.step) if pd.isna(line.epoch) else f"{line.epoch}/{line.step}"
-        began = "-" if pd.isna(line.kernel_index) else f"{line.kernel_index} {short_name(str(line.kernel_name))}"
+    for line in frame.to_dict("records"):
+        step = str(line["step"]) if pd.isna(line["epoch"]) else f"{line['epoch']}/{line['step']}"
+        began = "-" if pd.isna(line["kernel_index"]) else f"{line['kernel_index']} {short_name(line['kernel_name'])}"
         rows.append(
             [
                 step,
-                _number(line.step_time_ns, _MS),
-                _number(line.loss_ns, _MS),
-                "-" if pd.isna(line.loss_fraction) else f"{line.loss_fraction:.1%}",
-                _text(line.min_rank),
-                _text(line.max_rank),
-                _number(line.start_ns, _MS),
-                _number(line.cpu_ns, _MS),
-                _number(line.gpu_ns, _MS),
+                _number(line["step_time_ns"], _MS),
+                _number(line["loss_ns"], _MS),
+                "-" if pd.isna(line["loss_fraction"]) else f"{line['loss_fraction']:.1%}",
+                _text(line["min_rank"]),
+                _text(line["max_rank"]),
+                _number(line["start_ns"], _MS),
+                _number(line["cpu_ns"], _MS),
+                _number(line["gpu_ns"], _MS),
                 began,
             ]
         )

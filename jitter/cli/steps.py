@@ -21,7 +21,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
     from jitter.analysis import open_lake
-    from jitter.cli.output import write_table
+    from jitter.cli.frames import write_table
     from jitter.step_lines import step_lines, step_text
 
     frame = step_lines(open_lake(lake).run())

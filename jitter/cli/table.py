@@ -47,7 +47,7 @@ def table(
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
     from jitter.analysis import open_lake
-    from jitter.cli.output import write_table
+    from jitter.cli.frames import write_table
     from jitter.numbers import parse_numbers
 
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")

@@ -14,14 +14,14 @@ from jitter._version import __version__
 if TYPE_CHECKING:
     from jitter.analysis import Lake as Lake
     from jitter.analysis import open_lake as open  # noqa: A004  # the name users type: jitter.open
-    from jitter.ingest import ingest as ingest
+    from jitter.intake import ingest as ingest
 
 __all__ = ["Lake", "__version__", "ingest", "open"]
 
 _WHERE = {
     "Lake": ("jitter.analysis", "Lake"),
     "open": ("jitter.analysis", "open_lake"),
-    "ingest": ("jitter.ingest", "ingest"),
+    "ingest": ("jitter.intake", "ingest"),
 }
 
 

@@ -41,7 +41,7 @@ def ingest(
         jitter ingest traces/ --rank-map ranks.csv
         jitter ingest traces/ --step-pattern 'batch (?P<step>\d+)'
     """
-    from jitter.ingest import ingest as run
+    from jitter.intake import ingest as run
 
     with byte_progress("Reading", quiet) as progress:
         report = run(

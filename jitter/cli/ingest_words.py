@@ -5,7 +5,7 @@ from collections import Counter
 import click
 
 from jitter.errors import ExitCode
-from jitter.ingest import IngestReport
+from jitter.intake import IngestReport
 
 _MOST_WARNINGS = 20
 

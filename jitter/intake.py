@@ -1,4 +1,7 @@
-"""Trace directories into a lake: the left half of the house, over worker processes."""
+"""Trace directories into a lake: the left half of the house, over worker processes.
+
+Not called `ingest`: `jitter.ingest` is the function, and importing a module of that name would put it in its place.
+"""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -7,12 +10,12 @@ from pathlib import Path
 
 from jitter import catalog, in_phase
 from jitter.convert import Outcome, Task
-from jitter.discover import discover
+from jitter.discover import Source, discover
 from jitter.errors import JitterError, UnknownRankError, UsageError
 from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE
 from jitter.publish import Publisher
-from jitter.ranks import told_by_user
+from jitter.ranks import Told, told_by_user, told_rows
 from jitter.records import SourceRecord
 from jitter.steps import step_pattern_of
 from jitter.workers import Progress, convert_all
@@ -60,6 +63,7 @@ def ingest(
     report = IngestReport(folder.root, refused=list(found.unreadable), other_files=found.others)
     publisher = Publisher(folder, replace)
     fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
+    report.warnings += _unused_lines(told, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
     staging = folder.staging()
     try:
@@ -67,10 +71,15 @@ def ingest(
         tasks = [Task(source, staging, step_pattern, told, known) for source in fresh]
         _Run(folder, publisher, report).run(tasks, jobs, progress)
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        folder.sweep()
-        catalog.rebuild(folder.root, folder.records())
+        folder.close()
+        catalog.rebuild(folder.root, folder.records)
     return report
+
+
+def _unused_lines(told: Told, sources: Sequence[Source]) -> list[str]:
+    """Lines of --rank-map that name none of the sources: a slip of the pen would else go unseen."""
+    used = {row for source in sources for row in told.by_file if told_rows(source.path, Told(by_file=(row,)))}
+    return [f"--rank-map names {row[0]}, which is not among the files read" for row in told.by_file if row not in used]
 
 
 class _Run:
@@ -99,6 +108,7 @@ class _Run:
             self._refuse(outcome, outcome.error)
             return False
         if not outcome.parts:
+            self._publisher.found_again(outcome)
             self._report.unchanged += 1
             return False
         twin = self._seen.setdefault(outcome.file_digest, outcome.source.path)

@@ -1,13 +1,18 @@
 """`LAKE/catalog.sqlite`: the records as tables, for queries. Derived: rebuilt when they have changed."""
 
 import hashlib
-import uuid
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
 
+from jitter import staging
 from jitter.records import SourceRecord
+
+_VERSION = 2
+"""Of the tables below: a catalogue of another version is stale."""
 
 _metadata = sa.MetaData()
 
@@ -20,6 +25,10 @@ sources = sa.Table(
     sa.Column("file", sa.String, nullable=False),
     sa.Column("file_digest", sa.String, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("mtime_ns", sa.BigInteger, nullable=False),
+    sa.Column("part", sa.Integer, nullable=False),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("step_pattern", sa.String),
     sa.Column("format", sa.String, nullable=False),
     sa.Column("reader_version", sa.Integer, nullable=False),
     sa.Column("profiler_version", sa.String),
@@ -71,7 +80,7 @@ _SOURCE_COLUMNS = [column.name for column in sources.columns]
 
 def fingerprint(root: Path) -> str:
     """What the records looked like: names, sizes and times of change of all of them."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(f"{_VERSION}\n".encode(), digest_size=16)
     for path in sorted((root / "sources").glob("*.json")):
         state = path.stat()
         digest.update(f"{path.name} {state.st_size} {state.st_mtime_ns}\n".encode())
@@ -91,10 +100,19 @@ def is_current(root: Path) -> bool:
         return False
 
 
-def rebuild(root: Path, records: Sequence[SourceRecord]) -> None:
-    """Write the catalogue anew from the records and put it in place of the old one."""
-    temporary = root / f".catalog.{uuid.uuid4().hex[:8]}"
-    mark = fingerprint(root)
+def rebuild(root: Path, records: Sequence[SourceRecord] | Callable[[], Sequence[SourceRecord]]) -> None:
+    """Write the catalogue anew from the records and put it in place of the old one.
+
+    Give a function where others may add records meanwhile. A lake that may not be written is left as it is.
+    """
+    if not os.access(root, os.W_OK):
+        return
+    mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
+    if callable(records):
+        records = records()
+    run = staging.new_run(root)
+    run.mkdir(parents=True)
+    temporary = run / "catalog.sqlite"
     engine = sa.create_engine(f"sqlite:///{temporary}", poolclass=sa.pool.NullPool)
     try:
         with engine.begin() as connection:
@@ -109,7 +127,8 @@ def rebuild(root: Path, records: Sequence[SourceRecord]) -> None:
                     connection.execute(sa.insert(table), rows)
         temporary.replace(root / "catalog.sqlite")
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(run, ignore_errors=True)
+        staging.drop_if_empty(root)
 
 
 def _step_rows(record: SourceRecord) -> list[dict[str, object]]:

@@ -82,26 +82,33 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     task.staging.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
-        outcome.file_digest = file_digest(task.source.path)
+        outcome.file_digest = file_digest(task.source.files)
         if outcome.file_digest not in task.known:
             _convert(task, outcome, advance)
     except JitterError as error:
         outcome.error = error
     except OSError as error:
         outcome.error = JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
+    except Exception as error:  # whatever it is, the other sources go in
+        first_line = str(error).partition("\n")[0]
+        outcome.error = JitterError(
+            f"{task.source.path}: could not be read: {type(error).__name__}: {first_line}",
+            "this is a bug of ours: please report it, if you can with the file",
+        )
     return outcome
 
 
-def file_digest(path: Path) -> str:
-    """A digest of a file's content, or of all files of a folder with their names."""
+def file_digest(paths: Sequence[Path]) -> str:
+    """A digest of a recording: of its file's content, or of all its files (or a folder's) with their names."""
     digest = hashlib.blake2b(digest_size=16)
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    for file in files:
-        if path.is_dir():
-            digest.update(file.relative_to(path).as_posix().encode() + b"\0")
-        with file.open("rb") as content:
-            while chunk := content.read(1 << 20):
-                digest.update(chunk)
+    for path in paths:
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in files:
+            if path.is_dir() or len(paths) > 1:
+                digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
+            with file.open("rb") as content:
+                while chunk := content.read(1 << 20):
+                    digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -116,9 +123,8 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             process: find_steps(capture, recording, [use for use in uses if use.gpu.process == process], task.patterns)
             for process in sorted({use.gpu.process for use in uses})
         }
-        verdicts = resolve(
-            task.source.path, [_evidence(recording, use, steps[use.gpu.process]) for use in uses], task.told
-        )
+        evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
+        verdicts = resolve(task.source.path, evidence, task.told, recording.rank_in_name, recording.rank_hint)
         outcome.warnings = list(dict.fromkeys(v.warning for v in verdicts if v.warning is not None))
         capture.set_steps({process: found.ranges.ranges for process, found in steps.items()})
         _Stager(task, outcome, recording, capture, steps).stage(uses, verdicts)
@@ -227,7 +233,7 @@ class _Stager:
             file=str(source.path.resolve()),
             file_digest=digest,
             size=source.size,
-            mtime_ns=source.path.stat().st_mtime_ns,
+            mtime_ns=source.changed_ns,
             part=number,
             parts=parts,
             step_pattern=self._task.step_pattern,

@@ -13,11 +13,16 @@ _REPORTS = {".nsys-rep", ".qdrep"}
 
 @dataclass(frozen=True)
 class Source:
-    """One recording: a file, or a folder where the format is one."""
+    """One recording: a file, a folder where the format is one, or a file with those that belong to it."""
 
     path: Path
     reader: str
     size: int
+    """Bytes of all its files."""
+    files: tuple[Path, ...]
+    """What is read: the path itself and the files that belong to it."""
+    changed_ns: int
+    """When it was last changed: of a folder, any of its files."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,13 @@ class Findings:
 def discover(paths: Sequence[Path]) -> Findings:
     """Look through files and folders, recursively, formats mixed.
 
-    A file named by itself must be a recording; files in a folder that are none are only counted. Raises nothing:
-    what is wrong is in the findings.
+    A file named by itself must be a recording or part of one; files in a folder that are none are only counted, and
+    of one recording in several forms one is taken. Raises nothing: what is wrong is in the findings.
     """
     sources: dict[Path, Source] = {}
+    belonging: set[Path] = set()
+    others: dict[Path, bool] = {}
     unreadable: list[UnreadableTraceError] = []
-    others = 0
     for path in paths:
         if not path.exists():
             unreadable.append(UnreadableTraceError(f"{path}: no such file or directory", "check the path"))
@@ -48,17 +54,18 @@ def discover(paths: Sequence[Path]) -> Findings:
                     unreadable.append(_export_first(candidate))
                 continue
             reader = _reader_of(candidate)
-            if reader is not None:
-                sources.setdefault(candidate.resolve(), Source(candidate, reader.name, _size(candidate)))
-            elif candidate == path:
-                unreadable.append(
-                    UnreadableTraceError(
-                        f"{path}: not a trace that jitter reads", f"it reads {', '.join(sorted(readers()))}"
-                    )
-                )
-            elif candidate.is_file():
-                others += 1
-    return Findings(sorted(sources.values(), key=lambda source: str(source.path)), unreadable, others)
+            if reader is None:
+                if candidate.is_file():
+                    others[candidate] = others.get(candidate, False) or candidate == path
+                continue
+            files = reader.files(candidate)
+            sources.setdefault(candidate.resolve(), _source(candidate, reader, files.read))
+            belonging |= {file.resolve() for file in (*files.read[1:], *files.spare)}
+    strangers = [path for path in others if path.resolve() not in belonging]
+    unreadable += [_no_trace(path) for path in strangers if others[path]]
+    alone = [source for path, source in sources.items() if path not in belonging]
+    counted = sum(not others[path] for path in strangers)
+    return Findings(sorted(alone, key=lambda source: str(source.path)), unreadable, counted)
 
 
 def _candidates(path: Path) -> Iterator[Path]:
@@ -85,10 +92,15 @@ def _reader_of(path: Path) -> Reader | None:
     return next((reader for reader in readers().values() if reader.sniff(path)), None)
 
 
-def _size(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+def _source(path: Path, reader: Reader, files: tuple[Path, ...]) -> Source:
+    inner = [file for one in files for file in ([one] if one.is_file() else one.rglob("*")) if file.is_file()]
+    states = [file.stat() for file in inner]
+    changed_ns = max((state.st_mtime_ns for state in states), default=0)
+    return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns)
+
+
+def _no_trace(path: Path) -> UnreadableTraceError:
+    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {', '.join(sorted(readers()))}")
 
 
 def _exported(report: Path) -> bool:

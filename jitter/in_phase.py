@@ -129,6 +129,8 @@ def _renumber(part: Part, shift: int) -> None:
     early = sum(step.step + shift < 0 for step in part.record.steps)
     part.record.steps[:] = [step for step in part.record.steps if step.step + shift >= 0]
     if early:
+        if part.record.repetition is not None:
+            del part.record.repetition.collectives_before[:early]
         part.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
     for step in part.record.steps:
         step.step += shift

@@ -4,10 +4,9 @@ Files are written into a staging folder under `LAKE/.staging` and renamed into p
 last, so a source without a record did not happen: running ingest again does it again, with the same result.
 """
 
+import contextlib
 import json
-import os
 import shutil
-import socket
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,8 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jitter import staging
 from jitter.errors import LakeError
-from jitter.lake_paths import kernels_file
+from jitter.lake_paths import places_of
 from jitter.records import SourceRecord, decode, encode
 from jitter.schema import HOST, KERNELS
 
@@ -42,6 +42,7 @@ class LakeFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._run = staging.new_run(root)
 
     @property
     def sources(self) -> Path:
@@ -52,12 +53,15 @@ class LakeFolder:
         """Make the folder a lake, or accept it if it is one; raise `LakeError` if it is something else."""
         if self.root.exists() and not self.root.is_dir():
             raise LakeError(f"{self.root}: is a file", "name another place with -o")
-        if self.root.exists() and not (self.root / _MARK).exists() and any(self.root.iterdir()):
+        there = {path.name for path in self.root.iterdir()} if self.root.exists() else set()
+        # a run killed while it made the lake has left its staging folder and no mark
+        if _MARK not in there and there - {staging.NAME}:
             raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o")
-        self.sources.mkdir(parents=True, exist_ok=True)
+        if _MARK not in there:
+            self._write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
+        self.require()
+        self.sources.mkdir(exist_ok=True)
         (self.root / "kernels").mkdir(exist_ok=True)
-        if not (self.root / _MARK).exists():
-            _write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
 
     def require(self) -> None:
         """Raise `LakeError` unless this is a lake of a layout that this version reads."""
@@ -87,79 +91,62 @@ class LakeFolder:
 
     def write_record(self, record: SourceRecord) -> None:
         """Put a record in place of the one of the same name."""
-        _write(self.sources / record.name, encode(record))
+        self._write(self.sources / record.name, encode(record))
 
     def staging(self) -> Path:
-        """Make a folder on the lake's file system for one run's unfinished work."""
-        folder = self.root / ".staging" / f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        folder.mkdir(parents=True)
-        return folder
+        """Make the folder, on the lake's file system, for this run's unfinished work."""
+        self._run.mkdir(parents=True, exist_ok=True)
+        return self._run
+
+    def note(self, places: Iterable[Path]) -> Path:
+        """Note places (from the root) that are about to change; returns the note, to be removed afterwards.
+
+        Should this run be killed before that, `sweep` removes those of them that no record accounts for.
+        """
+        path = self.staging() / f"places-{uuid.uuid4().hex[:8]}.json"
+        self._write(path, json.dumps([str(place) for place in places]).encode())
+        return path
 
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
-        """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record.
-
-        The places are noted first, so that a run killed between the moves leaves nothing unaccounted for.
-        """
+        """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
         pairs = list(moves)
-        _write(
-            staged / "moves.json",
-            json.dumps({"record": record.name, "places": [str(p) for _, p in pairs]}).encode(),
-        )
         for folder in {place.parent for _, place in pairs}:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         for source, place in pairs:
             (staged / source).replace(self.root / place)
         self.write_record(record)
-        (staged / "moves.json").unlink()
 
     def remove(self, places: Iterable[Path]) -> None:
         """Remove files of the lake (from its root) and the folders they leave empty."""
         for place in places:
             path = self.root / place
             path.unlink(missing_ok=True)
-            for folder in path.parents:
-                if folder == self.root or not folder.exists() or any(folder.iterdir()):
+            for folder in path.parents[: len(place.parts) - 2]:
+                try:
+                    folder.rmdir()
+                except OSError:  # not empty, or gone already
                     break
-                folder.rmdir()
+
+    def close(self) -> None:
+        """End this run: clear away its staging, and what dead runs left."""
+        shutil.rmtree(self._run, ignore_errors=True)
+        self.sweep()
 
     def sweep(self) -> None:
         """Clear away what runs that died on this machine left unfinished."""
-        staging = self.root / ".staging"
-        if not staging.exists():
-            return
-        for run in staging.iterdir():
-            host, pid, _ = run.name.rsplit("-", 2)
-            if host != socket.gethostname() or _alive(int(pid)):
-                continue
-            for note in run.rglob("moves.json"):
+        for run in staging.dead_runs(self.root):
+            for note in run.glob("places-*.json"):
                 self._undo(note)
             shutil.rmtree(run, ignore_errors=True)
-        if not any(staging.iterdir()):
-            staging.rmdir()
+        staging.drop_if_empty(self.root)
 
     def _undo(self, note: Path) -> None:
-        moves = json.loads(note.read_bytes())
-        owned = {
-            str(kernels_file(step.key, record.rank))
-            for record in self.records()
-            if record.rank is not None
-            for step in record.steps
-        }
-        if not (self.sources / moves["record"]).exists():
-            self.remove(Path(place) for place in moves["places"] if place not in owned)
+        # another run may be sweeping too: what is gone has been dealt with
+        with contextlib.suppress(FileNotFoundError):
+            owned = {str(place) for record in self.records() for place in places_of(record)}
+            self.remove(Path(place) for place in json.loads(note.read_bytes()) if place not in owned)
 
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    def _write(self, path: Path, content: bytes) -> None:
+        temporary = self.staging() / uuid.uuid4().hex
+        temporary.write_bytes(content)
+        temporary.replace(path)

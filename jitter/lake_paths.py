@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from jitter.records import SourceRecord
 from jitter.steps import StepKey
 
 DEFAULT_LAKE = Path("jitter-lake")
@@ -21,3 +22,11 @@ def kernels_file(key: StepKey, rank: int) -> Path:
 def host_file(rank: int, digest: str) -> Path:
     """What one source tells of a rank's host, from the lake's root."""
     return Path("host", f"rank={rank}", f"{digest}.parquet")
+
+
+def places_of(record: SourceRecord) -> list[Path]:
+    """All files that a record accounts for, from the lake's root; the record itself left out."""
+    if record.rank is None:
+        return []
+    kernels = [kernels_file(step.key, record.rank) for step in record.steps]
+    return [*kernels, host_file(record.rank, record.digest)]

@@ -1,15 +1,15 @@
 """From staging into the lake: what is new, what is there already, and what two sources both claim."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from jitter.convert import Outcome, Part
 from jitter.discover import Source
 from jitter.errors import JitterError, UnknownRankError
 from jitter.lake import LakeFolder
-from jitter.lake_paths import host_file, kernels_file
-from jitter.ranks import Told, told_rows
+from jitter.lake_paths import places_of
+from jitter.ranks import Told, told_by_pattern, told_rows
 from jitter.records import RECORD_VERSION, SourceRecord
 from jitter.steps import StepKey
 
@@ -33,46 +33,78 @@ class Publisher:
     def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
         """Whether this file, unchanged by size and time, is in whole and was read as it is to be read now."""
         file = str(source.path.resolve())
-        state = (source.size, source.path.stat().st_mtime_ns)
+        state = (source.size, source.changed_ns)
         found = [record for record in self.records if record.file == file and (record.size, record.mtime_ns) == state]
-        return _whole(found) and all(_as_told(record, step_pattern, told) for record in found)
+        return _whole(found) and all(_as_told(record, source.path, step_pattern, told) for record in found)
 
     def digests(self, step_pattern: str | None, told: Told) -> frozenset[str]:
         """Digests of the file contents that need not be read again, wherever the files lie now."""
         if told != Told():
             return frozenset()
-        by_file: dict[str, list[SourceRecord]] = {}
-        for record in self.records:
-            by_file.setdefault(record.file_digest, []).append(record)
         return frozenset(
             digest
-            for digest, found in by_file.items()
-            if _whole(found) and all(_as_told(record, step_pattern, told) for record in found)
+            for digest, found in self._by_content().items()
+            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, told) for record in found)
         )
+
+    def found_again(self, outcome: Outcome) -> None:
+        """Note where a file lies that is in the lake already, if it is not where it was."""
+        for record in self._by_content().get(outcome.file_digest, []):
+            if not Path(record.file).exists():
+                record.file, record.mtime_ns = str(outcome.source.path.resolve()), outcome.source.changed_ns
+                self._folder.write_record(record)
 
     def publish(self, outcome: Outcome) -> list[SourceRecord]:
         """Put an outcome's parts into the lake and return their records.
 
         Raises `UnknownRankError` if another source holds one of its steps for the same rank (and `--replace` was
         not given); nothing of the outcome goes in then.
+
+        Killed at any moment, it leaves the source either in whole or out: what an earlier reading left goes out of
+        the records first, and the places that change are noted.
         """
+        self._check_within(outcome)
+        before = self._before(outcome)
+        old = [place for record in before for place in places_of(record)]
+        new = [place for part in outcome.parts for _, place in part.places()]
+        note = self._folder.note([*old, *new])
         for part in outcome.parts:
             self._settle(part)
-        self._check_within(outcome)
-        before = [record for record in self._records.values() if record.file_digest == outcome.file_digest]
+        self._drop(before)
         for part in outcome.parts:
             self._folder.publish(part.staged, part.places(), part.record)
             self._records[part.record.digest] = part.record
             self._own(part.record)
             shutil.rmtree(part.staged, ignore_errors=True)
-        self._forget(before, {part.record.digest for part in outcome.parts})
+        owned = {place for record in self._records.values() for place in places_of(record)} if old else set()
+        kept = {place for part in outcome.parts for _, place in part.places()}
+        self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
+        note.unlink()
         return [part.record for part in outcome.parts]
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
         """Leave a record of a source that could not be taken in, unless an earlier reading of it is in."""
         if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
             return
-        self._folder.write_record(_refusal(outcome, error))
+        refusal = _refusal(outcome, error)
+        self._drop(self._before(outcome))
+        self._records[refusal.digest] = refusal
+        self._folder.write_record(refusal)
+
+    def _by_content(self) -> dict[str, list[SourceRecord]]:
+        found: dict[str, list[SourceRecord]] = {}
+        for record in self.records:
+            found.setdefault(record.file_digest, []).append(record)
+        return found
+
+    def _before(self, outcome: Outcome) -> list[SourceRecord]:
+        """Records that this reading takes the place of: of the same content, and why this file once failed."""
+        file = str(outcome.source.path.resolve())
+        return [
+            record
+            for record in self._records.values()
+            if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
+        ]
 
     def _settle(self, part: Part) -> None:
         """Decide who keeps the steps that another source holds for the same rank."""
@@ -111,47 +143,34 @@ class Publisher:
                         "tell them apart with --rank-map (file,device,rank)",
                     )
 
+    def _drop(self, records: Sequence[SourceRecord]) -> None:
+        gone = {record.digest for record in records}
+        self._records = {digest: record for digest, record in self._records.items() if digest not in gone}
+        self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}
+        self._folder.remove(Path("sources", record.name) for record in records)
+
     def _own(self, record: SourceRecord) -> None:
         if record.rank is not None:
             for step in record.steps:
                 self._owners[step.key, record.rank] = record.digest
-
-    def _forget(self, before: Iterable[SourceRecord], kept: set[str]) -> None:
-        """Remove what an earlier reading of the same file left and this one did not replace."""
-        places: list[Path] = []
-        for record in before:
-            if record.rank is not None:
-                places += [
-                    kernels_file(step.key, record.rank)
-                    for step in record.steps
-                    if not self._holds_step(step.key, record.rank)
-                ]
-                if record.digest not in kept or self._records[record.digest].rank != record.rank:
-                    places.append(host_file(record.rank, record.digest))
-            if record.digest not in kept:
-                self._records.pop(record.digest)
-                places.append(Path("sources", record.name))
-        self._folder.remove(places)
-
-    def _holds_step(self, key: StepKey, rank: int) -> bool:
-        owner = self._records.get(self._owners.get((key, rank), ""))
-        return owner is not None and owner.rank == rank and any(step.key == key for step in owner.steps)
 
 
 def _whole(records: list[SourceRecord]) -> bool:
     return bool(records) and {record.part for record in records} == set(range(records[0].parts))
 
 
-def _as_told(record: SourceRecord, step_pattern: str | None, told: Told) -> bool:
-    """Whether a record agrees with what the user says now; options not given have no opinion."""
+def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, told: Told) -> bool:
+    """Whether a record agrees with what the user says now of this path; options not given have no opinion."""
     if step_pattern is not None and record.step_pattern != step_pattern:
         return False
     if told.rank is not None:
         return record.rank == told.rank
-    rows = told_rows(Path(record.file), told)
+    rows = dict(told_rows(path, told))
     if rows:
-        return record.rank in {rank for _, rank in rows} and record.rank_told_by == "--rank-map"
-    return told.pattern is None or record.rank_told_by == "--rank-pattern"
+        return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
+    named = told_by_pattern(path, told)
+    # a process that drives several GPUs has its rank numbered on
+    return named is None or (record.rank == named * record.parts + record.part)
 
 
 def _newer(one: SourceRecord, other: SourceRecord) -> bool:
@@ -159,6 +178,10 @@ def _newer(one: SourceRecord, other: SourceRecord) -> bool:
     if one.utc_offset_ns is not None and other.utc_offset_ns is not None and one.steps and other.steps:
         return one.utc_offset_ns + one.steps[0].start_ns >= other.utc_offset_ns + other.steps[0].start_ns
     return one.mtime_ns >= other.mtime_ns
+
+
+def _is_host(place: Path) -> bool:
+    return place.parts[0] == "host"
 
 
 def _some(keys: list[StepKey]) -> str:
@@ -173,7 +196,7 @@ def _refusal(outcome: Outcome, error: JitterError) -> SourceRecord:
         file=str(path.resolve()),
         file_digest=outcome.file_digest,
         size=outcome.source.size,
-        mtime_ns=path.stat().st_mtime_ns,
+        mtime_ns=outcome.source.changed_ns,
         part=0,
         parts=1,
         step_pattern=None,

@@ -96,8 +96,12 @@ def rank_in_path(path: Path) -> int | None:
     return None
 
 
-def resolve(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict]:
+def resolve(
+    path: Path, gpus: Sequence[GpuEvidence], told: Told, in_name: int | None = None, hint: str | None = None
+) -> list[Verdict]:
     """Each GPU's rank, in the order given.
+
+    `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
 
     Trust: what the user told, the step markers' text, the recording's own word for the process, the environment of
     the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
@@ -117,10 +121,11 @@ def resolve(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict
             known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
     if len(processes) == 1 and not known:
         in_path = rank_in_path(path)
+        in_path = in_name if in_path is None else in_path
         if in_path is not None:
             known[processes[0]] = (in_path, "file name")
     if not known:
-        return _by_device_order(path, gpus)
+        return _by_device_order(path, gpus, hint)
     if len(known) < len(processes):
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", WAYS_OUT)
     verdicts: dict[tuple[int, int | None], Verdict] = {}
@@ -140,28 +145,33 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
     rows = told_rows(path, told)
     if rows:
         by_device = dict(rows)
-        if len(gpus) == 1:
-            return [Verdict(by_device.get(gpus[0].device, by_device.get(None, rows[0][1])), "--rank-map")]
-        missing = [gpu.device for gpu in gpus if gpu.device not in by_device]
+        alone = by_device.get(None) if len(gpus) == 1 else None
+        missing = [gpu.device for gpu in gpus if by_device.get(gpu.device, alone) is None]
         if missing:
             raise UnknownRankError(
                 f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
                 "give it a line for each: file,device,rank",
             )
-        return [Verdict(by_device[gpu.device], "--rank-map") for gpu in gpus]
-    if told.pattern is not None:
-        found = rank_pattern_of(told.pattern).search(str(path))
-        if found is not None:
-            text = found.groupdict().get("rank") or found.group(1)
-            if text and text.isdecimal():
-                if len({gpu.process for gpu in gpus}) > 1:
-                    raise UnknownRankError(
-                        f"{path}: holds several processes, so --rank-pattern does not tell which is which",
-                        "use --rank-map with columns file,device,rank",
-                    )
-                verdicts = _within_process(path, gpus, int(text), "--rank-pattern")
-                return [verdicts[gpu.process, gpu.device] for gpu in gpus]
-    return None
+        return [Verdict(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
+    named = told_by_pattern(path, told)
+    if named is None:
+        return None
+    if len({gpu.process for gpu in gpus}) > 1:
+        raise UnknownRankError(
+            f"{path}: holds several processes, so --rank-pattern does not tell which is which",
+            "use --rank-map with columns file,device,rank",
+        )
+    verdicts = _within_process(path, gpus, named, "--rank-pattern")
+    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+
+
+def told_by_pattern(path: Path, told: Told) -> int | None:
+    """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
+    found = None if told.pattern is None else rank_pattern_of(told.pattern).search(str(path))
+    if found is None:
+        return None
+    text = found.groupdict().get("rank") or found.group(1)
+    return int(text) if text and text.isdecimal() else None
 
 
 def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:
@@ -201,10 +211,11 @@ def _within_process(
     return verdicts
 
 
-def _by_device_order(path: Path, gpus: Sequence[GpuEvidence]) -> list[Verdict]:
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[Verdict]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(gpus) < 2 or len(set(devices)) < len(gpus):
-        raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", WAYS_OUT)
+        ways = WAYS_OUT if hint is None else f"{WAYS_OUT}; {hint}"
+        raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", ways)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
         f"a guess: {WAYS_OUT}"

@@ -3,14 +3,18 @@
 import ctypes
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as StillRunningError
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
 
 from jitter.convert import Outcome, Task, convert
-from jitter.errors import JitterError
+from jitter.errors import ExitCode, JitterError
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all, from time to time."""
@@ -31,14 +35,15 @@ def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | No
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
-    counter = multiprocessing.get_context("spawn").Value(ctypes.c_int64, 0)
-    with _pool(workers, counter) as pool:
+    shared = _Shared()
+    with _pool(workers, shared) as pool:
         futures = [pool.submit(_work, task) for task in tasks]
         for task, future in zip(tasks, futures, strict=True):
             try:
-                yield _wait(future, lambda: report(min(counter.value, total), total))
+                outcome = _wait(future, lambda: report(min(shared.counter.value, total), total))
             except BrokenProcessPool:
-                yield _alone(task, counter)
+                outcome = _alone(task, shared)
+            yield outcome
     report(total, total)
 
 
@@ -54,15 +59,44 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
         yield convert(task, advance)
 
 
-def _pool(workers: int, counter: "Synchronized[int]") -> ProcessPoolExecutor:
-    # spawn: a forked worker would inherit this process's threads' locks (DuckDB, pyarrow)
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_share, initargs=(counter,))
+class _Shared:
+    """What the workers and the process that started them have in common."""
+
+    def __init__(self) -> None:
+        # spawn: a forked worker would inherit this process's threads' locks (DuckDB, pyarrow)
+        self.context = multiprocessing.get_context("spawn")
+        self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
+        self.stop = self.context.Event()
 
 
-def _share(counter: "Synchronized[int]") -> None:
+@contextmanager
+def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose workers stop at once when its block is left by an exception, or when this process dies."""
+    pool = ProcessPoolExecutor(
+        workers, mp_context=shared.context, initializer=_begin, initargs=(shared.counter, shared.stop)
+    )
+    try:
+        yield pool
+    except BaseException:
+        shared.stop.set()
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _begin(counter: "Synchronized[int]", stop: Event) -> None:
     global _counter  # noqa: PLW0603  # the one way into a pool's worker
     _counter = counter
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: who started us decides
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    for end in (stop.wait, parent.join):
+        threading.Thread(target=_leave_after, args=(end,), daemon=True).start()
+
+
+def _leave_after(end: Callable[[], object]) -> None:
+    end()
+    os._exit(ExitCode.INTERRUPTED)
 
 
 def _work(task: Task) -> Outcome:
@@ -82,10 +116,10 @@ def _wait(future: "Future[Outcome]", tick: Callable[[], None]) -> Outcome:
             tick()
 
 
-def _alone(task: Task, counter: "Synchronized[int]") -> Outcome:
-    with _pool(1, counter) as pool:
+def _alone(task: Task, shared: _Shared) -> Outcome:
+    with _pool(1, shared) as pool:
         try:
-            return pool.submit(_work, task).result()
+            return _wait(pool.submit(_work, task), lambda: None)
         except BrokenProcessPool:
             error = JitterError(
                 f"{task.source.path}: the process that read it died, and again when tried alone",

@@ -55,6 +55,19 @@ class Recording:
     """Kernel and call names; the tables hold positions in it."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each, with its count."""
+    rank_in_name: int | None = None
+    """A rank told by the file's name in a way that only this format's users name files; the last resort."""
+    rank_hint: str | None = None
+    """How to record so that the rank is told, for people: said where it cannot be."""
+
+
+class Files(NamedTuple):
+    """The files of one recording."""
+
+    read: tuple[Path, ...]
+    """What is read (files, or the folder that is the recording), the recording's own path first."""
+    spare: tuple[Path, ...] = ()
+    """What lies beside it and tells the same in another form or in sums: neither read nor a recording of its own."""
 
 
 class Reader(Protocol):
@@ -69,6 +82,10 @@ class Reader(Protocol):
 
     def sniff(self, path: Path) -> bool:
         """Whether this file (or, for formats that are folders, this folder) is of the format; reads little."""
+        ...
+
+    def files(self, path: Path) -> Files:
+        """All files of the recording at this path, which must be of the format; looks at names only."""
         ...
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from jitter.errors import UnreadableTraceError
-from jitter.readers import Advance, Batch, Process, Reader, Recording
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.nsys_names import names_of
 from jitter.readers.nsys_origin import Origin, read_origin
 from jitter.readers.nsys_parquet import ParquetTables, sniff_parquet
@@ -28,6 +28,9 @@ class NsysReader:
             return sniff_parquet(path) if path.is_dir() else sniff_sqlite(path)
         except (OSError, ValueError):
             return False
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Raises UnreadableTraceError for a damaged or unfinished export, and for one without GPU activity."""

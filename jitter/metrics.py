@@ -55,7 +55,9 @@ def step_metrics(
             },
         )
         _create(db, "indices", _index_columns(indices))
-        db.execute(sql("metrics/step_rows"), {"files": [str(ranks[rank].file) for rank, _, _ in members]})
+        # where every rank is left out, any file gives the columns, and no member its rows
+        files = [str(ranks[rank].file) for rank, _, _ in members] or [str(one.file) for one in ranks.values()][:1]
+        db.execute(sql("metrics/step_rows"), {"files": files})
         moments = _moments(db, ranks, indices, whole)
         shared = [(rank, ns) for moment in moments.values() for rank, ns in moment.moments_ns.items()]
         _create(

@@ -1,0 +1,58 @@
+"""What all figures share: size, tools, axes in readable units."""
+
+from importlib.resources import files
+from typing import Any
+
+from bokeh.models import BoxZoomTool, CustomJSTickFormatter, PanTool, ResetTool, SaveTool, WheelZoomTool
+from bokeh.models.annotations import Title
+from bokeh.plotting import figure
+
+from jitter.report.figures.palette import GRID, INK
+
+
+def script(name: str) -> str:
+    """The text of a script beside this file."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def frame(title: Title, height: int, **options: Any) -> figure:
+    """Make an empty figure: as wide as the page, zoom along x by dragging; scrolling is left to the page."""
+    plot = figure(
+        title=title,
+        height=height,
+        sizing_mode="stretch_width",
+        tools=[
+            BoxZoomTool(dimensions="width"),
+            PanTool(dimensions="width"),
+            WheelZoomTool(dimensions="width"),
+            ResetTool(),
+            SaveTool(),
+        ],
+        active_scroll=None,
+        toolbar_location=None,
+        outline_line_color=None,
+        background_fill_color="#ffffff",
+        border_fill_color="#ffffff",
+        min_border_left=84,
+        min_border_right=18,
+        **options,
+    )
+    for axis in plot.axis:
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_line_color = axis.major_tick_line_color = axis.axis_label_text_color = INK
+        axis.major_label_text_color = INK
+        axis.minor_tick_line_color = None
+    for grid in plot.grid:
+        grid.grid_line_color = GRID
+    return plot
+
+
+def time_axis(plot: figure, label: str) -> None:
+    """Write y in ns as ns, µs, ms or s, whichever the ticks need."""
+    plot.yaxis.formatter = CustomJSTickFormatter(code=script("ticks.js"))
+    plot.yaxis.axis_label = label
+
+
+def heading(text: str, name: str, tags: list[str] | None = None) -> Title:
+    """Make a figure's title."""
+    return Title(text=text, name=name, text_font_size="13px", text_color=INK, tags=tags or [])

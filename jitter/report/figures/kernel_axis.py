@@ -1,0 +1,172 @@
+"""What the figures along the kernel index share: the linked axis, the crosshair, the marks, the tooltip."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bokeh.models import (
+    ColumnDataSource,
+    CrosshairTool,
+    CustomJSHover,
+    DataRange1d,
+    HoverTool,
+    Range1d,
+    Text,
+    VSpan,
+)
+from bokeh.models.annotations import Span
+from bokeh.models.renderers import GlyphRenderer
+from bokeh.plotting import figure
+
+from jitter.kernels import short_name
+from jitter.report.figures.frame import frame, heading, script, time_axis
+from jitter.report.figures.palette import COLLECTIVE, INK, MARK, MARK_TEXT, MAX_RANK, MIN_RANK, OTHERS
+from jitter.report.step_view import METRICS, Series, StepView
+
+_HEIGHT = 230
+_TOOLTIP = """
+<div style="max-width:34em;line-height:1.45">
+<div><b>kernel @kernel_index</b> @code{name}</div>
+<div style="color:#b04a00">@code{max}</div>
+<div style="color:#005a8e">@code{min}</div>
+<div style="color:#555">@code{others}</div>
+<div style="color:#666;font-size:10px;overflow-wrap:anywhere;max-height:6em;overflow:hidden">@code{full}</div>
+</div>"""
+
+
+@dataclass(frozen=True)
+class KernelAxis:
+    """The step in view, as Bokeh sources, and what the figures over it have in common."""
+
+    x_range: Range1d
+    names: ColumnDataSource
+    series: dict[str, ColumnDataSource]
+    collectives: ColumnDataSource
+    marks: ColumnDataSource
+    crosshair: Span
+
+
+def sources_of(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
+    """Make one source a metric, and those of collectives and marks; named `<prefix>:<part>`."""
+    tags = [view.max_rank, view.min_rank, view.values]
+    found = {metric: _series_source(view.series[metric], f"{prefix}:{metric}", tags) for metric in METRICS}
+    found["collectives"] = ColumnDataSource({"kernel_index": view.collectives}, name=f"{prefix}:collectives")
+    began, last = view.summary.divergence, view.summary.last_index
+    flags = [] if began is None else [(began.kernel_index, "diverges here", "solid")]
+    if last is not None and view.summary.alignment.method == "collective":
+        flags.append((last, "last before they synchronise", "dotted"))
+    index, text, dash = (list(column) for column in zip(*flags, strict=True)) if flags else ([], [], [])
+    leftwards = [at > 0.2 * view.kernels for at in index]  # where there is room: the line rises to the right
+    found["marks"] = ColumnDataSource(
+        {
+            "kernel_index": index,
+            "text": text,
+            "dash": dash,
+            "align": ["right" if left else "left" for left in leftwards],
+            "offset": [-6 if left else 6 for left in leftwards],
+            "height": [0.96 - 0.14 * n for n in range(len(index))],
+        },
+        name=f"{prefix}:marks",
+    )
+    return found
+
+
+def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
+    """Put this view on the axis; the page's script exchanges the data of the sources named `shown:…`."""
+    sources = sources_of(view, "shown")
+    return KernelAxis(
+        x_range=Range1d(start=-0.5, end=max(view.kernels - 0.5, 0.5), name="kernels", bounds=None),
+        names=ColumnDataSource({"full": names, "short": [short_name(name) for name in names]}, name="names"),
+        series={metric: sources[metric] for metric in METRICS},
+        collectives=sources["collectives"],
+        marks=sources["marks"],
+        crosshair=Span(dimension="height", line_color=OTHERS, line_width=1, line_dash="dotted"),
+    )
+
+
+def metric_figure(
+    axis: KernelAxis, metric: str, title: str, title_of_values: str, y_label: str, signed: bool
+) -> figure:
+    """Draw max rank, min rank and the band of the others for one metric.
+
+    `title_of_values` replaces the title where a single rank's values are drawn; `signed`: the tooltip writes +.
+    """
+    source = axis.series[metric]
+    values = bool(source.tags[2])
+    y_range = DataRange1d()
+    plot = frame(
+        heading(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
+        _HEIGHT,
+        x_range=axis.x_range,
+        y_range=y_range,
+        name=f"figure:{metric}",
+    )
+    time_axis(plot, y_label)
+    _draw_marks(plot, axis)
+    band = plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS, fill_alpha=0.3)
+    zero = plot.line("kernel_index", "zero", source=source, line_color=INK, line_width=1, line_alpha=0.55)
+    least = plot.line(
+        "kernel_index",
+        "min",
+        source=source,
+        line_color=MIN_RANK,
+        line_width=1.6,
+        line_dash=[5, 2],
+        name=f"min:{metric}",
+    )
+    most = plot.line("kernel_index", "max", source=source, line_color=MAX_RANK, line_width=2, name=f"max:{metric}")
+    # the strip of marks has a scale of its own and must not stretch this one
+    y_range.renderers = [band, zero, least, most]
+    plot.add_tools(_hover(axis, source, zero, signed), CrosshairTool(overlay=axis.crosshair))
+    return plot
+
+
+def _series_source(series: Series, name: str, tags: list[int | bool | None]) -> ColumnDataSource:
+    columns = dict(vars(series)) | {"zero": np.zeros(series.kernel_index.size, dtype=np.int8)}
+    return ColumnDataSource(columns, name=name, tags=tags)
+
+
+def _draw_marks(plot: figure, axis: KernelAxis) -> None:
+    plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
+    plot.segment(
+        "kernel_index",
+        0,
+        "kernel_index",
+        0.07,
+        source=axis.collectives,
+        y_range_name="strip",
+        line_color=COLLECTIVE,
+        line_width=2,
+    )
+    plot.add_glyph(
+        axis.marks, VSpan(x="kernel_index", line_color=MARK, line_dash="dash", line_width=1.5, line_alpha=0.9)
+    )
+    flags = Text(
+        x="kernel_index",
+        y="height",
+        text="text",
+        text_color=MARK_TEXT,
+        background_fill_color="#ffffff",
+        background_fill_alpha=0.75,
+        text_font_size="11px",
+        text_align="align",
+        text_baseline="top",
+        x_offset="offset",
+    )
+    drawn = plot.add_glyph(axis.marks, flags)
+    drawn.y_range_name = "strip"
+
+
+def _hover(axis: KernelAxis, source: ColumnDataSource, target: "GlyphRenderer[Any]", signed: bool) -> HoverTool:
+    """Tell every line at once: the pointer need only be at the kernel's place along x."""
+    rows = CustomJSHover(args={"source": source, "names": axis.names, "signed": signed}, code=script("kernel_hover.js"))
+    return HoverTool(
+        renderers=[target],
+        limit=1,  # between two kernels there are two nearest ones
+        mode="vline",
+        line_policy="nearest",
+        point_policy="follow_mouse",
+        attachment="horizontal",
+        tooltips=_TOOLTIP,
+        formatters={"@code": rows},
+    )

@@ -1,0 +1,13 @@
+"""Launch to start of each kernel: near its floor the CPU is not ahead, and every hiccup of it opens a gap."""
+
+from bokeh.plotting import figure
+
+from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
+
+
+def build(axis: KernelAxis) -> figure:
+    """Draw the figure."""
+    title = "Launch latency: from the launching call to the kernel's start"
+    plot = metric_figure(axis, "launch_latency", title, title, "launch latency", signed=False)
+    plot.xaxis.axis_label = "kernel index (launch order in the step)"
+    return plot

@@ -1,0 +1,17 @@
+"""Time to kernel end against its mean: who is late, by how much, from where on."""
+
+from bokeh.plotting import figure
+
+from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
+
+
+def build(axis: KernelAxis) -> figure:
+    """Draw the figure."""
+    return metric_figure(
+        axis,
+        "ttke",
+        "Time to kernel end − mean time to that kernel's end",
+        "Time to kernel end",
+        "time to kernel end",
+        signed=True,
+    )

@@ -96,14 +96,18 @@ def _may_align(end: CollectiveEnd, whole: frozenset[int]) -> bool:
 
 
 def _unsynchronised(shared: Mapping[int, Mapping[int, CollectiveEnd]]) -> set[int]:
-    """Collectives of unnamed operation whose ends contradict the clock offsets that the others give."""
+    """Collectives of unnamed operation whose ends contradict the clock offsets that the others give.
+
+    What names its operation is believed; else the median rules, to which from three on each belongs itself: two that
+    agree are not outvoted by one that does not.
+    """
     offsets = {index: _offsets(found) for index, found in shared.items()}
+    named = {index for index, found in shared.items() if any(end.operation is not None for end in found.values())}
+    voters = named or shared.keys()
     apart = set()
-    for index, found in shared.items():
-        others = [offset for other, offset in offsets.items() if other != index]
-        if not others or any(end.operation is not None for end in found.values()):
-            continue
-        if any(
+    for index in shared.keys() - named:
+        others = [offset for other, offset in offsets.items() if other in voters and (other != index or len(voters) > 2)]
+        if others and any(
             abs(ns - median_low(other[rank] for other in others)) > TOGETHER_NS for rank, ns in offsets[index].items()
         ):
             apart.add(index)

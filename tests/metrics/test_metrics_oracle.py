@@ -6,7 +6,7 @@ from typing import Any
 
 from same_metrics import assert_as_oracle
 from hand_lake import MAIN, RankLake, collective, kernel, lake_of
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 NAMES = ("gemm", "relu", "norm")
@@ -32,7 +32,7 @@ def jobs(draw: st.DrawFn, programs: Any, lossy: bool) -> list[RankLake]:
     # of collectives that name nothing, more than half must be sound: else nobody can tell which are
     bad = [n for n, (kind, odd, _) in enumerate(program) if kind == "generic" and odd]
     sound = [n for n, (kind, odd, _) in enumerate(program) if kind == "generic" and not odd]
-    if len(sound) < 2:
+    if len(sound) < 2 or len(sound) <= len(bad):
         program = [("generic", False, 20) if n in bad else one for n, one in enumerate(program)]
     n_ranks = draw(st.integers(1, 4))
     n_steps = draw(st.integers(1, 2))
@@ -99,7 +99,7 @@ def check(ranks: list[RankLake]) -> None:
         assert_as_oracle(lake_of(Path(folder) / "lake", ranks))
 
 
-RULES = settings(max_examples=40, phases=[Phase.generate], deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+RULES = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @RULES

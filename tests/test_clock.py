@@ -1,0 +1,94 @@
+"""The moment all ranks share: which collective gives it, and how much it can be trusted."""
+
+import pytest
+from jitter.clock import CollectiveEnd, shared_moment, wall_clock
+
+RANKS = [0, 1, 2]
+ZEROS = {0: 0, 1: 7_000_000_000, 2: -3_000}  # where each rank's clock begins
+STARTS = ZEROS
+
+
+def ends(index, at, operation="all_reduce", late=(0, 0, 0), ranks=RANKS, group=None, size=None):
+    return [CollectiveEnd(r, index, operation, ZEROS[r] + at + late[r], group, size) for r in ranks]
+
+
+def moment(*found, whole=frozenset(RANKS), ranks=RANKS):
+    return shared_moment(ranks, [end for some in found for end in some], STARTS, whole)
+
+
+def test_the_last_to_end_aligns_not_the_last_launched():
+    found = moment(ends(3, 900), ends(5, 400))
+    assert (found.method, found.kernel_index) == ("collective", 3)
+    assert found.moments_ns == {0: 900, 1: 7_000_000_900, 2: -2_100}
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"])
+def test_what_all_leave_together_aligns(operation):
+    assert moment(ends(1, 100), ends(2, 900, operation)).kernel_index == 2
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "reduce", "gather", "scatter", "send_recv"])
+def test_what_they_do_not_does_not(operation):
+    assert moment(ends(1, 100), ends(2, 900, operation)).kernel_index == 1
+    assert moment(ends(2, 900, operation)) is None
+
+
+def test_the_whole_cohort_must_take_part():
+    part = ends(4, 900, ranks=[0, 1])
+    assert moment(ends(1, 100), part).kernel_index == 1
+    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 5))).kernel_index == 1
+    assert moment(ends(1, 100), ends(4, 900, size=2)).kernel_index == 1
+    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 2, 3, 4), size=5)).kernel_index == 4
+    # rank 2 misses this step, and is of the cohort: a group without it is not the whole cohort
+    assert moment(ends(1, 100, group=(0, 1), ranks=[0, 1]), ranks=[0, 1]) is None
+
+
+def test_named_collectives_may_disagree_by_any_amount():
+    found = moment(ends(1, 100_000), ends(2, 900_000, late=(0, 400_000, 0)))
+    assert (found.kernel_index, found.unsynchronised) == (2, 0)
+
+
+@pytest.mark.parametrize("late", [(0, 150_000, 0), (0, -150_000, 0), (150_000, 0, 0), (-150_000, 0, 0)])
+@pytest.mark.parametrize("sound", [2, 3, 5])
+def test_an_unnamed_one_that_contradicts_the_others_aligns_nobody(late, sound):
+    some = [ends(n, 1_000_000 * (n + 1), None) for n in range(sound)]
+    found = moment(*some, ends(9, 20_000_000, None, late))
+    assert (found.method, found.kernel_index, found.unsynchronised) == ("collective", sound - 1, 1)
+
+
+@pytest.mark.parametrize("late", [(0, 150_000, 0), (0, -150_000, 0), (-150_000, 0, 0)])
+def test_a_named_one_is_believed_against_unnamed_ones(late):
+    found = moment(ends(1, 1_000_000), ends(2, 2_000_000, None, late), ends(3, 3_000_000, None))
+    assert (found.kernel_index, found.unsynchronised) == (3, 1)
+
+
+def test_within_a_tenth_of_a_millisecond_an_unnamed_one_aligns():
+    assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_000, -100_000))).kernel_index == 2
+    assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_001, 0))).kernel_index == 1
+
+
+def test_two_unnamed_that_disagree_align_nobody_and_one_alone_aligns():
+    found = moment(ends(1, 1_000_000, None), ends(2, 2_000_000, None, (0, 900_000, 0)))
+    assert (found.method, found.moments_ns, found.unsynchronised) == ("none", {}, 2)
+    assert moment(ends(1, 1_000_000, None)).kernel_index == 1
+
+
+def test_uncertainty_is_how_far_the_ends_disagree():
+    assert moment(ends(1, 100)).uncertainty_ns is None
+    found = moment(ends(1, 100), ends(2, 200, late=(0, 6, 0)), ends(3, 300, late=(0, 0, 9)))
+    # usual offsets are those of the first; the three disagree with them by 0, 6 and 9
+    assert found.uncertainty_ns == 6
+
+
+def test_wall_clock_puts_every_zero_where_utc_says():
+    found = wall_clock({0: 10_000, 1: 9_200}, {0: "a", 1: "b"})
+    assert found.method == "wall clock"
+    assert found.uncertainty_ns is None
+    # the same instant, UTC 10000 + x, is x on rank 0 and x + 800 on rank 1
+    assert found.moments_ns[1] - found.moments_ns[0] == 800
+
+
+def test_no_wall_clock_no_moment_unless_they_share_one_recording():
+    assert wall_clock({0: 10_000, 1: None}, {0: "a", 1: "b"}) is None
+    found = wall_clock({0: None, 1: None}, {0: "a", 1: "a"})
+    assert (found.uncertainty_ns, found.moments_ns[0] - found.moments_ns[1]) == (0, 0)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from jitter.errors import UnreadableTraceError
 from jitter.readers import Reader, readers
-
-_REPORTS = {".nsys-rep", ".qdrep"}
+from jitter.strangers import complaint, complaint_of_report, is_report
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Findings:
     """Recordings to read, in path order; what cannot be read and why; how many files are no traces."""
 
     sources: list[Source]
-    unreadable: list[UnreadableTraceError]
+    unreadable: list[tuple[Path, UnreadableTraceError]]
     others: int
 
 
@@ -42,18 +41,17 @@ def discover(paths: Sequence[Path]) -> Findings:
     """
     sources: dict[Path, Source] = {}
     belonging: set[Path] = set()
-    others: dict[Path, bool] = {}
-    unreadable: list[UnreadableTraceError] = []
+    others: dict[Path, bool] = {}  # whether it was named by itself
+    wrong: dict[Path, UnreadableTraceError | None] = {}
     for path in paths:
         if not path.exists():
-            unreadable.append(UnreadableTraceError(f"{path}: no such file or directory", "check the path"))
+            wrong[path] = UnreadableTraceError(f"{path}: no such file or directory", "check the path")
+            continue
+        if _is_lake(path):
+            wrong[path] = UnreadableTraceError(f"{path}: is a lake, not a trace", "give the folder of the traces")
             continue
         for candidate in _candidates(path):
-            if candidate.suffix in _REPORTS:
-                if not _exported(candidate):
-                    unreadable.append(_export_first(candidate))
-                continue
-            reader = _reader_of(candidate)
+            reader = None if is_report(candidate) else _reader_of(candidate)
             if reader is None:
                 if candidate.is_file():
                     others[candidate] = others.get(candidate, False) or candidate == path
@@ -62,9 +60,13 @@ def discover(paths: Sequence[Path]) -> Findings:
             sources.setdefault(candidate.resolve(), _source(candidate, reader, files.read))
             belonging |= {file.resolve() for file in (*files.read[1:], *files.spare)}
     strangers = [path for path in others if path.resolve() not in belonging]
-    unreadable += [_no_trace(path) for path in strangers if others[path]]
+    formats = ", ".join(sorted(readers()))
+    for path in strangers:
+        named = others[path]
+        wrong[path] = complaint_of_report(path, named) if is_report(path) else complaint(path, named, formats)
+    unreadable = [(path, error) for path, error in wrong.items() if error is not None]
     alone = [source for path, source in sources.items() if path not in belonging]
-    counted = sum(not others[path] for path in strangers)
+    counted = len(wrong) - len(unreadable)
     return Findings(sorted(alone, key=lambda source: str(source.path)), unreadable, counted)
 
 
@@ -80,12 +82,16 @@ def _candidates(path: Path) -> Iterator[Path]:
         for name in recordings:
             folders.remove(name)
             yield here / name
-        if (here / "sources").is_dir() and (here / "kernels").is_dir():
-            folders.clear()  # a lake is no trace
+        if _is_lake(here):
+            folders.clear()
             continue
         for name in sorted(files):
             if not name.startswith("."):
                 yield here / name
+
+
+def _is_lake(folder: Path) -> bool:
+    return (folder / "sources").is_dir() and (folder / "kernels").is_dir()
 
 
 def _reader_of(path: Path) -> Reader | None:
@@ -97,18 +103,3 @@ def _source(path: Path, reader: Reader, files: tuple[Path, ...]) -> Source:
     states = [file.stat() for file in inner]
     changed_ns = max((state.st_mtime_ns for state in states), default=0)
     return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns)
-
-
-def _no_trace(path: Path) -> UnreadableTraceError:
-    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {', '.join(sorted(readers()))}")
-
-
-def _exported(report: Path) -> bool:
-    return report.with_suffix(".sqlite").exists() or report.with_name(f"{report.stem}_pqtdir").exists()
-
-
-def _export_first(report: Path) -> UnreadableTraceError:
-    return UnreadableTraceError(
-        f"{report}: an Nsight Systems report, not an export",
-        f"run: nsys export -t sqlite --lazy=false -o '{report.with_suffix('.sqlite')}' '{report}'",
-    )

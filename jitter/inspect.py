@@ -1,17 +1,17 @@
-"""What an ingest would take in: the same reading, with nothing written."""
+"""What an ingest would take in: the same reading, into a folder that is thrown away."""
 
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitter.convert import Outcome, Task
-from jitter.discover import discover
+from jitter.discover import Source, discover
 from jitter.errors import JitterError
+from jitter.intake import IngestReport, check_one_rank, ingest_found
 from jitter.ranks import told_by_user
 from jitter.records import SourceRecord
 from jitter.steps import step_pattern_of
-from jitter.workers import Progress, convert_all
+from jitter.workers import Progress
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,26 @@ def inspect(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Read all recordings under `paths` and tell what is in them; steps without markers are numbered a file each.
+    """Read all recordings under `paths` and tell what an ingest into a new lake would take in, and what it would not.
 
-    Raises `UsageError` for options that cannot be.
+    It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
     """
     told = told_by_user(rank, rank_map, rank_pattern)
     step_pattern_of(step_pattern)
     found = discover([Path(path) for path in paths])
-    findings = [Finding(Path(error.message.split(":")[0]), None, (), error, ()) for error in found.unreadable]
-    with tempfile.TemporaryDirectory(prefix="jitter-") as staging:
-        tasks = [Task(source, Path(staging), step_pattern, told) for source in found.sources]
-        findings += [_finding(outcome) for outcome in convert_all(tasks, jobs, progress)]
-    return findings
+    check_one_rank(rank, found)
+    with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
+        report = ingest_found(found, Path(folder, "lake"), step_pattern, told, False, jobs, progress)
+    findings = [Finding(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
+    return [*findings, *(_finding(source, report) for source in found.sources)]
 
 
-def _finding(outcome: Outcome) -> Finding:
-    records = tuple(part.record for part in outcome.parts)
-    return Finding(outcome.source.path, outcome.source.reader, records, outcome.error, tuple(outcome.warnings))
+def _finding(source: Source, report: IngestReport) -> Finding:
+    file, prefix = str(source.path.resolve()), f"{source.path}: "
+    return Finding(
+        source.path,
+        source.reader,
+        tuple(record for record in report.added if record.file == file),
+        next((one.error for one in report.left_out if one.reader is not None and one.path == source.path), None),
+        tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
+    )

@@ -7,10 +7,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from jitter import catalog, in_phase
 from jitter.convert import Outcome, Task
-from jitter.discover import Source, discover
+from jitter.discover import Findings, Source, discover
 from jitter.errors import JitterError, UnknownRankError, UsageError
 from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE
@@ -21,18 +22,31 @@ from jitter.steps import step_pattern_of
 from jitter.workers import Progress, convert_all
 
 
+class LeftOut(NamedTuple):
+    """A source that did not go in; `reader` is None where no reader takes it."""
+
+    path: Path
+    reader: str | None
+    error: JitterError
+
+
 @dataclass
 class IngestReport:
-    """What an ingest did. Nothing is lost in silence: what did not go in is in `refused`, with its reason."""
+    """What an ingest did. Nothing is lost in silence: what did not go in is in `left_out`, with its reason."""
 
     lake: Path
     added: list[SourceRecord] = field(default_factory=list)
     unchanged: int = 0
     """Sources that the lake held already."""
-    refused: list[JitterError] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     other_files: int = 0
     """Files that are no traces."""
+
+    @property
+    def refused(self) -> list[JitterError]:
+        """Why sources were left out."""
+        return [one.error for one in self.left_out]
 
 
 def ingest(
@@ -55,12 +69,31 @@ def ingest(
     told = told_by_user(rank, rank_map, rank_pattern)
     step_pattern_of(step_pattern)
     found = discover([Path(path) for path in paths])
+    check_one_rank(rank, found)
+    return ingest_found(found, Path(lake), step_pattern, told, replace, jobs, progress)
+
+
+def check_one_rank(rank: int | None, found: Findings) -> None:
+    """Raise `UsageError` if one rank is told of several sources."""
     if rank is not None and len(found.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
-    folder = LakeFolder(Path(lake))
+
+
+def ingest_found(
+    found: Findings,
+    lake: Path,
+    step_pattern: str | None,
+    told: Told,
+    replace: bool,
+    jobs: int | None,
+    progress: Progress | None,
+) -> IngestReport:
+    """Do what `ingest` does with what `discover` found."""
+    folder = LakeFolder(lake)
     folder.create()
     folder.sweep()
-    report = IngestReport(folder.root, refused=list(found.unreadable), other_files=found.others)
+    unreadable = [LeftOut(path, None, error) for path, error in found.unreadable]
+    report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
     publisher = Publisher(folder, replace)
     fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
     report.warnings += _unused_lines(told, found.sources)
@@ -150,5 +183,5 @@ class _Run:
         self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
 
     def _refuse(self, outcome: Outcome, error: JitterError) -> None:
-        self._report.refused.append(error)
+        self._report.left_out.append(LeftOut(outcome.source.path, outcome.source.reader, error))
         self._publisher.refuse(outcome, error)

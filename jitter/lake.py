@@ -53,6 +53,14 @@ class LakeFolder:
         """Make the folder a lake, or accept it if it is one; raise `LakeError` if it is something else."""
         if self.root.exists() and not self.root.is_dir():
             raise LakeError(f"{self.root}: is a file", "name another place with -o")
+        try:
+            self._create()
+        except OSError as error:
+            raise LakeError(
+                f"{self.root}: cannot be made here: {error.strerror}", "name another place with -o"
+            ) from None
+
+    def _create(self) -> None:
         there = {path.name for path in self.root.iterdir()} if self.root.exists() else set()
         # a run killed while it made the lake has left its staging folder and no mark
         if _MARK not in there and there - {staging.NAME}:

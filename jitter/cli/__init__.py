@@ -42,8 +42,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
     try:
-        result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
-        return int(result) if isinstance(result, int) else ExitCode.DONE
+        return _run(arguments)
     except JitterError as error:
         _say(error)
         return error.exit_code
@@ -62,6 +61,19 @@ def main(arguments: list[str] | None = None) -> int:
         traceback.print_exc()
         click.echo("jitter: this is a bug of ours; please report it with the lines above", err=True)
         return ExitCode.BUG
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # the disk is full, or a folder may not be written: nobody's bug
+        raise JitterError(f"{error.filename}: {error.strerror}", "check the disk, and who may write there") from None
+    return int(result) if isinstance(result, int) else ExitCode.DONE
 
 
 def _say(error: JitterError) -> None:

@@ -46,12 +46,8 @@ HOST = {
     "start_ns": pa.int64(),
     "end_ns": pa.int64(),
 }
-RECORD = (
-    "record_version digest file file_digest size mtime_ns part parts step_pattern format reader_version "
-    "profiler_version rank rank_told_by host device pid clock utc_offset_ns main_stream has_launches steps_from "
-    "repetition kernels outside_steps before_capture steps problems"
-).split()
-STEP = "step epoch marker start_ns end_ns cut launches_without_kernel kernels memory_activities sequence".split()
+RECORD = ["record_version", "digest", "file", "file_digest", "size", "mtime_ns", "part", "parts", "step_pattern", "format", "reader_version", "profiler_version", "rank", "rank_told_by", "host", "device", "pid", "clock", "utc_offset_ns", "main_stream", "has_launches", "steps_from", "repetition", "kernels", "outside_steps", "before_capture", "steps", "problems"]
+STEP = ["step", "epoch", "marker", "start_ns", "end_ns", "cut", "launches_without_kernel", "kernels", "memory_activities", "sequence"]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +107,9 @@ def test_rows(lake: Path):
         assert (rows["collective"].notna() == collectives).all()
         assert set(rows.loc[collectives, "collective"]) == {"all_reduce"}
         # nothing in an nsys export tells these: null, not 0
-        assert rows[["message_bytes", "dtype", "group_name", "group_ranks", "group_size", "sequence"]].isna().all().all()
+        assert (
+            rows[["message_bytes", "dtype", "group_name", "group_ranks", "group_size", "sequence"]].isna().all().all()
+        )
         assert rows.loc[rows["kind"] == "memory", "grid_x"].isna().all()
 
 

@@ -1,0 +1,114 @@
+"""An ingest that is killed, and run again: the lake is as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from lake_content import content
+
+import jitter
+
+INGEST = [sys.executable, "-m", "jitter", "ingest", "--jobs", "2", "--quiet"]
+
+
+def _start(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*INGEST, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _wait_for(*, process: subprocess.Popen[bytes], lake: Path, glob: str, count: int) -> None:
+    while process.poll() is None and len(list(lake.glob(glob))) < count:
+        time.sleep(0.002)
+
+
+def _no_children_left(process: subprocess.Popen[bytes]) -> bool:
+    """The pipes close when the last process that inherited them has ended."""
+    try:
+        process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    whole = content(tmp_path / "whole")
+    lake = tmp_path / "lake"
+    chance = random.Random(7)
+    # moments of the lake's growth and, between them, of the clock
+    moments = [(".staging/*/*/*", 2), ("kernels/*/*/*.parquet", 1), ("sources/*.json", 1), ("kernels/*/*/*.parquet", 7)]
+    for glob, count in moments:
+        process = _start(traces, "-o", lake)
+        _wait_for(process=process, lake=lake, glob=glob, count=count)
+        time.sleep(chance.random() * 0.004)
+        process.kill()
+        assert _no_children_left(process)
+        assert process.returncode in (-signal.SIGKILL, 0)
+    report = jitter.ingest([traces], lake, jobs=1)
+    assert not report.refused
+    assert content(lake) == whole
+    assert not (lake / ".staging").exists()
+
+
+def test_killed_at_every_write(own: Path, tmp_path: Path):
+    """The lake's every change is a rename, an unlink or a rmdir: die before each, in a first and a second reading."""
+    told = tmp_path / "map.csv"
+    told.write_text("rank0.sqlite,10\nrank1.sqlite,11\nrank2.sqlite,1\n")
+    jitter.ingest([own], tmp_path / "first", jobs=1)
+    first = content(tmp_path / "first")
+    jitter.ingest([own], tmp_path / "first", rank_map=told, jobs=1)
+    second = content(tmp_path / "first")
+    assert second != first
+    for options, before, expected in (({}, None, first), ({"rank_map": told}, first, second)):
+        lake = tmp_path / f"lake{len(options)}"
+        if before is not None:
+            jitter.ingest([own], lake, jobs=1)
+        for death in range(10_000):
+            if _dies_at(death, own, lake, options) == 0:
+                break
+        else:
+            pytest.fail("never came to its end")
+        assert death > 5
+        assert content(lake) == expected
+
+
+def _dies_at(death: int, traces: Path, lake: Path, options: dict[str, Path]) -> int:
+    """Fork, and die at the change of this number; the lake then holds only what its records account for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; the child is short-lived
+        child = os.fork()
+    if child == 0:
+        changes = 0
+
+        def watch(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal changes
+            if event in ("os.rename", "os.remove", "os.rmdir") and str(lake) in str(arguments[0]):
+                if changes == death:
+                    os._exit(9)
+                changes += 1
+
+        sys.addaudithook(watch)
+        jitter.ingest([traces], lake, jobs=1, **options)  # type: ignore[arg-type]
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_ctrl_c(traces: Path, tmp_path: Path):
+    lake = tmp_path / "lake"
+    process = _start(traces, "-o", lake)
+    _wait_for(process=process, lake=lake, glob=".staging/*/*", count=2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert out == b""
+    assert err.split() == [b"interrupted"]
+    assert not (lake / ".staging").exists()
+    jitter.ingest([traces], lake, jobs=1)
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    assert content(lake) == content(tmp_path / "whole")

@@ -24,6 +24,7 @@ from jitter.report.figures.palette import COLLECTIVE, INK, MARK, MARK_TEXT, MAX_
 from jitter.report.step_view import METRICS, Series, StepView
 
 _HEIGHT = 230
+_FLAGGED = "ttke"
 _TOOLTIP = """
 <div style="max-width:34em;line-height:1.45">
 <div><b>kernel @kernel_index</b> @code{name}</div>
@@ -102,7 +103,7 @@ def metric_figure(
         name=f"figure:{metric}",
     )
     time_axis(plot, y_label)
-    _draw_marks(plot, axis)
+    _draw_marks(plot, axis, flagged=metric == _FLAGGED)
     band = plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS, fill_alpha=0.3)
     zero = plot.line("kernel_index", "zero", source=source, line_color=INK, line_width=1, line_alpha=0.55)
     least = plot.line(
@@ -126,7 +127,8 @@ def _series_source(series: Series, name: str, tags: list[int | bool | None]) -> 
     return ColumnDataSource(columns, name=name, tags=tags)
 
 
-def _draw_marks(plot: figure, axis: KernelAxis) -> None:
+def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
+    """Mark collectives along the bottom, and the places that the answer names: with words where `flagged`."""
     plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
     plot.segment(
         "kernel_index",
@@ -141,6 +143,8 @@ def _draw_marks(plot: figure, axis: KernelAxis) -> None:
     plot.add_glyph(
         axis.marks, VSpan(x="kernel_index", line_color=MARK, line_dash="dash", line_width=1.5, line_alpha=0.9)
     )
+    if not flagged:
+        return
     flags = Text(
         x="kernel_index",
         y="height",

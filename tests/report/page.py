@@ -1,0 +1,84 @@
+"""What a written page holds, read back without the code that wrote it."""
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+
+_DTYPES = {"float64": "<f8", "int32": "<i4", "int8": "<i1", "int64": "<i8"}
+
+
+def item(page: str, name: str) -> dict[str, Any]:
+    """The JSON of one group of figures."""
+    found = re.search(rf'<script type="application/json" id="item-{name}">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
+    """Every named data source of one group of figures: its columns as lists and arrays; `tags` beside them."""
+    found = {}
+    for model in _models(item(page, name)):
+        attributes = model.get("attributes", {})
+        if model.get("name") == "ColumnDataSource" and "name" in attributes:
+            entries = attributes["data"]["entries"]
+            found[attributes["name"]] = {key: _values(value) for key, value in entries} | {
+                "tags": attributes.get("tags")
+            }
+    return found
+
+
+def titles(page: str, name: str) -> list[str]:
+    """The figures' titles, in order."""
+    return [m["attributes"]["text"] for m in _models(item(page, name)) if m.get("name") == "Title"]
+
+
+def _models(node: Any) -> Any:
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield node
+        for value in node.values():
+            yield from _models(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _models(value)
+
+
+def _values(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("type") == "ndarray":
+        raw = base64.b64decode(value["array"]["data"])
+        raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        return np.frombuffer(raw, dtype=_DTYPES[value["dtype"]])
+    if isinstance(value, list):
+        return [float("nan") if isinstance(v, dict) else v for v in value]
+    return value
+
+
+class Text(HTMLParser):
+    """What a reader sees: text outside of scripts and styles, and every tag with its attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self._silent = 0
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._silent += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.words.append(data)
+
+    @property
+    def all(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))

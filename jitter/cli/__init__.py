@@ -1,6 +1,5 @@
 """The command line: one verb, one file. stdout carries data, stderr everything else."""
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -52,9 +51,6 @@ def main(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has left: nothing to say to it
-        return ExitCode.DONE
     except Exception:
         import traceback
 
@@ -66,8 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
-    except BrokenPipeError:
-        raise
+    except SystemExit:  # click's only one here: the reader of our output has left, which is nobody's failure
+        return ExitCode.DONE
     except OSError as error:
         if error.filename is None:
             raise

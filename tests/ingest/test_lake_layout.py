@@ -46,8 +46,48 @@ HOST = {
     "start_ns": pa.int64(),
     "end_ns": pa.int64(),
 }
-RECORD = ["record_version", "digest", "file", "file_digest", "size", "mtime_ns", "part", "parts", "step_pattern", "format", "reader_version", "profiler_version", "rank", "rank_told_by", "host", "device", "pid", "clock", "utc_offset_ns", "main_stream", "has_launches", "steps_from", "repetition", "kernels", "outside_steps", "before_capture", "steps", "problems"]
-STEP = ["step", "epoch", "marker", "start_ns", "end_ns", "cut", "launches_without_kernel", "kernels", "memory_activities", "sequence"]
+RECORD = [
+    "record_version",
+    "digest",
+    "file",
+    "file_digest",
+    "size",
+    "mtime_ns",
+    "part",
+    "parts",
+    "step_pattern",
+    "format",
+    "reader_version",
+    "profiler_version",
+    "rank",
+    "rank_told_by",
+    "host",
+    "device",
+    "pid",
+    "clock",
+    "utc_offset_ns",
+    "main_stream",
+    "has_launches",
+    "steps_from",
+    "repetition",
+    "kernels",
+    "outside_steps",
+    "before_capture",
+    "steps",
+    "problems",
+]
+STEP = [
+    "step",
+    "epoch",
+    "marker",
+    "start_ns",
+    "end_ns",
+    "cut",
+    "launches_without_kernel",
+    "kernels",
+    "memory_activities",
+    "sequence",
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,115 @@
+"""The command as a shell meets it: what it loads, where it writes, and what it returns."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter import cli
+from jitter.cli import main
+
+VERBS = ("inspect", "ingest", "report", "table", "steps", "export", "sample")
+JITTER = [sys.executable, "-m", "jitter"]
+
+
+def test_every_verb_helps_with_an_example(capsys: pytest.CaptureFixture[str]):
+    assert main(["--help"]) == 0
+    listed = re.findall(r"^  (\w+) +\w", capsys.readouterr().out.partition("Commands:")[2], re.M)
+    assert tuple(listed) == VERBS
+    for verb in VERBS:
+        assert main([verb, "--help"]) == 0
+        out = capsys.readouterr().out
+        assert f"  jitter {verb}" in out.partition("xample")[2], verb
+
+
+def test_help_is_light():
+    code = (
+        "import sys\nfrom jitter.cli import main\nassert main(['--help']) == 0\n"
+        "heavy = {'pandas', 'pyarrow', 'bokeh', 'duckdb', 'numpy', 'sqlalchemy', 'rich', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_module_and_the_version():
+    done = subprocess.run([*JITTER, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"jitter, version {jitter.__version__}\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["ingest"], ["nonsense"], ["table", "--metric", "speed"], ["ingest", "x", "--jobs", "0"], ["--wrong"]],
+)
+def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Error" in err
+
+
+@pytest.mark.parametrize("verb", [["table"], ["steps"], ["export", "--csv", "out"]])
+def test_without_a_lake_it_is_3(verb: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    assert main(verb) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == "jitter: jitter-lake: no lake here"
+    assert "jitter ingest" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bug_is_70_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def broken(*_arguments: object, **_more: object) -> None:
+        raise RuntimeError("the unthinkable")
+
+    monkeypatch.setattr(cli.cli, "main", broken)
+    assert main(["--help"]) == 70
+    err = capsys.readouterr().err
+    assert "RuntimeError: the unthinkable" in err
+    assert "please report" in err.splitlines()[-1]
+
+
+def test_interrupted_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def interrupted(*_arguments: object, **_more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.cli, "main", interrupted)
+    assert main([]) == 130
+    assert capsys.readouterr().out == ""
+
+
+def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def full(*_arguments: object, **_more: object) -> None:
+        raise OSError(28, "No space left on device", "/scratch/lake")
+
+    monkeypatch.setattr(cli.cli, "main", full)
+    assert main([]) == 3
+    assert capsys.readouterr().err.startswith("jitter: /scratch/lake: No space left on device\n")
+
+
+def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_path: Path):
+    done = subprocess.run(
+        [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+    assert "\x1b" not in done.stderr
+    assert "\r" not in done.stderr
+    assert "3 ranks, 3 steps" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", ["table --step 2000", "steps --format csv"])
+def test_a_reader_that_leaves_is_no_error(lake: Path, verb: str):
+    words = f"{sys.executable} -m jitter {verb.replace(' ', f' {lake} ', 1)}"
+    done = subprocess.run(
+        ["bash", "-c", f"{words} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout == "0\n"

@@ -1,0 +1,122 @@
+"""`jitter export --csv` against the trace itself, and `jitter inspect` against what an ingest does."""
+
+import csv
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+
+TALK = (
+    "nvtx_text,nvtx_start,nvtx_end,device,crt_name,crt_start,crt_end,kernel_demangled_name,kernel_stream,"
+    "kernel_start,kernel_end,kernel_duration"
+)
+# the talk's own way: everything from the export itself, in SQL
+QUERY = """
+SELECT n.text, n.start, n."end", k.deviceId, c.value, r.start, r."end", s.value, k.streamId, k.start,
+    k."end", k."end" - k.start
+FROM CUPTI_ACTIVITY_KIND_KERNEL k
+JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24
+JOIN NVTX_EVENTS n ON r.start >= n.start AND r.start < n."end" AND n.text LIKE 'epoch%'
+JOIN StringIds s ON s.id = k.demangledName
+JOIN StringIds c ON c.id = r.nameId
+WHERE n.text LIKE ?
+ORDER BY r.start
+"""
+
+
+def test_the_talks_csv(lake: Path, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["export", str(lake), "--csv", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    files = sorted((tmp_path / "out").iterdir())
+    assert sorted(said) == [str(path) for path in files]
+    assert [path.name for path in files] == [
+        f"epoch1_step{step}-rank{rank}.csv" for step in (2000, 2001, 2002) for rank in range(3)
+    ]
+    for path in files:
+        step, rank = path.stem.removeprefix("epoch1_step").split("-rank")
+        with closing(sqlite3.connect(traces / f"rank{rank}.sqlite")) as connection:
+            expected = connection.execute(QUERY, [f"epoch1_step{step}-rank{rank}-%"]).fetchall()
+        assert len(expected) >= 16
+        with path.open(newline="") as lines:
+            assert lines.readline().strip() == TALK
+            assert list(csv.reader(lines)) == [[str(cell) for cell in row] for row in expected]
+
+
+def test_export_chooses(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out"
+    assert main(["export", str(lake), "--csv", str(out), "--step", "2000-2001", "--ranks", "2"]) == 0
+    assert {path.name for path in out.iterdir()} == {"epoch1_step2000-rank2.csv", "epoch1_step2001-rank2.csv"}
+    assert main(["export", str(lake), "--csv", str(out), "--step", "7"]) == 2
+    assert "epoch 1, step 2000 to epoch 1, step 2002" in capsys.readouterr().err
+    (out / "epoch1_step2000-rank0.csv").write_text("mine")
+    assert main(["export", str(lake), "--csv", str(out)]) == 2
+    assert (out / "epoch1_step2000-rank0.csv").read_text() == "mine"
+    assert len(list(out.iterdir())) == 3  # all or nothing
+
+
+def _state(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.rglob("*"))}
+
+
+def test_inspect_writes_nothing(traces: Path, tmp_path: Path):
+    for name in ("here", "tmp"):
+        (tmp_path / name).mkdir()
+    before = _state(traces)
+    done = subprocess.run(
+        [sys.executable, "-m", "jitter", "inspect", str(traces), "--jobs", "1"],
+        cwd=tmp_path / "here",
+        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert [line.split("  ")[0] for line in done.stdout.splitlines() if not line.startswith("    ")] == [
+        str(traces / f"rank{rank}.sqlite") for rank in range(3)
+    ]
+    assert "3 steps (epoch 1, step 2000 to epoch 1, step 2002, by marker)" in done.stdout
+    assert _state(traces) == before
+    assert _state(tmp_path) == {
+        str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in (tmp_path / "here", tmp_path / "tmp")
+    }
+
+
+def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    mixed = tmp_path / "mixed"
+    shutil.copytree(traces, mixed)
+    (mixed / "copy-of-0.sqlite").write_bytes((mixed / "rank0.sqlite").read_bytes())
+    shutil.copy(mixed / "rank1.sqlite", mixed / "zz.sqlite")
+    with closing(sqlite3.connect(mixed / "zz.sqlite")) as connection:  # another recording that claims rank 1
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = gridX + 1")
+        connection.commit()
+    (mixed / "cut.sqlite").write_bytes((mixed / "rank2.sqlite").read_bytes()[:60_000])
+    (mixed / "report.qdrep").write_bytes(b"x")
+    assert main(["inspect", str(mixed), "--json", "--jobs", "1"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["schema_version"] == 1
+    report = jitter.ingest([mixed], tmp_path / "lake", jobs=1)
+    promised = {
+        (file["file"], rank["rank"], step["step"], step["kernels"])
+        for file in said["files"]
+        for rank in file["ranks"]
+        for step in rank["steps"]
+    }
+    done = {(r.file, r.rank, step.step, step.kernels) for r in report.added for step in r.steps}
+    assert promised == done
+    assert {rank for _, rank, _, _ in done} == {0, 1, 2}
+    assert {file["error"] for file in said["files"]} - {None} == {error.message for error in report.refused}
+    assert {Path(file["file"]).name for file in said["files"] if file["error"]} == {
+        "cut.sqlite",
+        "report.qdrep",
+        "zz.sqlite",
+    }
+    assert main(["inspect", str(tmp_path / "nowhere")]) == 3

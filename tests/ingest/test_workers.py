@@ -1,0 +1,88 @@
+"""Worker processes: one that dies takes nothing with it, and a reader's bug stops nobody else."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.readers import Advance, Batch, Files, Recording, readers
+
+PLUGIN = """
+import os
+from jitter.readers import Files
+
+class Deadly:
+    name = "deadly"
+    version = 1
+    def sniff(self, path):
+        return path.suffix == ".deadly"
+    def files(self, path):
+        return Files((path,))
+    def open(self, path):
+        os._exit(17)
+
+READER = Deadly()
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A reader that another package adds, in this process and in its workers: it kills whoever opens its files."""
+    site = tmp_path / "site"
+    (site / "deadly-1.dist-info").mkdir(parents=True)
+    (site / "deadly_reader.py").write_text(PLUGIN)
+    (site / "deadly-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1\n")
+    (site / "deadly-1.dist-info" / "entry_points.txt").write_text("[jitter.readers]\ndeadly = deadly_reader:READER\n")
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    readers.cache_clear()
+    yield
+    readers.cache_clear()
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_worker_that_dies(own: Path, tmp_path: Path):
+    (own / "rank0b.deadly").write_bytes(b"x")
+    report = jitter.ingest([own], tmp_path / "lake", jobs=2)
+    assert sorted(record.rank or 0 for record in report.added) == [0, 1, 2]
+    (error,) = report.refused
+    assert str(error).startswith(f"{own / 'rank0b.deadly'}: the process that read it died")
+    assert not (tmp_path / "lake" / ".staging").exists()
+
+
+class _Buggy:
+    name = "buggy"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        return path.suffix == ".buggy"
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        raise ZeroDivisionError("an unforeseen file")
+
+
+def test_a_readers_bug_stops_nobody_else(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (own / "rank0b.buggy").write_bytes(b"x")
+    monkeypatch.setitem(readers(), "buggy", _Buggy())
+    report = jitter.ingest([own], tmp_path / "lake", jobs=1)
+    assert len(report.added) == 3
+    (error,) = report.refused
+    assert "rank0b.buggy: could not be read: ZeroDivisionError: an unforeseen file" in str(error)
+    assert "report it" in str(error)
+
+
+def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):
+    from lake_content import content
+
+    seen: list[tuple[int, int]] = []
+    jitter.ingest([traces], tmp_path / "many", jobs=2, progress=lambda done, total: seen.append((done, total)))
+    jitter.ingest([traces], tmp_path / "one", jobs=1)
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+    size = sum(path.stat().st_size for path in traces.iterdir())
+    assert seen[-1] == (size, size)
+    assert all(done <= total == size for done, total in seen)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)

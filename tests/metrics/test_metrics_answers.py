@@ -1,0 +1,140 @@
+"""What the steps' summaries say of simulated runs with one known fault, and of healthy ones: nothing."""
+
+import jitter
+import pytest
+from hand_lake import RankLake, collective, kernel, lake_of
+from jitter.errors import UsageError
+from jitter.simulate import Fault, Job, simulate, write
+from same_metrics import assert_as_oracle
+
+MS = 1_000_000
+
+
+def summaries(tmp_path, job, *faults):
+    run = simulate(job, [Fault.parse(fault) for fault in faults])
+    write(run, tmp_path / "traces", "nsys")
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    lake = jitter.open(tmp_path / "lake")
+    return lake, {step.step.step: step.worst for step in lake.run().steps}
+
+
+TOO_FEW = pytest.mark.xfail(reason="of two or three ranks, ordinary differences of the first gap are called divergence")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seed"), [pytest.param(2, 0, marks=TOO_FEW), pytest.param(3, 1, marks=TOO_FEW), (6, 2), (8, 3)]
+)
+def test_a_healthy_run_diverges_nowhere(tmp_path, ranks, seed):
+    _, found = summaries(tmp_path, Job(ranks=ranks, steps=4, kernels=60, seed=seed))
+    assert [step.divergence for step in found.values()] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "kernel_index", "part"),
+    [
+        ("cpu_stall:rank=2,step=1,kernel=17,ms=3", 17, "cpu_ns"),
+        ("slow_gpu:rank=2,step=1,kernels=8-30,factor=4", 8, "gpu_ns"),
+        ("late_start:rank=2,step=1,ms=3", 0, "start_ns"),
+    ],
+)
+def test_where_it_diverges_and_by_what(tmp_path, fault, kernel_index, part):
+    lake, found = summaries(tmp_path, Job(ranks=5, steps=3, kernels=60, seed=4), fault)
+    step = found[1]
+    assert (step.max_rank, step.divergence.kernel_index) == (2, kernel_index)
+    assert lake.run().costliest.step.step == 1
+    assert [found[other].divergence for other in (0, 2)] == [None, None]
+    parts = {name: getattr(step.split, name) for name in ("start_ns", "cpu_ns", "gpu_ns")}
+    assert max(parts, key=parts.__getitem__) == part
+    assert sum(parts.values()) == pytest.approx(step.max_deviation_ns)
+    names = {row["kernel_index"]: row["kernel_name"] for row in lake.metrics(1, 1).rows.to_pylist()}
+    assert step.divergence.kernel_name == names[kernel_index]
+
+
+def by_hand(tmp_path, gaps, durations, **more):
+    """Ranks whose steps are three kernels of these gaps and durations, and an all-reduce that they leave at 900000."""
+    ranks = []
+    for rank, (some, long) in enumerate(zip(gaps, durations, strict=True)):
+        at, rows = 1_000, []
+        for number, (gap, duration) in enumerate(zip(some, long, strict=True)):
+            rows.append(kernel("abc"[number], at + gap, at + gap + duration))
+            at += gap + duration
+        rows.append(collective("ncclAllReduce", at, 900_000))
+        rows.append(kernel("optimizer", 900_100, 900_100 + 50 * (rank + 1)))
+        ranks.append(RankLake(rank, {(None, 4): rows}, **more))
+    return lake_of(tmp_path / "lake", ranks)
+
+
+def test_loss_and_extremes_by_hand(tmp_path):
+    lake = by_hand(
+        tmp_path,
+        gaps=[(0, 10, 10), (40, 10, 10), (0, 10, 500), (20, 30, 10)],
+        durations=[(100, 100, 100), (100, 100, 100), (100, 100, 160), (100, 90, 100)],
+    )
+    (step,) = lake.summaries()
+    # times to kernel end at c: 320, 360, 870, 350; the optimizer starts after the all-reduce
+    assert step.last_index == 2
+    assert (step.min_rank, step.max_rank) == (0, 2)
+    assert (step.min_deviation_ns, step.max_deviation_ns) == (-155.0, 395.0)
+    # lower medians: gaps 0, 10, 10 (of 0 0 20 40; 10 10 10 30; 10 10 10 500), durations 100 each
+    assert step.loss_ns == 870 - (0 + 10 + 10 + 100 + 100 + 100)
+    assert (step.split.start_ns, step.split.cpu_ns) == (-15.0, -5.0 + 367.5)
+    assert step.split.gpu_ns == 395 + 15 - 362.5
+    assert_as_oracle(lake)
+
+
+def test_one_rank_alone_is_compared_with_nobody(tmp_path):
+    (step,) = by_hand(tmp_path, [(0, 5, 5)], [(10, 10, 10)]).summaries()
+    assert (step.min_rank, step.max_rank, step.loss_ns, step.divergence) == (None, None, None, None)
+
+
+def stages(tmp_path):
+    """Two pipeline stages that run different kernels, four ranks; the second stage's are later."""
+    ranks = []
+    for rank in range(4):
+        late = 100 * rank
+        names = ("embed", "gemm", "norm") if rank in (0, 2) else ("head", "loss", "softmax")
+        rows = [kernel(name, late + 1000 * n, late + 1000 * n + 300 + rank) for n, name in enumerate(names)]
+        reduce = collective("ncclAllReduce", 3_000, 9_000, group_ranks=[0, 2] if rank in (0, 2) else [1, 3])
+        ranks.append(RankLake(rank, {(None, 0): [*rows, reduce]}))
+    return lake_of(tmp_path / "lake", ranks)
+
+
+def test_pipeline_stages_are_compared_with_their_own(tmp_path):
+    lake = stages(tmp_path)
+    assert lake.cohorts == {0: 0, 1: 1, 2: 0, 3: 1}
+    with pytest.raises(UsageError, match=r"cohort 0.*cohort 1"):
+        lake.table("gap", 0)
+    first, second = (lake.table("gap", 0, cohort=number) for number in (0, 1))
+    assert first.columns.tolist() == ["kernel_name", "mean", "rank_0", "rank_2"]
+    assert second.loc[0].tolist() == ["head", 100.0, 0, 200]
+    assert [(s.cohort, s.min_rank, s.max_rank) for s in lake.summaries()] == [(0, 0, 2), (1, 1, 3)]
+    assert_as_oracle(lake)
+
+
+def test_unknown_gaps_are_unknown_not_zero(tmp_path):
+    rows = [kernel("a", 100, 200), kernel("side", 100, 150, stream=9), kernel("b", 230, 300)]
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 0): rows}) for rank in range(2)])
+    gap, ttke = lake.table("gap", 0), lake.table("ttke", 0)
+    assert gap["rank_1"].isna().tolist() == [True, False, False]
+    assert gap.loc[2].tolist() == ["b", 30.0, 30, 30]
+    assert ttke[["mean", "rank_0", "rank_1"]].isna().to_numpy().all()
+    assert lake.metrics(0).moments[0].method == "none"
+
+
+def test_impossible_latencies_are_kept_and_counted(tmp_path):
+    rows = [kernel("a", 100, 200, launch_start_ns=150), kernel("b", 230, 300)]
+    found = lake_of(tmp_path / "lake", [RankLake(0, {(None, 0): rows})]).metrics(0)
+    assert found.negative_latencies == 1
+    assert found.rows["launch_latency_ns"].to_pylist() == [-50, 5000]
+
+
+def test_table_refuses_what_is_not_there(tmp_path):
+    lake = by_hand(tmp_path, [(0, 0, 0)] * 2, [(9, 9, 9)] * 2)
+    for ask in (
+        lambda: lake.table("speed", 4),
+        lambda: lake.table("gap", 5),
+        lambda: lake.table("gap", 4, ranks=[0, 2]),
+        lambda: lake.table("gap", 4, cohort=1),
+    ):
+        with pytest.raises(UsageError):
+            ask()

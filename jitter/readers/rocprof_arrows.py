@@ -1,0 +1,89 @@
+"""A Chrome trace's arrows from calls to kernels: each end is known by its lane and whole microsecond alone.
+
+An arrow begins in the middle of the call, so all arrows of one call (a graph's kernels) begin at one place: that
+place is the correlation of the call and of its kernels.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+_TIME_BITS = 47
+_MOST_LANES = 1 << 16
+Place = tuple[int | None, int | None, int | None]
+"""Process, thread, microsecond, as the trace has them."""
+
+
+class Arrows:
+    """All arrows of a trace, some 48 bytes each: `add` their ends, `close`, then ask."""
+
+    def __init__(self) -> None:
+        """No arrows."""
+        self._lanes: dict[tuple[int, int], int] = {}
+        self._places = (array("q"), array("q"))
+        self._numbers = (array("q"), array("q"))
+        self._begins: Ints = np.array([], np.int64)
+        self._ends: Ints = np.array([], np.int64)
+        self._begin_of_end: Ints = np.array([], np.int64)
+        self.ambiguous = 0
+        """Kernels whose arrows cannot be told apart."""
+
+    def add(self, is_begin: bool, place: Place, number: int | None) -> None:
+        """Take in one end of the arrow with this number."""
+        process, thread, at_us = place
+        if process is None or thread is None or at_us is None or number is None:
+            return
+        lane = self._lanes.setdefault((process, thread), len(self._lanes))
+        if lane < _MOST_LANES:
+            self._places[is_begin].append(lane << _TIME_BITS | at_us)
+            self._numbers[is_begin].append(number)
+
+    def close(self) -> None:
+        """No more arrows come."""
+        begins, ends = (np.frombuffer(self._places[side], np.int64) for side in (1, 0))
+        of_begins, of_ends = (np.frombuffer(self._numbers[side], np.int64) for side in (1, 0))
+        if not len(begins) or not len(ends):
+            return
+        order = np.argsort(of_begins, kind="stable")
+        found = np.searchsorted(of_begins[order], of_ends).clip(max=len(order) - 1)
+        joined = of_begins[order][found] == of_ends
+        from_place, to_place = begins[order][found][joined], ends[joined]
+        places, first, count = np.unique(to_place, return_index=True, return_counts=True)
+        # several kernels of a lane in one microsecond: which is whose is not recorded
+        self.ambiguous = int(count[count > 1].sum())
+        self._ends, self._begin_of_end = places[count == 1], from_place[first[count == 1]]
+        self._begins = np.unique(begins)
+
+    def of_kernels(self, places: Sequence[Place]) -> pa.Array:
+        """The correlation (int64) of the kernels that start at these places; null for none or several."""
+        return self._looked_up(self._ends, self._begin_of_end, self._keys(places))
+
+    def of_calls(self, places: Sequence[Place], durations_us: Sequence[int]) -> pa.Array:
+        """The correlation (int64) of the calls that start at these places; null for calls that launch nothing."""
+        keys = self._keys(places)
+        if not len(self._begins):
+            return pa.nulls(len(keys), pa.int64())
+        lasts = keys + np.array(durations_us, np.int64)
+        at = np.searchsorted(self._begins, (keys + lasts) // 2 - 1).clip(max=len(self._begins) - 1)
+        # the middle is rounded: it may be a microsecond off, never outside the call
+        inside = (self._begins[at] >= keys) & (self._begins[at] <= lasts) & (keys >= 0)
+        return pa.array(self._begins[at], mask=~inside)
+
+    def _keys(self, places: Sequence[Place]) -> Ints:
+        keys = np.full(len(places), -1, np.int64)
+        for row, (process, thread, at_us) in enumerate(places):
+            lane = self._lanes.get((process, thread)) if process is not None and thread is not None else None
+            if lane is not None and at_us is not None:
+                keys[row] = lane << _TIME_BITS | at_us
+        return keys
+
+    @staticmethod
+    def _looked_up(places: Ints, values: Ints, keys: Ints) -> pa.Array:
+        if not len(places):
+            return pa.nulls(len(keys), pa.int64())
+        at = np.searchsorted(places, keys).clip(max=len(places) - 1)
+        return pa.array(values[at], mask=places[at] != keys)

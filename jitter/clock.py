@@ -106,7 +106,9 @@ def _unsynchronised(shared: Mapping[int, Mapping[int, CollectiveEnd]]) -> set[in
     voters = named or shared.keys()
     apart = set()
     for index in shared.keys() - named:
-        others = [offset for other, offset in offsets.items() if other in voters and (other != index or len(voters) > 2)]
+        others = [
+            offset for other, offset in offsets.items() if other in voters and (other != index or len(voters) > 2)
+        ]
         if others and any(
             abs(ns - median_low(other[rank] for other in others)) > TOGETHER_NS for rank, ns in offsets[index].items()
         ):

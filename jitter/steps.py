@@ -164,7 +164,9 @@ def _ranges(markers: list[Marker]) -> StepRanges:
         bounds = [bound for bound in (end_ns, following_ns) if bound is not None]
         ranges[key] = StepRange(key, first.text, first.start_ns, end_ns, min(bounds, default=None), rank)
     problems = [
-        f"{key} is marked {count + 1} times without an epoch; only the first is read "
+        f"{key} is marked {count + 1} times; only the first is read"
+        if key.epoch is not None
+        else f"{key} is marked {count + 1} times without an epoch; only the first is read "
         "(name the epoch in the marker, or give --step-pattern with a group epoch)"
         for key, count in again.items()
     ]

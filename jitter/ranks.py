@@ -73,8 +73,10 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
     """Read lines `file,rank` or `file,device,rank` (a heading is allowed); raise `UsageError` for anything else."""
     rows = []
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            for number, row in enumerate(csv.reader(lines), 1):
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets mark their text
+            reader = csv.reader(lines)
+            for row in reader:
+                number = reader.line_num
                 cells = [cell.strip() for cell in row]
                 if not any(cells) or (number == 1 and cells[0] == "file"):
                     continue

@@ -1,6 +1,7 @@
 """Cohorts and the kernel index."""
 
 import pytest
+
 from jitter.align import Member, cohorts, index_step, usual_sequences
 from jitter.steps import StepKey
 

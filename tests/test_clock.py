@@ -1,6 +1,7 @@
 """The moment all ranks share: which collective gives it, and how much it can be trusted."""
 
 import pytest
+
 from jitter.clock import CollectiveEnd, shared_moment, wall_clock
 
 RANKS = [0, 1, 2]

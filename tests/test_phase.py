@@ -1,6 +1,7 @@
 """Ranks without markers get the same step numbers, or are refused: never a guess."""
 
 import pytest
+
 from jitter.errors import UnknownRankError
 from jitter.phase import Phased, offset, rotation
 from jitter.repetition import Repetition

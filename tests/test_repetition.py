@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from jitter.repetition import cut_by, find_repetition
 
 PAUSE_NS = 1_000

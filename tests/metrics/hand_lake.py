@@ -48,10 +48,10 @@ def lake_of(root: Path, ranks: Sequence[RankLake]) -> "jitter.Lake":
     folder.create()
     for number, one in enumerate(ranks):
         steps = []
-        for (epoch, step), rows in one.steps.items():
+        for (epoch, step), given in one.steps.items():
             rows = [
                 row | {"rank": one.rank, "ordinal": n, "device": 0, "duration_ns": row["end_ns"] - row["start_ns"]}
-                for n, row in enumerate(rows)
+                for n, row in enumerate(given)
             ]
             key = StepKey(epoch, step)
             write_kernels(root / kernels_file(key, one.rank), pa.Table.from_pylist(rows, _PLAIN))
@@ -60,9 +60,7 @@ def lake_of(root: Path, ranks: Sequence[RankLake]) -> "jitter.Lake":
     return jitter.open(root)
 
 
-_PLAIN = pa.schema(
-    [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS]
-)
+_PLAIN = pa.schema([pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
 
 
 def _step(key: StepKey, rows: Sequence[dict[str, Any]], cut: bool) -> StepRecord:

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-import jitter
 import oracle
 import pytest
+
+import jitter
 from jitter.simulate import KernelTruth
 
 DEVIATION = 1e-3
@@ -84,7 +85,9 @@ def _assert_summaries(lake: "jitter.Lake", measured: Mapping[Any, oracle.CohortS
             assert summary.max_deviation_ns == pytest.approx(max(late.values()) - mean, abs=DEVIATION)
             assert summary.min_deviation_ns == pytest.approx(min(late.values()) - mean, abs=DEVIATION)
             split = summary.split
-            assert split.start_ns + split.cpu_ns + split.gpu_ns == pytest.approx(summary.max_deviation_ns, abs=DEVIATION)
+            assert split.start_ns + split.cpu_ns + split.gpu_ns == pytest.approx(
+                summary.max_deviation_ns, abs=DEVIATION
+            )
 
 
 def _ttke_at(one: oracle.CohortStep, rank: int, last: int) -> int | None:
@@ -97,9 +100,7 @@ def _ttke_at(one: oracle.CohortStep, rank: int, last: int) -> int | None:
     return max(upto, default=(0, None))[1]
 
 
-def assert_as_truth(
-    lake: "jitter.Lake", truth: Mapping[tuple[int | None, int, int], Iterable[KernelTruth]]
-) -> None:
+def assert_as_truth(lake: "jitter.Lake", truth: Mapping[tuple[int | None, int, int], Iterable[KernelTruth]]) -> None:
     """The lake has exactly these steps and ranks, and every kernel's index and metrics to the nanosecond."""
     expected: dict[tuple[int | None, int], dict[int, list[KernelTruth]]] = {}
     for (epoch, step, rank), kernels in truth.items():

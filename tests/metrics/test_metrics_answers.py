@@ -1,13 +1,12 @@
 """What the steps' summaries say of simulated runs with one known fault, and of healthy ones: nothing."""
 
-import jitter
 import pytest
 from hand_lake import RankLake, collective, kernel, lake_of
-from jitter.errors import UsageError
-from jitter.simulate import Fault, Job, simulate, write
 from same_metrics import assert_as_oracle
 
-MS = 1_000_000
+import jitter
+from jitter.errors import UsageError
+from jitter.simulate import Fault, Job, simulate, write
 
 
 def summaries(tmp_path, job, *faults):

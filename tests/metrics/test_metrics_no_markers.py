@@ -4,10 +4,11 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import jitter
 import pytest
-from jitter.simulate import Job, simulate, write
 from same_metrics import assert_as_truth
+
+import jitter
+from jitter.simulate import Job, simulate, write
 
 # ten times slower GPUs: a step lasts much longer than wall clocks are wrong
 JOB = Job(ranks=3, steps=4, kernels=40, marker="none", gpus_per_node=1, gpu_scale=20.0, clock_error_ns=400_000)
@@ -30,7 +31,9 @@ def test_every_step_of_every_rank(tmp_path, seed):
     assert {source.steps_from for source in lake.sources} == {"repetition"}
     assert_as_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in run.truth().items()})
     for source in lake.sources:
-        assert sum(step.kernels for step in source.steps) + source.outside_steps + source.before_capture == source.kernels
+        assert (
+            sum(step.kernels for step in source.steps) + source.outside_steps + source.before_capture == source.kernels
+        )
 
 
 def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):
@@ -39,7 +42,11 @@ def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):
     _begun_at(tmp_path / "traces" / "rank1.sqlite", run, 1, step=1)
     assert ingested(tmp_path / "traces", tmp_path).refused == []
     lake = jitter.open(tmp_path / "lake")
-    assert {s.rank: [step.step for step in s.steps] for s in lake.sources} == {0: [0, 1, 2, 3], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
+    assert {s.rank: [step.step for step in s.steps] for s in lake.sources} == {
+        0: [0, 1, 2, 3],
+        1: [1, 2, 3],
+        2: [0, 1, 2, 3],
+    }
     truth = run.truth()
     for step in (1, 2, 3):
         rows = lake.metrics(step).rows.to_pylist()

@@ -4,10 +4,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from same_metrics import assert_as_oracle
 from hand_lake import MAIN, RankLake, collective, kernel, lake_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from same_metrics import assert_as_oracle
 
 NAMES = ("gemm", "relu", "norm")
 PLACE_NS = 400_000  # between two kernels of the program: collectives end in the same order everywhere
@@ -52,15 +52,11 @@ def jobs(draw: st.DrawFn, programs: Any, lossy: bool) -> list[RankLake]:
                 rows = rows[: draw(st.integers(1, len(rows)))]
             steps[None, step] = rows
         known = draw(st.integers(0, 3)) > 0
-        ranks.append(
-            RankLake(rank, steps, cut, 10**18 - zero if known else None, "one recording" if shared else None)
-        )
+        ranks.append(RankLake(rank, steps, cut, 10**18 - zero if known else None, "one recording" if shared else None))
     return ranks
 
 
-def _rows(
-    draw: st.DrawFn, program: list[Any], rank: int, n_ranks: int, zero: int, groups: str
-) -> list[dict[str, Any]]:
+def _rows(draw: st.DrawFn, program: list[Any], rank: int, n_ranks: int, zero: int, groups: str) -> list[dict[str, Any]]:
     rows = []
     shared_launch = 0
     for place, (kind, what, stream) in enumerate(program):

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-import jitter
 import pytest
+from same_metrics import assert_as_oracle, assert_as_truth
+
+import jitter
 from jitter.readers import readers
 from jitter.simulate import Fault, Job, KernelTruth, RankRun, Run, answers, simulate, write
 from jitter.simulate.capture import Capture, captured
 from jitter.simulate.truth import truth
-from same_metrics import assert_as_oracle, assert_as_truth
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
 
@@ -139,7 +140,9 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
     lake = _ingested(folder, tmp_path)
     wanted = {key: kernels for key, kernels in run.truth().items() if key[1] == 0}
     assert_as_oracle(lake)
-    state = {source.rank: [(step.cut, step.launches_without_kernel) for step in source.steps] for source in lake.sources}
+    state = {
+        source.rank: [(step.cut, step.launches_without_kernel) for step in source.steps] for source in lake.sources
+    }
     assert state[0] == state[1] == [(False, 0), (False, 0)]
     assert state[2][0] == state[3][0] == (False, 0)
     assert state[2][1][0]
@@ -254,7 +257,10 @@ def _without_marker(path: Path, text: str) -> None:
 
 def _moved(path: Path, by_ns: int) -> None:
     """The same recording with another zero, begun that much earlier by the wall clock."""
-    for table in ("NVTX_EVENTS", *(f"CUPTI_ACTIVITY_KIND_{t}" for t in ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET", "SYNCHRONIZATION"))):
+    for table in (
+        "NVTX_EVENTS",
+        *(f"CUPTI_ACTIVITY_KIND_{t}" for t in ("KERNEL", "RUNTIME", "MEMCPY", "MEMSET", "SYNCHRONIZATION")),
+    ):
         _change(path, f'UPDATE {table} SET start = start + ?, "end" = "end" + ?', (by_ns, by_ns))
     _change(path, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - ?", (by_ns,))
 

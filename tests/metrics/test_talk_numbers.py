@@ -12,8 +12,9 @@ from contextlib import closing, redirect_stdout
 from functools import cache
 from pathlib import Path
 
-import jitter
 import pytest
+
+import jitter
 from jitter.cli import main
 
 Table = Callable[..., dict[int, dict[str, str]]]
@@ -123,8 +124,6 @@ def table(lake: Path) -> Table:
 
 EXPECTED = [(metric, kernel, *values) for (metric, kernel), values in GIVEN.items()]
 EXPECTED += [("ttke", kernel, *values) for kernel, values in TTKE.items()]
-
-
 
 
 @pytest.mark.parametrize(("metric", "kernel", "shown", "average"), EXPECTED)

@@ -1,0 +1,104 @@
+"""The bytes of a trace file, piece by piece: plain or gzip (told by its first bytes), whole, cut or damaged."""
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from isal import isal_zlib
+
+from jitter.readers import Advance
+
+PIECE_BYTES: Final = 512 * 1024
+_MAGIC: Final = b"\x1f\x8b"
+_READ_BYTES: Final = 64 * 1024
+_GZIP: Final = 31  # zlib's way to say: the largest window, in a gzip wrapping
+# its stub calls it an instance, not a class
+_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+_DAMAGE: Final = (_IsalError, zlib.error, EOFError, ValueError)
+
+
+def pieces(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
+    """Yield the content in pieces of at most `piece_bytes`; what is lost of it goes to `problems`.
+
+    `advance` hears of the file's own bytes, in all as many as it has. Raises OSError.
+    """
+    with path.open("rb") as file:
+        zipped = file.read(2) == _MAGIC
+        file.seek(0)
+        if zipped:
+            yield from _Unzipped(file, path.stat().st_size, advance, problems).pieces(piece_bytes)
+            return
+        while piece := file.read(piece_bytes):
+            advance(len(piece))
+            yield piece
+
+
+class _Unzipped:
+    """All members of a gzip file, one after the other."""
+
+    def __init__(self, file: BinaryIO, size: int, advance: Advance, problems: list[str]) -> None:
+        self._file = file
+        self._size = size
+        self._advance = advance
+        self._problems = problems
+        self._position = 0
+
+    def pieces(self, piece_bytes: int) -> Iterator[bytes]:
+        data = b""
+        while True:
+            data = self._next_member(data)
+            if not data:
+                return
+            member = isal_zlib.decompressobj(_GZIP)
+            while not member.eof:
+                if not data:
+                    data = self._read()
+                held = len(data)
+                try:
+                    # an empty read still drains what the decompressor holds
+                    piece = member.decompress(data, piece_bytes)
+                except _DAMAGE as error:
+                    return self._damaged(str(error))
+                data = member.unused_data if member.eof else member.unconsumed_tail
+                if piece:
+                    yield piece
+                elif not member.eof and len(data) == held:
+                    if held:
+                        return self._damaged("no more comes out of it")
+                    self._problems.append(
+                        f"the file is cut: its gzip data stops without an end after {self._position:,} bytes, "
+                        "and how much is missing cannot be known"
+                    )
+                    return None
+
+    def _read(self) -> bytes:
+        data = self._file.read(_READ_BYTES)
+        self._position += len(data)
+        self._advance(len(data))
+        return data
+
+    def _next_member(self, data: bytes) -> bytes:
+        """What is left of the file from its next gzip member on; empty at its end. Zeros are padding."""
+        data = data.lstrip(b"\0")
+        while len(data) < 2 and (more := self._read()):
+            data = (data + more).lstrip(b"\0")
+        if not data or data.startswith(_MAGIC):
+            return data
+        self._problems.append(
+            f"{self._size - self._position + len(data):,} bytes behind the end of the gzip data were not read"
+        )
+        self._skip_rest()
+        return b""
+
+    def _damaged(self, reason: str) -> None:
+        lost = self._size - self._position
+        self._problems.append(
+            f"the gzip data is damaged ({reason}) at or before byte {self._position:,} of the file's {self._size:,}: "
+            f"{lost:,} bytes after it were not read, and what came just before may be wrong"
+        )
+        self._skip_rest()
+
+    def _skip_rest(self) -> None:
+        self._advance(self._size - self._position)
+        self._position = self._size

@@ -1,0 +1,174 @@
+"""Rows gathered as JSON text, chunk by chunk, and turned into columns all at once: that is what makes it fast."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from jitter.readers.kineto_json import Event
+from jitter.readers.kineto_numbers import Bools, Int64s, joined, nanoseconds
+
+_ANY: Final = msgspec.json.Decoder(list[Any])
+_Args = TypeVar("_Args", bound=Struct)
+
+
+class GpuArgs(Struct, gc=False):
+    """What a GPU activity's arguments tell of where it ran."""
+
+    correlation: int | None = None
+    device: int | None = None
+    stream: int | str | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+
+class CallArgs(Struct, gc=False):
+    """What a call's arguments tell."""
+
+    correlation: int | None = None
+
+
+class _AnyGpuArgs(Struct):
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    grid: Any = None
+    block: Any = None
+
+
+class _AnyCallArgs(Struct):
+    correlation: Any = None
+
+
+class Times(NamedTuple):
+    """Starts and ends in ns, and whether each was given. An end before its start is not given."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    has_start: Bools
+    has_end: Bools
+
+
+class Gathered:
+    """Events of one kind, until there are enough for a batch."""
+
+    def __init__(self) -> None:
+        self.names: list[int] = []
+        self._starts: list[bytes] = []
+        self._durations: list[bytes] = []
+        self._pids: list[bytes] = []
+        self._tids: list[bytes] = []
+        self._args: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, events: Sequence[Event], names: Sequence[int], *, with_args: bool) -> None:
+        """Take in some events with the numbers of their names."""
+        if not events:
+            return
+        self.names += names
+        self._starts.append(joined([event.ts for event in events]))
+        self._durations.append(joined([event.dur for event in events]))
+        self._pids.append(joined([event.pid for event in events]))
+        self._tids.append(joined([event.tid for event in events]))
+        if with_args:
+            self._args += map(bytes, [event.args for event in events])
+
+    def times(self) -> Times:
+        """When they were."""
+        start, has_start = nanoseconds(self._starts)
+        duration, has_duration = nanoseconds(self._durations)
+        return Times(start, start + duration, has_start, has_start & has_duration & (duration >= 0))
+
+    def pids(self) -> list[int | None]:
+        """The processes, or for GPU activities the devices."""
+        return [as_int(value) for value in _ANY.decode(b"[" + b",".join(self._pids) + b"]")]
+
+    def tids(self) -> list[int | None]:
+        """The threads, or for GPU activities the streams."""
+        return [as_int(value) for value in _ANY.decode(b"[" + b",".join(self._tids) + b"]")]
+
+    def gpu_args(self) -> list[GpuArgs]:
+        """Their arguments, if they are GPU activities."""
+        try:
+            found = _GPU_ARGS.decode(b"[" + b",".join(self._args) + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            loose = [_lenient(text, _AnyGpuArgs) for text in self._args]
+            return [
+                GpuArgs(
+                    as_int(args.correlation),
+                    as_int(args.device),
+                    as_int(args.stream),
+                    as_shape(args.grid),
+                    as_shape(args.block),
+                )
+                for args in loose
+            ]
+        return [args or _NO_GPU_ARGS for args in found]
+
+    def call_args(self) -> list[CallArgs]:
+        """Their arguments, if they are calls."""
+        try:
+            found = _CALL_ARGS.decode(b"[" + b",".join(self._args) + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [CallArgs(as_int(_lenient(text, _AnyCallArgs).correlation)) for text in self._args]
+        return [args or _NO_CALL_ARGS for args in found]
+
+
+_GPU_ARGS: Final = msgspec.json.Decoder(list[GpuArgs | None])
+_CALL_ARGS: Final = msgspec.json.Decoder(list[CallArgs | None])
+_NO_GPU_ARGS: Final = GpuArgs()
+_NO_CALL_ARGS: Final = CallArgs()
+
+
+def _lenient(text: bytes, kind: type[_Args]) -> _Args:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return kind()
+
+
+def as_int(value: object) -> int | None:
+    """A whole number however it is written: 7, 7.0, "7", "0x7", "stream 7"; None for anything else."""
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and len(value) < 40:
+        word = value.split()[-1] if value.strip() else ""
+        try:
+            return int(word, 0) if word[:2].lower() == "0x" else int(word)
+        except ValueError:
+            return None
+    return None
+
+
+def as_shape(value: object) -> tuple[int, int, int] | None:
+    """Three whole numbers; missing ones are 1."""
+    if not isinstance(value, list) or not 0 < len(value) <= 3:
+        return None
+    sizes = [as_int(size) for size in value] + [1] * (3 - len(value))
+    x, y, z = sizes
+    return None if x is None or y is None or z is None else (x, y, z)
+
+
+def integers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """A column of integers; those that do not fit become null."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        most = 2 ** (kind.bit_width - 1)
+        return pa.array([None if value is None or not -most <= value < most else value for value in values], kind)
+
+
+def where(values: Int64s, valid: Bools) -> pa.Array:
+    """A column of int64, null where not valid."""
+    return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
+
+
+def kept(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
+    """Those to keep; None keeps all."""
+    return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]

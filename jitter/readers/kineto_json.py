@@ -1,0 +1,154 @@
+"""Events out of JSON text that may be cut or damaged: decoding, the borders between events, repairs."""
+
+import re
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+_NULL: Final = Raw(b"null")
+
+
+class Event(Struct, gc=False):
+    """One event, its values still JSON text except for the category, which decides whether they matter."""
+
+    cat: str | None = None
+    name: Raw = _NULL
+    pid: Raw = _NULL
+    tid: Raw = _NULL
+    ts: Raw = _NULL
+    dur: Raw = _NULL
+    args: Raw = _NULL
+
+
+class Fault(NamedTuple):
+    """Why a text is no list of events. `at` is a position in the text, where the decoder knows it."""
+
+    kind: Literal["open", "ended", "bad"]
+    """It stops before its end; it ended at `at` and something follows; it is wrong at `at`."""
+    at: int
+    reason: str
+
+
+class Border(NamedTuple):
+    """Where one object of a list ends and the next begins."""
+
+    end: int
+    start: int
+
+
+_EVENTS: Final = msgspec.json.Decoder(list[Event])
+_RAWS: Final = msgspec.json.Decoder(list[Raw])
+_EVENT: Final = msgspec.json.Decoder(Event)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
+_FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<at>\d+)\)$")
+_BLANKS: Final = frozenset(b" \t\r\n")
+_BORDER: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?!\w)"
+_STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
+_NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
+
+
+def events_of(text: bytes) -> tuple[list[Event], Fault | None]:
+    """Decode a JSON list of events; what in it is no event at all is left out. Never raises on bad input."""
+    try:
+        return _EVENTS.decode(text), None
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return _one_by_one(text)
+    except msgspec.DecodeError as error:
+        return [], _fault(error)
+    except RecursionError:
+        return [], Fault("open", len(text), "nested too deeply")
+
+
+def _one_by_one(text: bytes) -> tuple[list[Event], Fault | None]:
+    try:
+        raws = _RAWS.decode(text)
+    except msgspec.DecodeError as error:
+        return [], _fault(error)
+    events = []
+    for raw in raws:
+        try:
+            events.append(_EVENT.decode(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            events.append(Event())  # counted, but of no category
+    return events, None
+
+
+def _fault(error: msgspec.DecodeError) -> Fault:
+    found = _FAULT.match(str(error))
+    if found is None:
+        return Fault("open", 0, "cut")
+    at, reason = int(found["at"]), found["reason"]
+    # of what follows the end the decoder names the second character
+    return Fault("ended", at - 1, reason) if reason == "trailing characters" else Fault("bad", at, reason)
+
+
+def last_border(text: bytes, first: int, limit: int) -> Border | None:
+    """The last place in text[first:limit] that may be a border; whether it is, only decoding tells."""
+    brace = text.rfind(b"{", first, limit)
+    while brace > first:
+        at = before_blanks(text, brace, first)
+        if at > first and text[at - 1] == 0x2C:  # a comma
+            at = before_blanks(text, at - 1, first)
+            if at > first and text[at - 1] == 0x7D:  # a closing brace
+                return Border(at, brace)
+        brace = text.rfind(b"{", first, brace)
+    return None
+
+
+def next_border(text: bytes, first: int) -> Border | None:
+    """The first place from `first` on that may be a border."""
+    found = _BORDER.search(text, first)
+    return None if found is None else Border(found.start() + 1, found.end())
+
+
+def before_blanks(text: bytes, at: int, first: int) -> int:
+    """Where the blanks that end at `at` begin, `first` at the earliest."""
+    while at > first and text[at - 1] in _BLANKS:
+        at -= 1
+    return at
+
+
+def is_event(event: Event) -> bool:
+    """Whether it looks like an event, and not like an object within one."""
+    return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not _NULL)
+
+
+def rest_of_object(tail: bytes) -> dict[str, Raw] | None:
+    """The members of a JSON object of which only the end is given, behind a value; None if it is damaged or cut."""
+    try:
+        found: dict[str, Raw] = _OBJECT.decode(b'{"":0' + tail)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found
+
+
+def repaired(text: bytes, at: int) -> bytes | None:
+    """The text without the fault at `at`, if that one is harmless; None if it is not.
+
+    Harmless and common: control characters in strings, NaN and Infinity, commas before a closing bracket, single
+    backslashes. Control characters and backslashes make the text longer.
+    """
+    if at < len(text) and text[at] < 0x20:
+        if text[at] in b"\t\r\n":
+            return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
+        return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
+    # the decoder stops up to two characters into the word
+    if any(_NO_NUMBER_HERE.match(text, start) for start in range(max(0, at - 2), at + 1)):
+        changed = _STRING_OR_NO_NUMBER.sub(_null, text)
+        return changed if changed != text else None
+    comma = before_blanks(text, at, 0) - 1
+    if comma > 0 and text[comma] == 0x2C and text[at : at + 1] in (b"]", b"}"):
+        return b"%s %s" % (text[:comma], text[comma + 1 :])
+    if text[at - 1 : at] == b"\\":
+        return b"%s\\%s" % (text[:at], text[at:])
+    return None
+
+
+def _null(found: re.Match[bytes]) -> bytes:
+    word = found[0]
+    if word.startswith(b'"'):
+        return word
+    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # of the same length: positions stay true

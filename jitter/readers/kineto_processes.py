@@ -1,0 +1,85 @@
+"""Which process a row belongs to: the host's rows tell their own, the GPU's only their device."""
+
+from collections import Counter, defaultdict
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from jitter.readers import Process
+
+_REMEMBERED: Final = 200_000
+"""Calls kept of each process, to tell whose a GPU is; a trace nearly always has one process."""
+_LONGEST_WAIT_NS: Final = 60 * 10**9
+
+_Int64s = npt.NDArray[np.int64]
+
+
+class Processes:
+    """Host processes in the order they appear; `listed` grows as rows come."""
+
+    def __init__(self) -> None:
+        self.listed: list[Process] = []
+        self._index: dict[int | None, int] = {}
+        self._callers: list[int] = []
+        self._calls: dict[int, list[tuple[_Int64s, _Int64s]]] = defaultdict(list)
+        self._remembered: Counter[int] = Counter()
+        self._votes: dict[int | None, Counter[int]] = defaultdict(Counter)
+
+    def of(self, pid: int | None) -> int:
+        """The position of a host process."""
+        found = self._index.get(pid)
+        if found is None:
+            waiting = self._index.pop(None, None) if pid is not None and len(self.listed) == 1 else None
+            if waiting is not None:  # GPU rows came before their process was known
+                self.listed[waiting].pid = pid
+                found = waiting
+            else:
+                found = len(self.listed)
+                self.listed.append(Process(pid))
+            self._index[pid] = found
+        return found
+
+    def called(self, process: int, correlations: _Int64s, starts: _Int64s) -> None:
+        """Note that the process made these calls to the GPU's interface."""
+        if process not in self._callers:
+            self._callers.append(process)
+        if self._remembered[process] < _REMEMBERED:
+            self._remembered[process] += len(correlations)
+            order = np.argsort(correlations, kind="stable")
+            self._calls[process].append((correlations[order], starts[order]))
+
+    def of_gpu(self, device: int | None, correlations: _Int64s, starts: _Int64s) -> int:
+        """The process of a device's rows: the one that makes calls, or if several do, the one these rows answer."""
+        if len(self._callers) == 1:
+            return self._callers[0]
+        if not self._callers:
+            return 0 if self.listed else self.of(None)
+        votes = self._votes[device]
+        best = np.full(len(starts), _LONGEST_WAIT_NS, dtype=np.int64)
+        by = np.full(len(starts), -1, dtype=np.int64)
+        for process, parts in self._calls.items():
+            for called, at in parts:
+                place = np.minimum(np.searchsorted(called, correlations), len(called) - 1)
+                wait = starts - at[place]
+                nearer = (called[place] == correlations) & (wait >= 0) & (wait < best)
+                best[nearer] = wait[nearer]
+                by[nearer] = process
+        votes.update(by[by >= 0].tolist())
+        return votes.most_common(1)[0][0] if votes else self._callers[0]
+
+    def problems(self) -> list[str]:
+        """What is uncertain about the processes."""
+        if len(self._callers) < 2:
+            return []
+        pids = ", ".join(str(self.listed[process].pid) for process in self._callers)
+        return [
+            f"{len(self._callers)} processes ({pids}) use GPUs in this trace: each device was taken for that of the "
+            "process whose calls its activities follow"
+        ]
+
+    def only_one(self) -> Process | None:
+        """The process that uses the GPU, if it is one."""
+        if len(self._callers) == 1:
+            return self.listed[self._callers[0]]
+        return self.listed[0] if self.listed and not self._callers else None

@@ -184,9 +184,9 @@ def _measure(ranks: dict[int, RankStep], reference: tuple[Any, ...], whole: set[
             if row["on_main"]:
                 ttke = None if ttke is None or gap is None else ttke + gap + duration
             latency = None
-            if row["launch_start_ns"] is not None:
-                if launches[row["launch_thread"], row["launch_start_ns"]] is row:
-                    latency = row["start_ns"] - row["launch_start_ns"]
+            launch = row["launch_start_ns"]
+            if launch is not None and launches[row["launch_thread"], launch] is row:
+                latency = row["start_ns"] - launch
             found.rows[rank, position] = {
                 "kernel_index": index,
                 "kernel_name": row["kernel_name"],

@@ -10,7 +10,7 @@ from same_metrics import assert_as_truth
 import jitter
 from jitter.simulate import Job, simulate, write
 
-# ten times slower GPUs: a step lasts much longer than wall clocks are wrong
+# twenty times slower GPUs: a step lasts much longer than wall clocks are wrong
 JOB = Job(ranks=3, steps=4, kernels=40, marker="none", gpus_per_node=1, gpu_scale=20.0, clock_error_ns=400_000)
 RANK_OF_FILE = r"rank(?P<rank>\d+)"
 
@@ -82,7 +82,6 @@ def _begun_at(path: Path, run: object, rank: int, step: int) -> None:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ?", (from_ns,))
         for kind in ("KERNEL", "MEMCPY", "MEMSET"):
             table = f"CUPTI_ACTIVITY_KIND_{kind}"
-            connection.execute(
-                f"DELETE FROM {table} WHERE correlationId NOT IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME)"
-            )
+            launched = "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+            connection.execute(f"DELETE FROM {table} WHERE correlationId NOT IN ({launched})")
         connection.commit()

@@ -80,8 +80,8 @@ def export(path: Path, rank: int, zero: int) -> None:
     tables = {
         "StringIds": ("id, value", list(names.items())),
         "CUPTI_ACTIVITY_KIND_KERNEL": (
-            'start, "end", deviceId, streamId, correlationId, demangledName, shortName, globalPid, gridX, gridY, gridZ, '
-            "blockX, blockY, blockZ",
+            'start, "end", deviceId, streamId, correlationId, demangledName, shortName, globalPid, '
+            "gridX, gridY, gridZ, blockX, blockY, blockZ",
             [(*row, rank << 24, 1, 1, 1, 32, 1, 1) for row in kernels],
         ),
         "CUPTI_ACTIVITY_KIND_MEMCPY": (

@@ -49,7 +49,7 @@ def test_every_layout(tmp_path, layout, seed, options):
 @pytest.mark.skipif("kineto" not in readers(), reason="this installation reads no PyTorch traces")
 @pytest.mark.parametrize("layout", ["2024", "rocm"])
 def test_pytorch_traces(tmp_path, layout):
-    run = simulate(Job(**SMALL, seed=5, marker="profiler", era="rocm" if layout == "rocm" else "2024"))
+    run = simulate(Job(**SMALL, seed=5, marker="profiler"))
     lake = lake_of(run, tmp_path, "kineto", layout=layout)
     wanted = {(None, step, rank): kernels for (_, step, rank), kernels in run.truth().items()}
     assert_as_truth(lake, wanted)

@@ -70,8 +70,8 @@ class Rows:
         lookup = np.array([self.name(text_of(value)) for value in encoded.dictionary.to_pylist()], np.int32)
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
-    def activities(self, columns: Columns, *, copies: bool) -> Batch:
-        """Activities of these columns of ACTIVITIES; grids come in work items and leave in work groups.
+    def activities(self, columns: Columns, *, copies: bool, grids_in_items: bool = True) -> Batch:
+        """Activities of these columns of ACTIVITIES; grids in work items leave in work groups.
 
         Barriers and markers are dropped; those without a possible time are counted and left out.
         """
@@ -87,7 +87,7 @@ class Rows:
         found["is_memory"] = pa.array(np.full(len(which), True) if copies else blit[which])
         for axis in "xyz":
             items, group = found.get(f"grid_{axis}"), found.get(f"block_{axis}")
-            if items is not None and group is not None:
+            if grids_in_items and items is not None and group is not None:
                 found[f"grid_{axis}"] = _groups(items, group)
         return _batch("activities", found)
 

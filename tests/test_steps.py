@@ -1,5 +1,7 @@
 """Which ranges are steps: spellings, nesting, pieces, restarts, open ends, threads."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,7 +151,7 @@ def test_steps_never_overlap_and_none_comes_twice(markers: list[Marker]):
     keys = [r.key for r in found]
     assert len(keys) == len(set(keys))
     assert {r.text for r in found} <= {m.text for m in markers}
-    for one, following in zip(found, found[1:], strict=False):
+    for one, following in pairwise(found):
         assert one.start_ns <= following.start_ns
         assert one.until_ns is not None
         assert one.start_ns <= one.until_ns <= following.start_ns

@@ -1,0 +1,109 @@
+"""What under a path is a recording, and what is said of what is not."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.discover import discover
+
+
+@pytest.fixture(scope="module")
+def export() -> Callable[[Path], Path]:
+    """Make the smallest database that looks like an export."""
+
+    def make(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+            connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER)")
+            connection.execute("CREATE TABLE TARGET_INFO_GPU (id INTEGER)")
+            connection.commit()
+        return path
+
+    return make
+
+
+def test_recursively_in_path_order_each_once(tmp_path: Path, export: Callable[[Path], Path]):
+    made = [export(tmp_path / name) for name in ("b/deep/er/2.sqlite", "a/1.db", "c.sqlite")]
+    (tmp_path / "a" / "link.sqlite").symlink_to(made[2])
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
+    found = discover([tmp_path, made[2], tmp_path / "b"])
+    assert [s.path.name for s in found.sources] == ["1.db", "2.sqlite", "c.sqlite"]
+    assert found.unreadable == []
+    assert found.others == 1
+    assert [s.size for s in found.sources] == [s.path.stat().st_size for s in found.sources]
+
+
+def test_named_files_must_be_traces(tmp_path: Path, export: Callable[[Path], Path]):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("x")
+    found = discover([notes, tmp_path / "nothing", export(tmp_path / "1.sqlite")])
+    assert [(path.name, str(error).split(";")[0]) for path, error in found.unreadable] == [
+        ("nothing", f"{tmp_path / 'nothing'}: no such file or directory"),
+        ("notes.txt", f"{notes}: not a trace that jitter reads"),
+    ]
+    assert len(found.sources) == 1
+    assert discover([tmp_path]).unreadable == []
+
+
+def test_other_databases_are_nobodys_concern_but_broken_ones_are_said(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "mlflow.sqlite")) as connection:
+        connection.execute("CREATE TABLE runs (id INTEGER)")
+        connection.commit()
+    (tmp_path / "empty.sqlite").touch()
+    (tmp_path / "text.sqlite").write_text("not a database" * 100)
+    found = discover([tmp_path])
+    assert sorted(path.name for path, _ in found.unreadable) == ["empty.sqlite", "text.sqlite"]
+    assert all("damaged beyond reading" in str(error) for _, error in found.unreadable)
+    assert found.others == 1
+    assert {p.name for p in tmp_path.iterdir()} == {"mlflow.sqlite", "empty.sqlite", "text.sqlite"}  # no -journal, -shm
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file(tmp_path: Path, export: Callable[[Path], Path]):
+    export(tmp_path / "1.sqlite").chmod(0)
+    ((path, error),) = discover([tmp_path]).unreadable
+    assert path.name == "1.sqlite"
+    assert "ermission" in str(error)
+
+
+@pytest.mark.parametrize("suffix", [".nsys-rep", ".qdrep"])
+def test_reports(tmp_path: Path, export: Callable[[Path], Path], suffix: str):
+    report = tmp_path / f"report1{suffix}"
+    report.write_bytes(b"x")
+    ((path, error),) = discover([tmp_path]).unreadable
+    assert path == report
+    assert f"nsys export -t sqlite --lazy=false -o {tmp_path / 'report1.sqlite'} {report}" in str(error)
+    export(tmp_path / "report1.sqlite")
+    found = discover([tmp_path])
+    assert found.unreadable == []
+    assert [s.path.name for s in found.sources] == ["report1.sqlite"]
+    ((path, error),) = discover([report]).unreadable
+    assert str(tmp_path / "report1.sqlite") in str(error)
+    (tmp_path / "report1.sqlite").unlink()
+    (tmp_path / "report1_pqtdir").mkdir()
+    assert discover([tmp_path]).unreadable == []
+
+
+def test_broken_links_and_odd_names(tmp_path: Path, export: Callable[[Path], Path]):
+    (tmp_path / "gone.sqlite").symlink_to(tmp_path / "nowhere")
+    odd = export(tmp_path / "50% of: 'x' #1?.sqlite")
+    found = discover([tmp_path])
+    assert [s.path for s in found.sources] == [odd]
+
+
+def test_a_lake_among_traces_is_passed_over(tmp_path: Path, export: Callable[[Path], Path]):
+    export(tmp_path / "1.sqlite")
+    lake = tmp_path / "jitter-lake"
+    jitter.ingest([tmp_path / "1.sqlite"], lake, jobs=1)
+    found = discover([tmp_path])
+    assert [s.path.name for s in found.sources] == ["1.sqlite"]
+    assert found.unreadable == []
+    ((path, error),) = discover([lake]).unreadable
+    assert (path, "is a lake" in str(error)) == (lake, True)

@@ -13,8 +13,12 @@ from jitter.simulate.run import Run
 FORMATS: Final = {
     "nsys": "NVIDIA Nsight Systems, as `nsys export` writes it: SQLite or a folder of parquet files",
     "kineto": "PyTorch's profiler: Chrome-trace JSON, plain or gzip, one file a rank",
+    "rocprof-csv": "AMD's rocprofv3: a kernel trace in CSV and the files beside it",
+    "rocpd": "AMD's rocprofv3: SQLite databases, its default since ROCm 7",
+    "rocprof-v1": "AMD's first rocprof: a database and a Chrome trace",
 }
-"""What each is. Its module has `Options`, a frozen dataclass, and `write(run, folder, options, advance)`."""
+"""What each is. Its module (of that name, `_` for `-`) has `Options`, a frozen dataclass, and
+`write(run, folder, options, advance)`."""
 
 
 def write(
@@ -40,7 +44,7 @@ def option_lines(name: str) -> list[str]:
 def _module(name: str) -> ModuleType:
     if name not in FORMATS:
         raise UsageError(f"traces cannot be written as {name!r}", f"there are {', '.join(FORMATS)}")
-    return import_module(f"jitter.simulate.formats.{name}")
+    return import_module(f"jitter.simulate.formats.{name.replace('-', '_')}")
 
 
 def _as_text(value: object) -> str:

@@ -1,0 +1,186 @@
+"""rocpd databases, schema 3, one a rank: tables with a guid behind their names, views without, no index."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.capture import Capture, captured
+from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run
+
+_PLACE: Final = "nid INTEGER, pid INTEGER, tid INTEGER"
+_SPAN: Final = "start BIGINT, end BIGINT"
+_SHAPE: Final = ", ".join(f"{what}_size_{axis} INTEGER" for what in ("workgroup", "grid") for axis in "xyz")
+_TABLES: Final = {
+    "metadata": "tag TEXT, value TEXT",
+    "string": "string TEXT UNIQUE",
+    "info_node": "hash BIGINT, machine_id TEXT, system_name TEXT, hostname TEXT",
+    "info_process": f"nid INTEGER, ppid INTEGER, pid INTEGER, init BIGINT, fini BIGINT, {_SPAN}, command TEXT, "
+    "environment JSONB, extdata JSONB",
+    "info_thread": f"nid INTEGER, ppid INTEGER, pid INTEGER, tid INTEGER, name TEXT, {_SPAN}, extdata JSONB",
+    "info_agent": "nid INTEGER, pid INTEGER, type TEXT, absolute_index INTEGER, logical_index INTEGER, "
+    "type_index INTEGER, name TEXT, extdata JSONB",
+    "info_stream": "nid INTEGER, pid INTEGER, name TEXT, extdata JSONB",
+    "info_queue": "nid INTEGER, pid INTEGER, name TEXT, extdata JSONB",
+    "info_kernel_symbol": "nid INTEGER, pid INTEGER, code_object_id INTEGER, kernel_name TEXT, display_name TEXT",
+    "event": "category_id INTEGER, stack_id INTEGER, parent_stack_id INTEGER, correlation_id INTEGER, extdata JSONB",
+    "region": f"{_PLACE}, {_SPAN}, name_id INTEGER, event_id INTEGER, extdata JSONB",
+    "sample": "track_id INTEGER, timestamp BIGINT, event_id INTEGER, extdata JSONB",
+    "kernel_dispatch": f"{_PLACE}, agent_id INTEGER, kernel_id INTEGER, dispatch_id INTEGER, queue_id INTEGER, "
+    f"stream_id INTEGER, {_SPAN}, {_SHAPE}, region_name_id INTEGER, event_id INTEGER, extdata JSONB",
+    "memory_copy": f"{_PLACE}, {_SPAN}, name_id INTEGER, dst_agent_id INTEGER, src_agent_id INTEGER, size INTEGER, "
+    "queue_id INTEGER, stream_id INTEGER, region_name_id INTEGER, event_id INTEGER, extdata JSONB",
+}
+SECRET: Final = "7061737377307264"
+"""Stands in the environment of every process, and belongs in nothing that is made of it."""
+
+
+@dataclass(frozen=True)
+class Options(Capture):
+    """How the databases are laid out."""
+
+    environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
+    """Which launcher's variables name the rank."""
+    names: Literal["rank", "process"] = "process"
+    """rank-3_results.db, or a folder a host and files called after the process, as rocprofv3 does untold."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word, choices in {"environment": (*_VARIABLE, "none"), "names": ("rank", "process")}.items():
+            if getattr(self, word) not in choices:
+                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
+        if self.graphs == "graph":
+            raise UsageError("rocprofv3 records graphs kernel by kernel", "take graphs=node")
+
+
+_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK"}
+
+
+def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
+    """Write the run, one database a rank."""
+    found = []
+    for recording in run.ranks():
+        own = captured(recording, options)
+        place = folder / own.host if options.names == "process" else folder
+        place.mkdir(exist_ok=True)
+        path = place / f"{own.pid if options.names == 'process' else f'rank-{own.rank}'}_results.db"
+        _write_database(path, own, run.job.ranks, options)
+        found.append(path)
+        advance(1)
+    return found
+
+
+class _Database:
+    """One database being written."""
+
+    def __init__(self, connection: sqlite3.Connection, guid: str) -> None:
+        self._connection = connection
+        self._guid = guid
+        self._suffix = "_" + guid.replace("-", "_")
+        self._strings: dict[str, int] = {}
+        self._events: list[tuple[object, ...]] = []
+        for name, columns in _TABLES.items():
+            table = f"rocpd_{name}{self._suffix}"
+            # words of SQL as names (end) need quotes
+            typed = columns.replace("start ", '"start" ').replace("end BIGINT", '"end" BIGINT')
+            connection.execute(f'CREATE TABLE "{table}" ("id" INTEGER NOT NULL PRIMARY KEY, "guid" TEXT, {typed})')
+            connection.execute(f'CREATE VIEW "rocpd_{name}" AS SELECT * FROM "{table}"')
+
+    def add(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Add rows, numbered from 1."""
+        listed = ", ".join(f'"{column}"' for column in ("id", "guid", *columns))
+        marks = ", ".join("?" * (len(columns) + 2))
+        statement = f'INSERT INTO "rocpd_{name}{self._suffix}" ({listed}) VALUES ({marks})'
+        self._connection.executemany(statement, ((n, self._guid, *row) for n, row in enumerate(rows, start=1)))
+
+    def string(self, text: str) -> int:
+        """The id of a string."""
+        return self._strings.setdefault(text, len(self._strings) + 1)
+
+    def event(self, category: str, stack: int, extdata: str = "{}") -> int:
+        """The id of a new event."""
+        self._events.append((self.string(category), stack, 0, 0, extdata))
+        return len(self._events)
+
+    def close(self) -> None:
+        """Write what was collected."""
+        self.add("event", ["category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"], self._events)
+        self.add("string", ["string"], [(text,) for text in self._strings])
+
+
+def _write_database(path: Path, own: RankRun, world: int, options: Options) -> None:
+    path.unlink(missing_ok=True)
+    guid = f"01990000-0000-7000-8000-{own.rank:012d}"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        database = _Database(connection, guid)
+        database.add("metadata", ["tag", "value"], [("schema_version", "3"), ("guid", guid)])
+        _add_origin(database, own, world, options)
+        _add_rows(database, own, recorded(own))
+        database.close()
+        connection.commit()
+
+
+def _add_origin(database: _Database, own: RankRun, world: int, options: Options) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "PMI_SHARED_SECRET": SECRET, "LOCAL_RANK": str(own.device)}
+    if options.environment != "none":
+        environment |= {_VARIABLE[options.environment]: str(own.rank), "WORLD_SIZE": str(world)}
+    if options.environment == "torchrun":
+        # of the launcher: one number a node
+        environment["SLURM_PROCID"] = str(own.rank // 8)
+    database.add("info_node", ["hash", "machine_id", "system_name", "hostname"], [(7, "m7", "Linux", own.host)])
+    process = (1, 1, own.pid, "python train.py", json.dumps(environment), "{}")
+    database.add("info_process", ["nid", "ppid", "pid", "command", "environment", "extdata"], [process])
+    threads = [(1, 1, 1, thread, "python") for thread in own.threads]
+    database.add("info_thread", ["nid", "ppid", "pid", "tid", "name"], threads)
+    cpus = [(1, 1, "CPU", node, node, node, "AMD EPYC") for node in range(CPU_NODES)]
+    gpus = [(1, 1, "GPU", CPU_NODES + n, CPU_NODES + n, n, "gfx942") for n in range(8)]
+    columns = ["nid", "pid", "type", "absolute_index", "logical_index", "type_index", "name"]
+    database.add("info_agent", columns, [*cpus, *gpus])
+
+
+def _add_rows(database: _Database, own: RankRun, rows: Recorded) -> None:
+    agent = CPU_NODES + own.device + 1
+    thread = {tid: row for row, tid in enumerate(own.threads, start=1)}
+    symbols = {name: n for n, name in enumerate(dict.fromkeys(k.name for k in rows.kernels), start=1)}
+    names = [(1, 1, 1, name, name) for name in symbols]
+    database.add("info_kernel_symbol", ["nid", "pid", "code_object_id", "kernel_name", "display_name"], names)
+    shape = [f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in "xyz"]
+    place = ["nid", "pid", "tid", "start", "end", "event_id"]
+    database.add(
+        "kernel_dispatch",
+        [*place, "agent_id", "kernel_id", "dispatch_id", "queue_id", "stream_id", *shape, "extdata"],
+        [
+            (
+                *(1, 1, thread[k.thread], k.start_ns, k.end_ns, database.event("KERNEL_DISPATCH", k.correlation)),
+                *(agent, symbols[k.name], n, k.queue, k.stream, k.group, 1, 1, k.items, 1, 1, "{}"),
+            )
+            for n, k in enumerate(rows.kernels, start=1)
+        ],
+    )
+    copies = []
+    for c in rows.copies:
+        ends = (agent, 1) if c.direction == "HOST_TO_DEVICE" else (1, agent)
+        event = database.event("MEMORY_COPY", c.correlation)
+        name = database.string(f"MEMORY_COPY_{c.direction}")
+        copies.append((1, 1, thread[c.thread], c.start_ns, c.end_ns, event, name, *ends, c.n_bytes, c.stream, "{}"))
+    ends_of = ["name_id", "dst_agent_id", "src_agent_id", "size", "stream_id", "extdata"]
+    database.add("memory_copy", [*place, *ends_of], copies)
+    regions = []
+    for category, calls in (("HIP_RUNTIME_API_EXT", rows.calls), ("RCCL_API", rows.rccl)):
+        for call in calls:
+            event = database.event(category, call.correlation)
+            regions.append(
+                (1, 1, thread[call.thread], call.start_ns, call.end_ns, event, database.string(call.name), "{}")
+            )
+    for n, marker in enumerate(rows.markers, start=1):
+        event = database.event("MARKER_CORE_RANGE_API", n, json.dumps({"message": marker.text}))
+        name = database.string("roctxThreadRangeA")
+        regions.append((1, 1, thread[marker.thread], marker.start_ns, marker.end_ns, event, name, "{}"))
+    database.add("region", [*place, "name_id", "extdata"], regions)

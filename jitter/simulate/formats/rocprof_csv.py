@@ -1,0 +1,153 @@
+"""rocprofv3's CSV files, in the headings of three versions: a kernel trace a rank and its companions."""
+
+import csv
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.capture import Capture, captured
+from jitter.simulate.formats.rocprof_words import CPU_NODES, HipCall, Recorded, recorded
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run
+
+Row = Sequence[object]
+_GRID: Final = [f"{what}_Size_{axis}" for what in ("Workgroup", "Grid") for axis in "XYZ"]
+_TIMES: Final = ["Correlation_Id", "Start_Timestamp", "End_Timestamp"]
+_API: Final = ["Domain", "Function", "Process_Id", "Thread_Id", *_TIMES]
+_NAMED: Final = ["Thread_Id", "Dispatch_Id", "Kernel_Id", "Kernel_Name", *_TIMES]
+_REGISTERS: Final = ["LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR_Count", "SGPR_Count"]
+_KERNELS: Final = {
+    "0.5": ["Kind", "Agent_Id", "Queue_Id", *_NAMED, "Private_Segment_Size", "Group_Segment_Size", *_GRID],
+    "1.0": ["Kind", "Agent_Id", "Queue_Id", "Stream_Id", *_NAMED, *_REGISTERS, *_GRID],
+    # what `rocpd convert` writes: a guid before all, and other capitals
+    "7.1": [
+        *("Guid", "Kind", "Agent_Id", "Queue_Id", "Stream_Id", *_NAMED),
+        *("Lds_Block_Size", "Scratch_Size", "Vgpr_Count", "Accum_Vgpr_Count", "Sgpr_Count", *_GRID),
+    ],
+}
+_AGENTS: Final = ["Node_Id", "Logical_Node_Id", "Agent_Type", "Name"]
+_HINTS: Final = {"layout": tuple(_KERNELS), "names": ("rank", "number", "process")}
+PARTS: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "agent_info")
+
+
+@dataclass(frozen=True)
+class Options(Capture):
+    """How the files are laid out."""
+
+    layout: Literal["0.5", "1.0", "7.1"] = "1.0"
+    names: Literal["rank", "number", "process"] = "rank"
+    """rank-3_…, myprofile-3_…, or a folder a host and files called after the process, as rocprofv3 does untold."""
+    without: str = ""
+    """Companions that are missing, joined by +: hip_api, marker_api, rccl_api, memory_copy, agent_info."""
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word, choices in _HINTS.items():
+            if getattr(self, word) not in choices:
+                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
+        for part in self.without.split("+"):
+            if part and part not in PARTS:
+                raise UsageError(f"without={part} is not one of {', '.join(PARTS)}")
+        if self.graphs == "graph":
+            raise UsageError("rocprofv3 records graphs kernel by kernel", "take graphs=node")
+
+
+def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
+    """Write the run, a set of files a rank; returns the kernel traces."""
+    found = []
+    for recording in run.ranks():
+        own = captured(recording, options)
+        found.append(_write_rank(own, folder, options, run.job.seed))
+        advance(1)
+    return found
+
+
+def _write_rank(own: RankRun, folder: Path, options: Options, seed: int) -> Path:
+    prefix = {"rank": f"rank-{own.rank}", "number": f"myprofile-{own.rank}", "process": str(own.pid)}[options.names]
+    if options.names == "process":
+        folder = folder / own.host
+        folder.mkdir(exist_ok=True)
+    rows = recorded(own)
+    guid = [f"01990000-0000-7000-8000-{own.rank:012d}"] if options.layout == "7.1" else []
+    absent = set(options.without.split("+"))
+    domain = "MARKER_CORE_RANGE_API" if options.layout == "7.1" else "MARKER_CORE_API"
+    head = ["Guid"] * len(guid)
+    parts: dict[str, tuple[list[str], Iterable[Row]]] = {
+        "kernel_trace": (_KERNELS[options.layout], _kernels(own, rows, options.layout)),
+        "hip_api_trace": ([*head, *_API], _calls("HIP_RUNTIME_API_EXT", own.pid, rows.calls)),
+        "rccl_api_trace": ([*head, *_API], _calls("RCCL_API", own.pid, rows.rccl)),
+        "marker_api_trace": (
+            [*head, *_API],
+            [(domain, m.text, own.pid, m.thread, n, m.start_ns, m.end_ns) for n, m in enumerate(rows.markers, 1)],
+        ),
+        "memory_copy_trace": _copies(own, rows, options.layout),
+    }
+    for name, (heading, body) in parts.items():
+        if name.removesuffix("_trace") not in absent:
+            lines = [[*guid, *row] for row in body]
+            if options.shuffle:
+                random.Random(seed).shuffle(lines)
+            _write(folder / f"{prefix}_{name}.csv", heading, lines)
+    if "agent_info" not in absent:
+        cpus = [[node, node, "CPU", "AMD EPYC"] for node in range(CPU_NODES)]
+        gpus = [[node, node, "GPU", "gfx942"] for node in range(CPU_NODES, CPU_NODES + 8)]
+        _write(folder / f"{prefix}_agent_info.csv", _AGENTS, [*cpus, *gpus])
+    return folder / f"{prefix}_kernel_trace.csv"
+
+
+def _agent(own: RankRun, layout: str) -> object:
+    node = CPU_NODES + own.device
+    return node if layout == "0.5" else f"Agent {node}"
+
+
+def _kernels(own: RankRun, rows: Recorded, layout: str) -> Iterable[Row]:
+    agent = _agent(own, layout)
+    for number, k in enumerate(rows.kernels, start=1):
+        place = [k.queue] if layout == "0.5" else [k.queue, k.stream]
+        times = (k.correlation, k.start_ns, k.end_ns)
+        middle = (0, 0) if layout == "0.5" else (0, 0, 32, 0, 64)
+        yield [
+            "KERNEL_DISPATCH",
+            agent,
+            *place,
+            k.thread,
+            number,
+            7,
+            k.name,
+            *times,
+            *middle,
+            k.group,
+            1,
+            1,
+            k.items,
+            1,
+            1,
+        ]
+
+
+def _calls(domain: str, pid: int, calls: Sequence[HipCall]) -> Iterable[Row]:
+    return [(domain, c.name, pid, c.thread, c.correlation, c.start_ns, c.end_ns) for c in calls]
+
+
+def _copies(own: RankRun, rows: Recorded, layout: str) -> tuple[list[str], Iterable[Row]]:
+    stream = [] if layout == "0.5" else ["Stream_Id"]
+    heading = ["Kind", "Direction", *stream, "Source_Agent_Id", "Destination_Agent_Id", *_TIMES]
+    gpu, host = _agent(own, layout), 0 if layout == "0.5" else "Agent 0"
+    body = []
+    for c in rows.copies:
+        ends = (host, gpu) if c.direction == "HOST_TO_DEVICE" else (gpu, host)
+        place = [c.stream] if stream else []
+        body.append(["MEMORY_COPY", f"MEMORY_COPY_{c.direction}", *place, *ends, c.correlation, c.start_ns, c.end_ns])
+    return (["Guid", *heading] if layout == "7.1" else heading), body
+
+
+def _write(path: Path, heading: Sequence[str], rows: Iterable[Row]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        # as rocprofv3 quotes: texts, never numbers
+        out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+        out.writerow(heading)
+        out.writerows(rows)

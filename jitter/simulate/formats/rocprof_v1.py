@@ -1,0 +1,148 @@
+"""The first rocprof's database, and the Chrome trace beside it, one a rank."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from jitter.errors import UsageError
+from jitter.simulate.capture import Capture, captured
+from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
+from jitter.simulate.rank_run import RankRun
+from jitter.simulate.run import Run
+
+_OPS: Final = ("BeginNs", "EndNs", "dev-id", "queue-id", "Name", "pid", "tid", "roctx-range", "stream-id", "Index")
+_CALLS: Final = ("BeginNs", "EndNs", "pid", "tid", "Name", "args", "Index")
+_ROCTX: Final = ("BeginNs", "EndNs", "pid", "tid", "Name", "Index")
+_TEXTS: Final = frozenset({"Name", "args", "roctx-range"})
+_TABLES: Final = {"rocTX": _ROCTX, "HIP": _CALLS, "HSA": _CALLS, "COPY": _OPS, "OPS": _OPS}
+_LANES: Final = {"rocTX": 0, "COPY": 1, "HIP": 2}
+_COPY_NAMES: Final = {"HOST_TO_DEVICE": "CopyHostToDevice", "DEVICE_TO_HOST": "CopyDeviceToHost"}
+Rows = dict[str, list[tuple[object, ...]]]
+
+
+@dataclass(frozen=True)
+class Options(Capture):
+    """Which files are written."""
+
+    forms: Literal["both", "db", "json"] = "both"
+    nanoseconds: bool = True
+    """Whether the Chrome trace carries them beside its whole microseconds; early versions did not."""
+    names: Literal["rank", "number"] = "number"
+    """myprofile-3.db or rank-3.db."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word, choices in {"forms": ("both", "db", "json"), "names": ("rank", "number")}.items():
+            if getattr(self, word) not in choices:
+                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
+        if self.graphs == "graph":
+            raise UsageError("rocprof records graphs kernel by kernel", "take graphs=node")
+
+
+def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
+    """Write the run; returns each rank's database, or its Chrome trace where that alone is written."""
+    found = []
+    for recording in run.ranks():
+        own = captured(recording, options)
+        stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
+        rows = _rows(own, recorded(own))
+        if options.forms != "json":
+            _write_database(folder / f"{stem}.db", rows)
+        if options.forms != "db":
+            _write_json(folder / f"{stem}.json", rows, options.nanoseconds)
+        (folder / f"{stem}.sysinfo.txt").write_text(_sysinfo(), encoding="utf-8")
+        found.append(folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}")
+        advance(1)
+    return found
+
+
+def _rows(own: RankRun, rows: Recorded) -> Rows:
+    """The tables' rows, `Index` last."""
+    node = CPU_NODES + own.device
+    return {
+        "rocTX": [(m.start_ns, m.end_ns, own.pid, m.thread, m.text, n) for n, m in enumerate(rows.markers)],
+        "HIP": [(c.start_ns, c.end_ns, own.pid, c.thread, c.name, "()", c.correlation) for c in rows.calls],
+        "HSA": [],
+        "COPY": [
+            (c.start_ns, c.end_ns, node, 0, _COPY_NAMES[c.direction], own.pid, c.thread, "", c.stream, c.correlation)
+            for c in rows.copies
+        ],
+        "OPS": [
+            (k.start_ns, k.end_ns, node, k.queue, k.name, own.pid, k.thread, "", k.stream, k.correlation)
+            for k in rows.kernels
+        ],
+    }
+
+
+def _write_database(path: Path, rows: Rows) -> None:
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        for table, columns in _TABLES.items():
+            typed = ", ".join(f'"{name}" {"TEXT" if name in _TEXTS else "INTEGER"}' for name in columns)
+            connection.execute(f'CREATE TABLE "{table}" ({typed})')
+            marks = ", ".join("?" * len(columns))
+            connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows[table])
+        connection.execute('CREATE TABLE KERN ("Index" INTEGER, "KernelName" TEXT)')
+        connection.commit()
+
+
+def _write_json(path: Path, rows: Rows, nanoseconds: bool) -> None:
+    with path.open("w", encoding="utf-8") as out:
+        out.write('{ "traceEvents":[{}\n')
+        for lane, name in ((0, "Markers and Ranges"), (2, "CPU HIP API"), (1, "COPY")):
+            said = {"args": {"name": name}, "ph": "M", "pid": lane, "name": "process_name", "sort_index": lane}
+            out.write(f",{json.dumps(said)}\n")
+        for table in _TABLES:
+            for row in rows[table]:
+                out.write(f",{json.dumps(_event(table, row, nanoseconds))}\n")
+        for arrow in _arrows(rows):
+            out.write(f",{json.dumps(arrow)}\n")
+        out.write('],\n"otherData": {\n    "CMD": "rocminfo"\n  }\n}\n')
+
+
+def _lane(table: str, named: dict[str, object]) -> tuple[int, object]:
+    """Process and thread as the Chrome trace has them."""
+    if table == "OPS":
+        return 6 + int(str(named["dev-id"])), named["stream-id"]
+    return _LANES[table], 0 if table == "COPY" else named["tid"]
+
+
+def _event(table: str, row: tuple[object, ...], nanoseconds: bool) -> dict[str, object]:
+    named = dict(zip(_TABLES[table], row, strict=True))
+    begin, end = int(str(named["BeginNs"])), int(str(named["EndNs"]))
+    pid, tid = _lane(table, named)
+    left_out = {"Index", "roctx-range"} | (set() if nanoseconds else {"BeginNs", "EndNs"})
+    args = {name: str(value) for name, value in named.items() if name not in left_out}
+    times = {"ts": str(begin // 1000), "dur": str(max(1, (end - begin) // 1000))}
+    return {"ph": "X", "name": named["Name"], "pid": pid, "tid": tid, **times, "args": args}
+
+
+def _arrows(rows: Rows) -> Iterator[dict[str, object]]:
+    """From the middle of each call to each of its kernels."""
+    calls = {row[-1]: dict(zip(_CALLS, row, strict=True)) for row in rows["HIP"]}
+    for number, row in enumerate(rows["OPS"]):
+        kernel = dict(zip(_OPS, row, strict=True))
+        call = calls.get(kernel["Index"])
+        if call is None:
+            continue
+        begin, end = int(str(call["BeginNs"])), int(str(call["EndNs"]))
+        common = {"cat": "DataFlow", "id": number, "name": "dep"}
+        yield {"ts": begin // 1000 + (end - begin) // 2000, "ph": "s", **common, "pid": 2, "tid": call["tid"]}
+        pid, tid = _lane("OPS", kernel)
+        yield {"ts": int(str(kernel["BeginNs"])) // 1000, "ph": "t", **common, "pid": pid, "tid": tid}
+
+
+def _sysinfo() -> str:
+    """As much of what rocminfo prints as tells GPUs from processors."""
+    kinds = ["CPU"] * CPU_NODES + ["GPU"] * 8
+    agents = [
+        f"Agent {n + 1}\n  Name:                    {'gfx90a' if kind == 'GPU' else 'AMD EPYC'}\n"
+        f"  Node:                    {n}\n  Device Type:             {kind}\n"
+        for n, kind in enumerate(kinds)
+    ]
+    return "CMD: rocminfo\n" + "*******\n".join(agents)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from jitter import staging
+from jitter import unfinished
 from jitter.records import SourceRecord
 
 _VERSION = 2
@@ -110,7 +110,7 @@ def rebuild(root: Path, records: Sequence[SourceRecord] | Callable[[], Sequence[
     mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
     if callable(records):
         records = records()
-    run = staging.new_run(root)
+    run = unfinished.new_run(root)
     run.mkdir(parents=True)
     temporary = run / "catalog.sqlite"
     engine = sa.create_engine(f"sqlite:///{temporary}", poolclass=sa.pool.NullPool)
@@ -128,7 +128,7 @@ def rebuild(root: Path, records: Sequence[SourceRecord] | Callable[[], Sequence[
         temporary.replace(root / "catalog.sqlite")
     finally:
         shutil.rmtree(run, ignore_errors=True)
-        staging.drop_if_empty(root)
+        unfinished.drop_if_empty(root)
 
 
 def _step_rows(record: SourceRecord) -> list[dict[str, object]]:

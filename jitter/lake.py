@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter import staging
+from jitter import unfinished
 from jitter.errors import LakeError
 from jitter.lake_paths import places_of
 from jitter.records import SourceRecord, decode, encode
@@ -42,7 +42,7 @@ class LakeFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._run = staging.new_run(root)
+        self._run = unfinished.new_run(root)
 
     @property
     def sources(self) -> Path:
@@ -63,7 +63,7 @@ class LakeFolder:
     def _create(self) -> None:
         there = {path.name for path in self.root.iterdir()} if self.root.exists() else set()
         # a run killed while it made the lake has left its staging folder and no mark
-        if _MARK not in there and there - {staging.NAME}:
+        if _MARK not in there and there - {unfinished.NAME}:
             raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o")
         if _MARK not in there:
             self._write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
@@ -142,11 +142,11 @@ class LakeFolder:
 
     def sweep(self) -> None:
         """Clear away what runs that died on this machine left unfinished."""
-        for run in staging.dead_runs(self.root):
+        for run in unfinished.dead_runs(self.root):
             for note in run.glob("places-*.json"):
                 self._undo(note)
             shutil.rmtree(run, ignore_errors=True)
-        staging.drop_if_empty(self.root)
+        unfinished.drop_if_empty(self.root)
 
     def _undo(self, note: Path) -> None:
         # another run may be sweeping too: what is gone has been dealt with

@@ -1,16 +1,18 @@
 """Rows gathered as JSON text, chunk by chunk, and turned into columns all at once: that is what makes it fast."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_numbers import Bools, Int64s, joined, nanoseconds
 
-_ANY: Final = msgspec.json.Decoder(list[Any])
+_ANYTHING: Final = msgspec.json.Decoder(list[Any])
+_INTEGERS: Final = msgspec.json.Decoder(list[int])
+_RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 
 
@@ -75,7 +77,7 @@ class Gathered:
         self._pids.append(joined([event.pid for event in events]))
         self._tids.append(joined([event.tid for event in events]))
         if with_args:
-            self._args += map(bytes, [event.args for event in events])
+            self._args.append(b",".join(cast(Sequence[bytes], [event.args for event in events])))
 
     def times(self) -> Times:
         """When they were."""
@@ -85,18 +87,18 @@ class Gathered:
 
     def pids(self) -> list[int | None]:
         """The processes, or for GPU activities the devices."""
-        return [as_int(value) for value in _ANY.decode(b"[" + b",".join(self._pids) + b"]")]
+        return _integers(self._pids)
 
     def tids(self) -> list[int | None]:
         """The threads, or for GPU activities the streams."""
-        return [as_int(value) for value in _ANY.decode(b"[" + b",".join(self._tids) + b"]")]
+        return _integers(self._tids)
 
     def gpu_args(self) -> list[GpuArgs]:
         """Their arguments, if they are GPU activities."""
         try:
-            found = _GPU_ARGS.decode(b"[" + b",".join(self._args) + b"]")
+            found = _GPU_ARGS.decode(_list(self._args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            loose = [_lenient(text, _AnyGpuArgs) for text in self._args]
+            loose = [_lenient(text, _AnyGpuArgs) for text in _RAWS.decode(_list(self._args))]
             return [
                 GpuArgs(
                     as_int(args.correlation),
@@ -112,9 +114,11 @@ class Gathered:
     def call_args(self) -> list[CallArgs]:
         """Their arguments, if they are calls."""
         try:
-            found = _CALL_ARGS.decode(b"[" + b",".join(self._args) + b"]")
+            found = _CALL_ARGS.decode(_list(self._args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return [CallArgs(as_int(_lenient(text, _AnyCallArgs).correlation)) for text in self._args]
+            return [
+                CallArgs(as_int(_lenient(text, _AnyCallArgs).correlation)) for text in _RAWS.decode(_list(self._args))
+            ]
         return [args or _NO_CALL_ARGS for args in found]
 
 
@@ -124,7 +128,18 @@ _NO_GPU_ARGS: Final = GpuArgs()
 _NO_CALL_ARGS: Final = CallArgs()
 
 
-def _lenient(text: bytes, kind: type[_Args]) -> _Args:
+def _list(texts: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(texts) + b"]"
+
+
+def _integers(texts: Sequence[bytes]) -> list[int | None]:
+    try:
+        return cast(list[int | None], _INTEGERS.decode(_list(texts)))
+    except msgspec.ValidationError:
+        return [as_int(value) for value in _ANYTHING.decode(_list(texts))]
+
+
+def _lenient(text: Raw, kind: type[_Args]) -> _Args:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, field
 
 from jitter.kernels import operation
 
-PARAMS: Final = "record_param_comms"
+PARAMS: Final = b'"record_param_comms"'
 MARK: Final = b'"Collective name"'
 _RANKS: Final = re.compile(r"\s*\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]\s*")
 _DTYPE_BYTES: Final = {

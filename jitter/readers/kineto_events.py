@@ -40,13 +40,6 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Some(NamedTuple):
-    """Some events and the text that holds them."""
-
-    events: list[Event]
-    text: bytes
-
-
 class Events:
     """The list of events in the text that `pieces` yields; `text` is its beginning, behind the list's bracket.
 
@@ -67,14 +60,14 @@ class Events:
         self.unfinished = 0
         """Bytes of the event that was being written where the text stops."""
 
-    def __iter__(self) -> Iterator[Some]:
+    def __iter__(self) -> Iterator[list[Event]]:
         wanted = 0
         piece: bytes | None = b""
         while piece is not None:
             if len(self._text) >= wanted:
                 size = len(self._text)
                 while (some := self._next(at_end=False)) is not None:
-                    if some.events:
+                    if some:
                         yield some
                 # without this, one long event would be decoded again with every piece
                 wanted = 2 * size if len(self._text) == size else 0
@@ -84,7 +77,7 @@ class Events:
             if self.tail is not None and len(self._text) > _TAIL_BYTES:
                 break
         while (some := self._next(at_end=True)) is not None:
-            if some.events:
+            if some:
                 yield some
         if self.tail is None:
             self.unfinished = len(self._text.strip())
@@ -110,7 +103,7 @@ class Events:
             )
         return found
 
-    def _next(self, *, at_end: bool) -> Some | None:
+    def _next(self, *, at_end: bool) -> list[Event] | None:
         """Take some events, or some damage, off the text; None if that needs more text, or all is done."""
         if self.tail is not None or not self._text:
             return None
@@ -125,30 +118,31 @@ class Events:
         if fault is None:
             if at_end:
                 self.tail = b""  # a bare list, closed where the file ends
-            return self._take(events, text, start)
+            return self._take(events, start)
         if fault.kind == "ended":
             return self._end(text[: fault.at], at_end=at_end)
         if fault.kind == "bad":
-            return self._before(fault) or self._step_over(fault, at_end=at_end)
+            before = self._before(fault)
+            return before if before is not None else self._step_over(fault, at_end=at_end)
         return self._open(start, at_end=at_end)
 
     def _upto(self, end: int) -> bytes:
         return b"".join((b"[", memoryview(self._text)[:end], b"]"))
 
-    def _take(self, events: list[Event], text: bytes, start: int) -> Some:
+    def _take(self, events: list[Event], start: int) -> list[Event]:
         if self._is_lost and events and not is_event(events[0]):
             border = next_border(self._text, 0)
             return self._leave_out(start if border is None else min(border.start, start), 0, "")
         self._is_lost = False
         self.count += len(events)
         self._drop(start)
-        return Some(events, text)
+        return events
 
     def _drop(self, length: int) -> None:
         self.position += length
         self._text = self._text[length:]
 
-    def _end(self, text: bytes, *, at_end: bool) -> Some | None:
+    def _end(self, text: bytes, *, at_end: bool) -> list[Event] | None:
         """The list ended with `text`, unless its closing bracket is a stray."""
         after = self._text[len(text) - 1 :]
         if not at_end and len(after) < _TAIL_SEEN:
@@ -157,23 +151,23 @@ class Events:
         if not _TAIL.match(after):
             bracket = len(text.rstrip()) - 2
             if events:
-                return self._take(events, text, bracket)
+                return self._take(events, bracket)
             brace = self._text.find(b"{")
             return self._leave_out(
                 len(self._text) if brace < 0 else brace, bracket, "the list of events ends and goes on"
             )
-        some = self._take(events, text, len(text) - 1)
+        some = self._take(events, len(text) - 1)
         if not self._is_lost:
             self.tail = b""
         return some
 
-    def _open(self, limit: int, *, at_end: bool) -> Some | None:
+    def _open(self, limit: int, *, at_end: bool) -> list[Event] | None:
         """The text stops within an event, or at a border that is none: find the last one that holds."""
         if at_end:
             text = self._upto(limit)
             events, fault = events_of(text)
             if fault is None:
-                return self._take(events, text, limit)
+                return self._take(events, limit)
         for _ in range(_TRIES):
             border = last_border(self._text, 0, limit)
             if border is None:
@@ -181,11 +175,11 @@ class Events:
             text = self._upto(border.end)
             events, fault = events_of(text)
             if fault is None:
-                return self._take(events, text, border.start)
+                return self._take(events, border.start)
             limit = border.start
         return self._first(at_end=at_end) if at_end or len(self._text) > _SALVAGE_BYTES else None
 
-    def _first(self, *, at_end: bool) -> Some | None:
+    def _first(self, *, at_end: bool) -> list[Event] | None:
         """Take the first event alone, or leave it out: something in it opens and never closes."""
         borders: list[Border] = []
         border = next_border(self._text, 0)
@@ -193,7 +187,7 @@ class Events:
             text = self._upto(border.end)
             events, fault = events_of(text)
             if fault is None:
-                return self._take(events, text, border.start)
+                return self._take(events, border.start)
             borders.append(border)
             border = next_border(self._text, border.start)
         for this, following in zip_longest(borders, borders[1:]):
@@ -204,7 +198,7 @@ class Events:
         # else: the event that was being written when the trace was cut
         return None if at_end else self._leave_out(len(self._text), 0, "something opens and is never closed")
 
-    def _before(self, fault: Fault) -> Some | None:
+    def _before(self, fault: Fault) -> list[Event] | None:
         """Take the events that stand before a fault."""
         limit = fault.at
         for _ in range(_TRIES):
@@ -214,18 +208,18 @@ class Events:
             text = self._upto(border.end)
             events, inner = events_of(text)
             if inner is None:
-                return self._take(events, text, border.start)
+                return self._take(events, border.start)
             limit = border.start
         return None
 
-    def _step_over(self, fault: Fault, *, at_end: bool) -> Some | None:
+    def _step_over(self, fault: Fault, *, at_end: bool) -> list[Event] | None:
         """Mend the first event, which is wrong, or leave it out."""
         at = fault.at - 1
         mended = repaired(self._text, at)
         if mended is not None:
             self.position -= len(mended) - len(self._text)
             self._text = mended
-            return Some([], b"")
+            return []
         reason = fault.reason
         quote = before_blanks(self._text, at, 0) - 1
         if quote >= 0 and self._text[quote] == 0x22 and reason.startswith("expected ','"):
@@ -241,7 +235,7 @@ class Events:
                 return self._leave_out(end.end(), at, reason)
         return self._leave_out(len(self._text), at, reason)
 
-    def _leave_out(self, length: int, at: int, reason: str) -> Some:
+    def _leave_out(self, length: int, at: int, reason: str) -> list[Event]:
         """Drop the first `length` bytes as damaged at `at`."""
         first, last = self.position, self.position + length
         if self._is_lost and self.damage:  # its end was not where it seemed
@@ -250,4 +244,4 @@ class Events:
             self.damage.append(Damage(first, last, first + at, reason))
         self._is_lost = True
         self._drop(length)
-        return Some([], b"")
+        return []

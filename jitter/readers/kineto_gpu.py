@@ -55,7 +55,7 @@ class Activities:
             for one, tid in zip(args, gathered.tids(), strict=True)
         ]
         correlations = [one.correlation for one in args]
-        keep = keep & ~self._repeated(times, list(zip(gathered.names, devices, streams, correlations, strict=True)))
+        keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
         chosen = None if keep.all() else keep
         start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
         device = integers(kept(devices, chosen), pa.int32())
@@ -88,7 +88,7 @@ class Activities:
             for name in Comms._fields
         }
 
-    def _repeated(self, times: Times, rest: list[tuple[Any, ...]]) -> Bools:
+    def _repeated(self, times: Times, rest: Sequence[Sequence[int | None]]) -> Bools:
         """Which rows say again, in every word, what one before them said."""
         repeated = np.zeros(len(times.start_ns), dtype=bool)
         starts, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
@@ -97,7 +97,7 @@ class Activities:
         is_fine = (times.start_ns % 1000 != 0) | (times.end_ns - times.start_ns > _COARSE_NS)
         seen = set()
         for row in np.flatnonzero((counts[first] > 1) & is_fine).tolist():
-            words = (int(times.start_ns[row]), int(times.end_ns[row]), *rest[row])
+            words = (int(times.start_ns[row]), int(times.end_ns[row]), *(column[row] for column in rest))
             repeated[row] = words in seen
             seen.add(words)
         self.duplicates += int(repeated.sum())

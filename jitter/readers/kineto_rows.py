@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,6 @@ from jitter.kernels import is_collective
 from jitter.readers import Batch
 from jitter.readers.kineto_columns import Gathered, Times, integers, kept, where
 from jitter.readers.kineto_comms import MARK, PARAMS, Comms, comms_of
-from jitter.readers.kineto_events import Some
 from jitter.readers.kineto_gpu import Activities
 from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_names import Names
@@ -24,7 +23,6 @@ ROWS: Final = 16_384
 _MEMORY: Final = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 _GPU: Final = _MEMORY | {"kernel", "Kernel"}
 _CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver")
-_OLD_OPERATOR: Final = "Operator"
 # old traces have operators and the user's own ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
@@ -52,6 +50,7 @@ class Rows:
         self._ranges = Gathered()
         self._texts: list[str] = []
         self._collectives: set[int] = set()
+        self._marker = -1
         self._named = 0
         self._params: dict[int, Comms] = {}
         self._same: dict[Comms, Comms] = {}
@@ -59,27 +58,28 @@ class Rows:
         self._endless = 0
         self._duplicates = 0
 
-    def add(self, some: Some) -> Iterator[Batch]:
+    def add(self, events: list[Event]) -> Iterator[Batch]:
         """Take in some events; yield batches as they fill."""
         gpu: list[Event] = []
         calls: list[Event] = []
         ranges: list[Event] = []
         operators: list[Event] = []
+        old_operators: list[Event] = []
         put = dict.fromkeys(_GPU, gpu.append) | dict.fromkeys(_CALLS, calls.append)
-        put["user_annotation"] = ranges.append
-        if b'"Operator"' in some.text:
-            put[_OLD_OPERATOR] = operators.append
-        for event in some.events:
-            if event.cat in put:
-                put[event.cat](event)
-        if PARAMS.encode() in some.text:
-            self._note_params(some.events)
+        put |= {"user_annotation": ranges.append, "cpu_op": operators.append, "Operator": old_operators.append}
+        sort = put.get
+        for event in events:
+            keep = sort(event.cat or "")
+            if keep is not None:
+                keep(event)
+        self._note_params(operators)
+        self._note_params(old_operators)
         if gpu:
-            self._add_gpu(gpu, some.text)
+            self._add_gpu(gpu)
         if calls:
             self._calls.add(calls, self.names.of([event.name for event in calls]), with_args=True)
-        if ranges or operators:
-            self._add_ranges(ranges, operators)
+        if ranges or old_operators:
+            self._add_ranges(ranges, old_operators)
         if len(self._gpu) >= ROWS or len(self._calls) >= ROWS:
             yield from self._flush_calls()  # before activities: calls tell whose a GPU is
         if len(self._ranges) >= ROWS:
@@ -107,39 +107,48 @@ class Rows:
             found.append(f"{self.names.invalid:,} names are not valid UTF-8: their bad bytes were replaced")
         return found + self.processes.problems()
 
-    def _note_params(self, events: Sequence[Event]) -> None:
-        wanted = f'"{PARAMS}"'.encode()
-        for event in events:
-            if bytes(event.name) == wanted:
+    def _note_params(self, operators: list[Event]) -> None:
+        # one search through all names is faster than a look at each
+        if PARAMS not in b",".join(cast(list[bytes], [event.name for event in operators])):
+            return
+        for event in operators:
+            if bytes(event.name) == PARAMS:
                 external, told = comms_of(event.args)
                 if external is not None and told is not None:
                     self._params.setdefault(external, self._same.setdefault(told, told))
 
-    def _add_gpu(self, events: list[Event], text: bytes) -> None:
-        if _MARKER in text:
-            events = [
-                event for event in events if bytes(event.name) != _MARKER and not _MARKER_KIND.search(bytes(event.args))
-            ]
+    def _add_gpu(self, events: list[Event]) -> None:
+        args = b",".join(cast(list[bytes], [event.args for event in events]))
         names = self.names.of([event.name for event in events])
         for number in range(self._named, len(self.names.listed)):
             if is_collective(self.names.listed[number]):
                 self._collectives.add(number)
+            elif self.names.listed[number] == "Marker":
+                self._marker = number
         self._named = len(self.names.listed)
+        if self._marker in names or _MARKER in args:
+            real = [
+                (event, name)
+                for event, name in zip(events, names, strict=True)
+                if name != self._marker and not _MARKER_KIND.search(bytes(event.args))
+            ]
+            events, names = [event for event, _ in real], [name for _, name in real]
         collectives = self._collectives
-        told_here = MARK in text
         comms: dict[int, Comms] = {}
         late: list[int] = []
-        for position, (event, name) in enumerate(zip(events, names, strict=True)):
-            if name not in collectives and not (told_here and MARK in bytes(event.args)):
-                continue
-            external, told = comms_of(event.args)
+        rows = [row for row, name in enumerate(names) if name in collectives]
+        if args.count(MARK) > len(rows):
+            # custom kernels may be collectives too
+            rows = [row for row, event in enumerate(events) if names[row] in collectives or MARK in bytes(event.args)]
+        for row in rows:
+            external, told = comms_of(events[row].args)
             if told is None and external is not None:
                 told = self._params.get(external)
                 if told is None:
-                    late.append(position)
+                    late.append(row)
                     self._late_ids.append(external)
             if told is not None:
-                comms[position] = told
+                comms[row] = told
         is_memory = [event.cat in _MEMORY for event in events]
         if late:
             self._late.add([events[p] for p in late], [names[p] for p in late], [is_memory[p] for p in late], {})

@@ -132,3 +132,9 @@ def test_the_table_leads_to_its_step(page):
     page.get_by_role("button", name="show").nth(2).click()
     assert page.evaluate("document.getElementById('step').selectedIndex") == 1
     assert "rank 0 (node0)" in page.locator("section:visible").inner_text()
+
+
+def test_figures_follow_the_colour_scheme(page):
+    for scheme, ink in (("dark", "#d5dae1"), ("light", "#1c2128"), ("dark", "#d5dae1")):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'", timeout=5000)

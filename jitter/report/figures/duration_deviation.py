@@ -8,5 +8,5 @@ from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
     return metric_figure(
-        axis, "duration", "Kernel duration − mean duration of that kernel", "Kernel duration", "duration", signed=True
+        axis, "duration", "Kernel duration − its mean over ranks", "Kernel duration", "duration", signed=True
     )

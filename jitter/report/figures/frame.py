@@ -7,7 +7,7 @@ from bokeh.models import BoxZoomTool, CustomJSTickFormatter, PanTool, ResetTool,
 from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
-from jitter.report.figures.palette import GRID, INK
+from jitter.report.figures.palette import GRID, GROUND, INK
 
 
 def script(name: str) -> str:
@@ -31,8 +31,8 @@ def frame(title: Title, height: int, **options: Any) -> figure:
         active_scroll=None,
         toolbar_location=None,
         outline_line_color=None,
-        background_fill_color="#ffffff",
-        border_fill_color="#ffffff",
+        background_fill_color=GROUND,
+        border_fill_color=GROUND,
         min_border_left=84,
         min_border_right=18,
         **options,

@@ -8,5 +8,5 @@ from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
     return metric_figure(
-        axis, "gap", "Gap before the kernel − mean gap before that kernel", "Gap before the kernel", "gap", signed=True
+        axis, "gap", "Gap before the kernel − its mean over ranks", "Gap before the kernel", "gap", signed=True
     )

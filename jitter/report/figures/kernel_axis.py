@@ -20,7 +20,7 @@ from bokeh.plotting import figure
 
 from jitter.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script, time_axis
-from jitter.report.figures.palette import COLLECTIVE, INK, MARK, MARK_TEXT, MAX_RANK, MIN_RANK, OTHERS
+from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MARK_TEXT, MAX_RANK, MIN_RANK, OTHERS
 from jitter.report.step_view import METRICS, Series, StepView
 
 _HEIGHT = 230
@@ -75,8 +75,9 @@ def sources_of(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
 def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
     """Put this view on the axis; the page's script exchanges the data of the sources named `shown:…`."""
     sources = sources_of(view, "shown")
+    pad = max(0.5, 0.01 * view.kernels)  # as in the page's script
     return KernelAxis(
-        x_range=Range1d(start=-0.5, end=max(view.kernels - 0.5, 0.5), name="kernels", bounds=None),
+        x_range=Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
         names=ColumnDataSource({"full": names, "short": [short_name(name) for name in names]}, name="names"),
         series={metric: sources[metric] for metric in METRICS},
         collectives=sources["collectives"],
@@ -150,7 +151,7 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
         y="height",
         text="text",
         text_color=MARK_TEXT,
-        background_fill_color="#ffffff",
+        background_fill_color=GROUND,
         background_fill_alpha=0.75,
         text_font_size="11px",
         text_align="align",

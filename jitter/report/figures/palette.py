@@ -13,3 +13,4 @@ MARK: Final = "#cc79a7"
 MARK_TEXT: Final = "#a0457a"  # the same hue, dark enough to read
 INK: Final = "#1c2128"
 GRID: Final = "#e6e8eb"
+GROUND: Final = "#fefefe"  # not quite white: Bokeh leaves out of the page what is its default

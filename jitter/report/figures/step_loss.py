@@ -11,7 +11,7 @@ from jitter.report.figures.step_axis import StepAxis, add_hover, step_figure
 def build(axis: StepAxis) -> figure:
     """Draw the figure."""
     y_range = DataRange1d()
-    plot = step_figure(axis, "Loss, and magnitude (the max rank's deviation)", "step_loss", y_range=y_range)
+    plot = step_figure(axis, "Loss and magnitude of every step", "step_loss", y_range=y_range)
     time_axis(plot, "time")
     bars = plot.vbar("x", top="loss", width=0.7, source=axis.steps, fill_color=OTHERS, line_color=None, fill_alpha=0.7)
     points = plot.scatter(

@@ -10,7 +10,7 @@ def build(axis: KernelAxis) -> figure:
     return metric_figure(
         axis,
         "ttke",
-        "Time to kernel end − mean time to that kernel's end",
+        "Time to kernel end − its mean over ranks",
         "Time to kernel end",
         "time to kernel end",
         signed=True,

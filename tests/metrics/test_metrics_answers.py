@@ -137,3 +137,12 @@ def test_table_refuses_what_is_not_there(tmp_path):
     ):
         with pytest.raises(UsageError):
             ask()
+
+
+def test_overlaps_keep_their_sign_and_one_launch_has_one_latency(tmp_path):
+    graph = {"launch_start_ns": 40}
+    rows = [kernel("a", 100, 200, **graph), kernel("b", 190, 260, **graph), kernel("c", 300, 310)]
+    found = lake_of(tmp_path / "lake", [RankLake(0, {(None, 0): rows})]).metrics(0).rows
+    assert found["gap_ns"].to_pylist() == [0, -10, 40]
+    assert found["ttke_ns"].to_pylist() == [100, 160, 210]
+    assert found["launch_latency_ns"].to_pylist() == [60, None, 5000]

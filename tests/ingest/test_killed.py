@@ -23,13 +23,13 @@ def _start(*arguments: object) -> subprocess.Popen[bytes]:
 
 def _wait_for(*, process: subprocess.Popen[bytes], lake: Path, glob: str, count: int) -> None:
     while process.poll() is None and len(list(lake.glob(glob))) < count:
-        time.sleep(0.002)
+        time.sleep(0.004)
 
 
 def _no_children_left(process: subprocess.Popen[bytes]) -> bool:
     """The pipes close when the last process that inherited them has ended."""
     try:
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -104,7 +104,7 @@ def test_ctrl_c(traces: Path, tmp_path: Path):
     process = _start(traces, "-o", lake)
     _wait_for(process=process, lake=lake, glob=".staging/*/*", count=2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == b""
     assert err.split() == [b"interrupted"]

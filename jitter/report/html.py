@@ -55,10 +55,10 @@ def html_report(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     items = {}
     if sections:
         views = [section.view for section in sections]
-        items = {
-            "profile": _item(profile.build(views, names.names)),
-            "run": _item(per_step.build(run, views[0].summary.step, lake.ranks)),
-        }
+        items["profile"] = _item(profile.build(views, names.names))
+        of_run = per_step.build(run, views[0].summary.step, lake.ranks)
+        if of_run is not None:
+            items["run"] = _item(of_run)
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

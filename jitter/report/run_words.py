@@ -83,14 +83,14 @@ def remainder_words(facts: RunFacts) -> list[str]:
     told = []
     if facts.unmatched_kernels:
         told.append(
-            f"{count_words(facts.unmatched_kernels, 'kernel')} ({time_words(facts.unmatched_ns)}) have no partner on "
-            "the other ranks: they carry no index and are in no figure, but their time counts in their rank's time "
+            f"{count_words(facts.unmatched_kernels, 'kernel')} ({time_words(facts.unmatched_ns)}) without a partner on "
+            "the other ranks: no index, in no figure; but that time counts in its rank's time "
             "to kernel end. Inputs of different size run different kernels."
         )
     if facts.outside_steps:
-        told.append(f"{count_words(facts.outside_steps, 'kernel')} lie outside every step.")
+        told.append(f"Outside every step: {count_words(facts.outside_steps, 'kernel')}.")
     if facts.before_capture:
-        told.append(f"{count_words(facts.before_capture, 'kernel')} were launched before the capture began.")
+        told.append(f"Launched before the capture began: {count_words(facts.before_capture, 'kernel')}.")
     if facts.without_launches:
         told.append(
             f"{count_words(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "

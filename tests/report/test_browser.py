@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from report_lakes import lake_of, step_rows
+from report_lakes import job, lake_of, step_rows
 
 from jitter.report.html import html_report
 
@@ -138,3 +138,17 @@ def test_figures_follow_the_colour_scheme(page):
     for scheme, ink in (("dark", "#d5dae1"), ("light", "#1c2128"), ("dark", "#d5dae1")):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'", timeout=5000)
+
+
+def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
+    path = tmp_path / "one.html"
+    path.write_text(html_report(job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))), encoding="utf-8")
+    page, said = browser.new_page(), []
+    page.on("console", lambda message: message.type in ("error", "warning") and said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    assert "rank 0: 20.087 µs" in hover(page, "figure:duration", 3)
+    assert "max rank" not in page.locator("main .key:visible").inner_text()
+    assert said == []
+    page.close()

@@ -50,7 +50,7 @@ def test_unmatched_kernels_and_their_time(tmp_path):
     ranks[1][1, 0] = [*ranks[1][1, 0], extra]
     facts = facts_of(lake_of(tmp_path / "lake", ranks))
     assert (facts.unmatched_kernels, facts.unmatched_ns) == (1, 4000)
-    assert any("1 kernel (4.00 µs) have no partner" in told for told in remainder_words(facts))
+    assert any("1 kernel (4.00 µs) without a partner" in told for told in remainder_words(facts))
 
 
 def test_problems_are_said_once_with_their_count(tmp_path):

@@ -9,10 +9,16 @@ from jitter.run import RunSummary
 from jitter.steps import StepKey
 
 
-def build(run: RunSummary, shown: StepKey, ranks: list[int]) -> GridPlot:
-    """Draw them; `shown` is the step in view, `ranks` are those of the run."""
+def build(run: RunSummary, shown: StepKey, ranks: list[int]) -> GridPlot | None:
+    """Draw those of which anything is known; `shown` is the step in view, `ranks` are those of the run."""
     axis = step_axis(run, shown)
-    figures = [step_loss.build(axis), step_ranks.build(axis, ranks), step_time.build(axis)]
+    figures = []
+    if any(summary.max_rank is not None for step in run.steps for summary in step.cohorts):
+        figures += [step_loss.build(axis), step_ranks.build(axis, ranks)]
+    if any(step.step_time_ns is not None for step in run.steps):
+        figures.append(step_time.build(axis))
+    if not figures:
+        return None
     grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
     grid.toolbar.logo = None
     return grid

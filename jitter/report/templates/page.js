@@ -14,7 +14,7 @@
     value != null && typeof value == "object" ? (value.value in map ? { value: map[value.value] } : null) : map[value];
   const paint = (dark) => {
     const map = dark ? DARK : LIGHT;
-    for (const document of [profile, run]) {
+    for (const document of [profile, run].filter(Boolean)) {
       for (const model of document._all_models.values()) {
         for (const property of model) {
           if (!/color$/.test(property.attr)) continue;
@@ -35,7 +35,7 @@
     return (await Bokeh.embed.embed_item(JSON.parse(text), `figures-${name}`)).roots[0].model.document;
   };
   const profile = await mount("profile");
-  const run = await mount("run");
+  const run = document.getElementById("item-run") ? await mount("run") : null;
   for (const media of [preference, print]) media.addEventListener("change", () => paint(dark()));
 
   // the step in view
@@ -55,7 +55,7 @@
     const kernels = Number(option.dataset.kernels), pad = Math.max(0.5, 0.01 * kernels);
     const [start, end] = [-pad, kernels - 1 + pad];
     model("kernels").setv({ start, end, reset_start: start, reset_end: end });
-    model("shown:step", run).data = { x: [Number(option.dataset.place)] };
+    if (run) model("shown:step", run).data = { x: [Number(option.dataset.place)] };
     for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view != n;
   };
   select.addEventListener("change", () => show(select.selectedIndex));

@@ -36,6 +36,12 @@ class CsvFile:
         """Whether the heading has all these columns (lower case)."""
         return set(self.columns).issuperset(columns)
 
+    def require(self, *columns: str) -> None:
+        """Raise UnreadableTraceError unless the heading has all these columns (lower case)."""
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            raise UnreadableTraceError(f"{self.path}: no column {', '.join(missing)}", "record again")
+
     def batches(self, wanted: Sequence[str], advance: Advance) -> Iterator[pa.RecordBatch]:
         """Batches of these of its columns (lower case; those it has not are left out), as binary.
 

@@ -13,7 +13,8 @@ from jitter.readers.rocprof_csv_file import CsvFile
 from jitter.readers.rocprof_rccl import RcclCalls
 from jitter.readers.rocprof_rows import Rows, constant, integers
 
-_TIMES: Final = ("start_timestamp", "end_timestamp", "correlation_id")
+_SPAN: Final = ("start_timestamp", "end_timestamp")
+_TIMES: Final = (*_SPAN, "correlation_id")
 _CALL: Final = ("guid", "domain", "function", "process_id", "thread_id", *_TIMES)
 _KERNEL: Final = ("guid", "agent_id", "queue_id", "stream_id", "thread_id", "kernel_name", *_TIMES)
 _SHAPE: Final = {
@@ -46,6 +47,7 @@ class CsvRows:
 
     def rccl(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Take in RCCL's calls: they tell what a collective does whose kernel does not."""
+        file.require("function", *_SPAN)
         for batch in file.batches(("guid", "function", "process_id", "thread_id", *_TIMES), advance):
             self._rccl.add(
                 self._processes(batch),
@@ -58,6 +60,7 @@ class CsvRows:
 
     def calls(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Calls of HIP, and those of HSA that launch."""
+        file.require("function", *_SPAN)
         for read in file.batches(_CALL, advance):
             names = pc.binary_join_element_wise(_column(read, "function"), b"", b"")
             wanted = pc.or_(pc.starts_with(names, b"hip"), pc.match_substring_regex(names, _HSA_LAUNCH))
@@ -89,6 +92,7 @@ class CsvRows:
 
     def copies(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Copies; the GPU is the end of it that is no host."""
+        file.require(*_SPAN)
         direction = "direction" if file.has("direction") else "name"
         for batch in file.batches(_COPY, advance):
             names = _column(batch, direction)
@@ -101,6 +105,7 @@ class CsvRows:
 
     def markers(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Roctx ranges."""
+        file.require("domain", "function", *_SPAN)
         for read in file.batches(_CALL, advance):
             batch = read.filter(pc.starts_with(_column(read, "domain"), b"MARKER_CORE"))
             threads = _integers(batch, "thread_id")

@@ -24,14 +24,14 @@ _SUFFIXES = {".html": "html", ".htm": "html"}
 @click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
 @force_option
 def report(lake: Path, html: bool, output: Path | None, numbers: str | None, force: bool) -> None:
-    r"""Tell what jitter costs, in which step, who is behind it, and from which kernel on.
+    """Tell what jitter costs, in which step, who is behind it, and from which kernel on.
 
     \b
     Examples:
         jitter report
         jitter report --html
         jitter report run17-lake --steps 2005-2049 -o run17.html
-    """
+    """  # noqa: D301  # click wants the control character itself
     form = "html" if html else _form(output)
     if form == "html":
         from jitter.cli.output import check_target, write_whole

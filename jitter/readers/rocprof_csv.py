@@ -85,11 +85,18 @@ class _Trace:
         self._parts = parts
         self._recording = recording
         self._problems: list[str] = []
+        self._files = (kernels.path, *(file for found in parts.files.values() for file in found))
         self._kernel_rows = 0
+        self._advanced = 0
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows; a companion that cannot be read is a problem, not the end."""
-        agents = self._agents(advance)
+
+        def counted(size: int) -> None:
+            self._advanced += size
+            advance(size)
+
+        agents = self._agents(counted)
         rows = CsvRows(agents, pid_in_stem(self._parts.stem))
         files: list[CsvFile] = []
         for kind, make in (
@@ -99,16 +106,18 @@ class _Trace:
         ):
             for path in self._parts.of(kind):
                 files.append(CsvFile(path))
-                yield from self._companion(make(files[-1], advance), files[-1])
+                yield from self._companion(make(files[-1], counted), files[-1])
         files.append(self._kernels)
-        for batch in rows.kernels(self._kernels, advance):
+        for batch in rows.kernels(self._kernels, counted):
             self._kernel_rows += batch.rows.num_rows
             yield batch
         for kind, make in (("copy", rows.copies), ("marker", rows.markers)):
             for path in self._parts.of(kind):
                 files.append(CsvFile(path))
-                yield from self._companion(make(files[-1], advance), files[-1])
+                yield from self._companion(make(files[-1], counted), files[-1])
         self._finish(rows, files)
+        # of a companion that could not be read on
+        advance(sum(file.stat().st_size for file in self._files) - self._advanced)
 
     def _companion(self, batches: Iterator[Batch], file: CsvFile) -> Iterator[Batch]:
         try:

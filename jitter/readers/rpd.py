@@ -115,8 +115,14 @@ class _Trace:
 
     def _operations(self) -> Iterator[tuple[Batch, int]]:
         integers = {
-            "device": "o.gpuId", "queue": "o.queueId", "start": "o.start", "end": 'o."end"', "api": "l.api_id",
-            "pid": "a.pid", "name": "o.description_id", "kind": "o.opType_id",
+            "device": "o.gpuId",
+            "queue": "o.queueId",
+            "start": "o.start",
+            "end": 'o."end"',
+            "api": "l.api_id",
+            "pid": "a.pid",
+            "name": "o.description_id",
+            "kind": "o.opType_id",
         }
         # the one join by a column without an index: SQLite makes one for the query, in its scratch space
         source = (

@@ -5,11 +5,12 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import pyarrow as pa
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_numbers import Bools, Int64s, joined, nanoseconds
 
+ABSENT: Final = Raw(b"null")
 _ANYTHING: Final = msgspec.json.Decoder(list[Any])
 _INTEGERS: Final = msgspec.json.Decoder(list[int])
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
@@ -24,6 +25,8 @@ class GpuArgs(Struct, gc=False):
     stream: int | str | None = None
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    kind: str | None = None
+    collective: Raw = field(name="Collective name", default=ABSENT)
 
 
 class CallArgs(Struct, gc=False):
@@ -38,6 +41,8 @@ class _AnyGpuArgs(Struct):
     stream: Any = None
     grid: Any = None
     block: Any = None
+    kind: Any = None
+    collective: Raw = field(name="Collective name", default=ABSENT)
 
 
 class _AnyCallArgs(Struct):
@@ -106,10 +111,17 @@ class Gathered:
                     as_int(args.stream),
                     as_shape(args.grid),
                     as_shape(args.block),
+                    args.kind if isinstance(args.kind, str) else None,
+                    args.collective,
                 )
                 for args in loose
             ]
         return [args or _NO_GPU_ARGS for args in found]
+
+    def args_of(self, rows: Sequence[int]) -> list[bytes]:
+        """The arguments of some of them as JSON."""
+        found = _RAWS.decode(_list(self._args)) if rows else []
+        return [bytes(found[row]) for row in rows]
 
     def call_args(self) -> list[CallArgs]:
         """Their arguments, if they are calls."""

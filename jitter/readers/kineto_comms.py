@@ -4,12 +4,11 @@ import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from jitter.kernels import operation
 
 PARAMS: Final = b'"record_param_comms"'
-MARK: Final = b'"Collective name"'
 _RANKS: Final = re.compile(r"\s*\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]\s*")
 _DTYPE_BYTES: Final = {
     "byte": 1,
@@ -65,7 +64,7 @@ class _Args(Struct, gc=False):
 _DECODE = msgspec.json.Decoder(_Args).decode
 
 
-def comms_of(args: Raw) -> tuple[int | None, Comms | None]:
+def comms_of(args: bytes) -> tuple[int | None, Comms | None]:
     """The External id among an event's arguments, and the collective they describe, if they do."""
     try:
         found = _DECODE(args)

@@ -1,20 +1,24 @@
 """GPU activities of a trace: gathered, then made into batches of `schema.ACTIVITIES`."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from jitter.readers import Batch
-from jitter.readers.kineto_columns import Gathered, Times, as_int, integers, kept
-from jitter.readers.kineto_comms import Comms
+from jitter.readers.kineto_columns import ABSENT, Gathered, Times, as_int, integers, kept
+from jitter.readers.kineto_comms import Comms, comms_of
 from jitter.readers.kineto_json import Event
+from jitter.readers.kineto_names import Names
 from jitter.readers.kineto_numbers import Bools
 from jitter.readers.kineto_processes import Processes
 from jitter.schema import ACTIVITIES
 
-_NO_SHAPE: Final = (None, None, None)
+_NO_SHAPE: Final = (-1, -1, -1)
+_MARKER: Final = "Marker"
+"""What ROCm PyTorch before 2.1.2 put between the activities of a stream, as name or as kind."""
 _COARSE_NS: Final = 1_000
 """Two kernels of a graph may be rounded to the same whole microsecond; longer ones that agree in all are one."""
 
@@ -45,23 +49,34 @@ class Activities:
         """When they were."""
         return self._gathered.times()
 
-    def batch(self, times: Times, keep: Bools, processes: Processes) -> Batch:
+    def batch(self, times: Times, keep: Bools, processes: Processes, names: Names) -> Batch:
         """Their rows, those to be kept. The activities are then to be thrown away."""
         gathered = self._gathered
         args = gathered.gpu_args()
-        devices = [pid if one.device is None else one.device for one, pid in zip(args, gathered.pids(), strict=True)]
-        streams = [
-            one.stream if type(one.stream) is int else tid if one.stream is None else as_int(one.stream)
-            for one, tid in zip(args, gathered.tids(), strict=True)
-        ]
+        # custom kernels may be collectives too
+        custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
+        for row, text in zip(custom, gathered.args_of(custom), strict=True):
+            told = comms_of(text)[1]
+            if told is not None:
+                self._comms[row] = told
+        devices: list[int | None] = [one.device for one in args]
+        if None in devices:
+            devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
+        streams = [one.stream for one in args]
+        if not all(type(stream) is int for stream in streams):
+            streams = [tid if own is None else as_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)]
         correlations = [one.correlation for one in args]
+        marker = names.number(_MARKER)
+        if marker in gathered.names or any(one.kind == _MARKER for one in args):
+            markers = [name == marker or one.kind == _MARKER for name, one in zip(gathered.names, args, strict=True)]
+            keep = keep & ~np.array(markers)
         keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
         chosen = None if keep.all() else keep
         start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
         device = integers(kept(devices, chosen), pa.int32())
         correlation = integers(kept(correlations, chosen), pa.int64())
-        grids = [one.grid or _NO_SHAPE for one in kept(args, chosen)]
-        blocks = [one.block or _NO_SHAPE for one in kept(args, chosen)]
+        grids = _axes(kept([one.grid for one in args], chosen))
+        blocks = _axes(kept([one.block for one in args], chosen))
         columns: dict[str, pa.Array] = {
             "process": _process(device, correlation, start_ns, processes),
             "device": device,
@@ -73,8 +88,8 @@ class Activities:
             "correlation": correlation,
         }
         for axis, letter in enumerate("xyz"):
-            columns[f"grid_{letter}"] = integers([shape[axis] for shape in grids], pa.int32())
-            columns[f"block_{letter}"] = integers([shape[axis] for shape in blocks], pa.int32())
+            columns[f"grid_{letter}"] = grids[axis]
+            columns[f"block_{letter}"] = blocks[axis]
         columns |= self._collective_columns(chosen)
         fields = [field for field in ACTIVITIES if field.name in columns]
         return Batch("activities", pa.record_batch([columns[field.name] for field in fields], schema=pa.schema(fields)))
@@ -88,12 +103,12 @@ class Activities:
             for name in Comms._fields
         }
 
-    def _repeated(self, times: Times, rest: Sequence[Sequence[int | None]]) -> Bools:
+    def _repeated(self, times: Times, rest: Sequence[Sequence[object]]) -> Bools:
         """Which rows say again, in every word, what one before them said."""
         repeated = np.zeros(len(times.start_ns), dtype=bool)
-        starts, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
-        if len(starts) == len(repeated):
+        if (np.diff(np.sort(times.start_ns)) != 0).all():
             return repeated
+        _, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
         is_fine = (times.start_ns % 1000 != 0) | (times.end_ns - times.start_ns > _COARSE_NS)
         seen = set()
         for row in np.flatnonzero((counts[first] > 1) & is_fine).tolist():
@@ -102,6 +117,18 @@ class Activities:
             seen.add(words)
         self.duplicates += int(repeated.sum())
         return repeated
+
+
+def _axes(shapes: Sequence[tuple[int, int, int] | None]) -> list[pa.Array]:
+    """Three columns; null where there is no shape, or one that does not fit."""
+    try:
+        flat = np.fromiter(chain.from_iterable(shape or _NO_SHAPE for shape in shapes), np.int64, 3 * len(shapes))
+    except OverflowError:
+        columns = zip(*(shape or (None, None, None) for shape in shapes), strict=True)
+        return [integers(column, pa.int32()) for column in columns]
+    table = flat.reshape(-1, 3)
+    unfit = (table < 0) | (table >= 2**31)
+    return [pa.array(table[:, axis].astype(np.int32), mask=unfit[:, axis]) for axis in range(3)]
 
 
 def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: Processes) -> pa.Array:

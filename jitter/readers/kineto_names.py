@@ -23,6 +23,10 @@ class Names:
         numbers = self._by_text
         return [numbers[text] if text in numbers else self._new(text) for text in map(bytes, raws)]
 
+    def number(self, name: str) -> int | None:
+        """The number of a name, if it has appeared."""
+        return self._by_name.get(name)
+
     def text_of(self, raw: Raw) -> str:
         """One text given as JSON, not numbered."""
         return self._decoded(bytes(raw))

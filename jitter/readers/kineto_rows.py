@@ -11,7 +11,7 @@ import pyarrow as pa
 from jitter.kernels import is_collective
 from jitter.readers import Batch
 from jitter.readers.kineto_columns import Gathered, Times, integers, kept, where
-from jitter.readers.kineto_comms import MARK, PARAMS, Comms, comms_of
+from jitter.readers.kineto_comms import PARAMS, Comms, comms_of
 from jitter.readers.kineto_gpu import Activities
 from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_names import Names
@@ -26,9 +26,6 @@ _CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtim
 # old traces have operators and the user's own ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
-# what ROCm PyTorch before 2.1.2 put between the activities of a stream
-_MARKER: Final = b'"Marker"'
-_MARKER_KIND: Final = re.compile(rb'"kind"\s*:\s*"Marker"')
 _LONGEST_NS: Final = 7 * 86_400 * 10**9
 """No capture lasts a week: a time so far from the others is damage."""
 
@@ -50,7 +47,6 @@ class Rows:
         self._ranges = Gathered()
         self._texts: list[str] = []
         self._collectives: set[int] = set()
-        self._marker = -1
         self._named = 0
         self._params: dict[int, Comms] = {}
         self._same: dict[Comms, Comms] = {}
@@ -67,11 +63,10 @@ class Rows:
         old_operators: list[Event] = []
         put = dict.fromkeys(_GPU, gpu.append) | dict.fromkeys(_CALLS, calls.append)
         put |= {"user_annotation": ranges.append, "cpu_op": operators.append, "Operator": old_operators.append}
-        sort = put.get
         for event in events:
-            keep = sort(event.cat or "")
-            if keep is not None:
-                keep(event)
+            category = event.cat
+            if category in put:
+                put[category](event)
         self._note_params(operators)
         self._note_params(old_operators)
         if gpu:
@@ -113,35 +108,22 @@ class Rows:
             return
         for event in operators:
             if bytes(event.name) == PARAMS:
-                external, told = comms_of(event.args)
+                external, told = comms_of(bytes(event.args))
                 if external is not None and told is not None:
                     self._params.setdefault(external, self._same.setdefault(told, told))
 
     def _add_gpu(self, events: list[Event]) -> None:
-        args = b",".join(cast(list[bytes], [event.args for event in events]))
         names = self.names.of([event.name for event in events])
         for number in range(self._named, len(self.names.listed)):
             if is_collective(self.names.listed[number]):
                 self._collectives.add(number)
-            elif self.names.listed[number] == "Marker":
-                self._marker = number
         self._named = len(self.names.listed)
-        if self._marker in names or _MARKER in args:
-            real = [
-                (event, name)
-                for event, name in zip(events, names, strict=True)
-                if name != self._marker and not _MARKER_KIND.search(bytes(event.args))
-            ]
-            events, names = [event for event, _ in real], [name for _, name in real]
         collectives = self._collectives
         comms: dict[int, Comms] = {}
         late: list[int] = []
         rows = [row for row, name in enumerate(names) if name in collectives]
-        if args.count(MARK) > len(rows):
-            # custom kernels may be collectives too
-            rows = [row for row, event in enumerate(events) if names[row] in collectives or MARK in bytes(event.args)]
         for row in rows:
-            external, told = comms_of(events[row].args)
+            external, told = comms_of(bytes(events[row].args))
             if told is None and external is not None:
                 told = self._params.get(external)
                 if told is None:
@@ -200,7 +182,7 @@ class Rows:
             return
         times = gathered.times()
         keep = self._possible(times, times.has_start & times.has_end, "GPU activities")
-        batch = gathered.batch(times, keep, self.processes)
+        batch = gathered.batch(times, keep, self.processes, self.names)
         self.activities += batch.rows.num_rows
         self._duplicates += gathered.duplicates
         if batch.rows.num_rows:

@@ -13,7 +13,8 @@ from jitter.readers.rocprof_rows import Rows
 from jitter.readers.rocprof_sqlite import tables_of
 from jitter.readers.rocprof_v1_csv import CSV_COLUMNS, read_csv
 from jitter.readers.rocprof_v1_db import read_database
-from jitter.readers.rocprof_v1_json import is_v1_json, read_json
+from jitter.readers.rocprof_v1_events import is_v1_json
+from jitter.readers.rocprof_v1_json import read_json
 
 _OPS: Final = frozenset({"BeginNs", "EndNs", "dev-id", "queue-id", "Name"})
 _FORMS: Final = (".db", ".json", ".csv")

@@ -223,3 +223,18 @@ def test_several_processes_in_one_database(tmp_path: Path):
         launch = found.launch(kernel)
         assert launch is not None
         assert launch["process"] == kernel["process"]
+
+
+def test_numbers_that_are_none(tmp_path: Path):
+    """One event's fraction or blank costs that number, not the event."""
+    (path, _) = sample(tmp_path, forms="json")
+    whole = read(path)
+    text = path.read_text()
+    text = text.replace(f'"stream-id": "{whole.kernels[0]["stream"]}"', '"stream-id": ""', 1)
+    text = text.replace('"dur": "', '"dur": "1.5", "was": "', 1)
+    path.write_text(text)
+    found = read(path)
+    assert [(a["start_ns"], a["end_ns"]) for a in found.activities] == [
+        (a["start_ns"], a["end_ns"]) for a in whole.activities
+    ]
+    assert sum(a["stream"] is None for a in found.activities) == 1

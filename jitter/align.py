@@ -36,7 +36,7 @@ class StepIndex:
     """
 
     cohort: int
-    reference: str
+    reference: str | None
     names: tuple[str, ...]
     partners: dict[str, list[int | None]]
     members: tuple[Member, ...]
@@ -73,8 +73,8 @@ def index_step(
     content: Callable[[str], Sequence[Element]],
     is_collective: Callable[[str], bool],
     usual: str | None,
-) -> StepIndex | None:
-    """Align one cohort's ranks in one step; None where there is no uncut sequence to refer to.
+) -> StepIndex:
+    """Align one cohort's ranks in one step; without any uncut sequence to refer to, all are left out.
 
     The reference is the step's commonest uncut sequence (ties: the lowest rank's), else `usual`, the cohort's
     commonest uncut one of the run.
@@ -83,7 +83,7 @@ def index_step(
     first = {member.sequence: member.rank for member in sorted(members, key=lambda m: -m.rank)}
     reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=usual)
     if reference is None:
-        return None
+        return StepIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
     ids: dict[Element, int] = {}
     kernels = content(reference)
     wanted = _encode(kernels, ids)

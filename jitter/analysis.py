@@ -17,7 +17,7 @@ from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE, kernels_file
 from jitter.metrics import METRICS, RankInStep, StepMetrics, step_metrics
 from jitter.records import SourceRecord, StepRecord
-from jitter.run import RunSummary, summarise_run
+from jitter.run import RunSummary, outstanding, summarise_run
 from jitter.steps import StepKey
 from jitter.summary import StepSummary, summarise
 
@@ -45,7 +45,7 @@ class Lake:
         self.root = root
         records = folder.records()
         if not catalog.is_current(root):
-            catalog.rebuild(root, records)
+            catalog.rebuild(root, folder.records)
         self.sources = [record for record in records if record.rank is not None]
         """One record a source that went in."""
         self.refused = [record for record in records if record.rank is None]
@@ -105,14 +105,9 @@ class Lake:
 
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
-        found = []
-        for key in self.steps if steps is None else steps:
-            measured = self._metrics(key)
-            for cohort, moment in sorted(measured.moments.items()):
-                rows = measured.rows.filter(pc.equal(measured.rows["cohort"], cohort))
-                if rows.num_rows:
-                    found.append(summarise(key, cohort, rows, moment))
-        return found
+        return outstanding(
+            [found for key in (self.steps if steps is None else steps) for found in self._summaries(key)]
+        )
 
     def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
         """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
@@ -162,14 +157,13 @@ class Lake:
 
     def indices(self, key: StepKey) -> list[StepIndex]:
         """Align each cohort's ranks in one step."""
-        found = []
-        for cohort in sorted(set(self.cohorts.values())):
-            members = [m for m in self._members_of(key) if self.cohorts[m.rank] == cohort]
-            if members:
-                index = index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
-                if index is not None:
-                    found.append(index)
-        return found
+        by_cohort: dict[int, list[Member]] = {}
+        for member in self._members_of(key):
+            by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
+        return [
+            index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
+            for cohort, members in sorted(by_cohort.items())
+        ]
 
     @cached_property
     def _members(self) -> list[Member]:
@@ -203,6 +197,23 @@ class Lake:
             for rank, found in self._by_step[key].items()
         }
         return step_metrics(ranks, self.indices(key), self._whole)
+
+    def _summaries(self, key: StepKey) -> list[StepSummary]:
+        measured = self._metrics(key)
+        clocks = {
+            rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
+        }
+        return [
+            summarise(
+                key,
+                index.cohort,
+                measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
+                measured.moments[index.cohort],
+                clocks,
+                index.left_out,
+            )
+            for index in self.indices(key)
+        ]
 
     @cached_property
     def _examples(self) -> dict[str, tuple[StepKey, int]]:

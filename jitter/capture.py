@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from jitter.calls import capture_edge, is_launch, is_synchronising
 from jitter.kernels import collective_operation, is_collective
+from jitter.launches import ROWS_AT_ONCE, count, join_launches
 from jitter.readers import Batch
 from jitter.schema import ACTIVITIES, CALLS
 from jitter.sql import sql
@@ -65,13 +66,6 @@ class GpuUse:
     last_ns: int
 
 
-class Outside(NamedTuple):
-    """Kernels of one GPU that belong to no step."""
-
-    before_capture: int
-    outside_steps: int
-
-
 class Capture:
     """The rows of one recording in a database that spills to disk; use as a context manager.
 
@@ -80,7 +74,9 @@ class Capture:
 
     def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
         self._spill = tempfile.TemporaryDirectory(dir=scratch, prefix="spill-")
+        # a file, because DuckDB holds tables in memory too tight to work beside them once they outgrow it
         self._db = duckdb.connect(
+            Path(self._spill.name) / "capture.duckdb",
             config={
                 "memory_limit": MEMORY_LIMIT,
                 "threads": 1,
@@ -88,11 +84,11 @@ class Capture:
                 "preserve_insertion_order": False,
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
-            }
+            },
         )
         self._db.register("_activities", ACTIVITIES.empty_table())
         self._db.register("_calls", CALLS.empty_table())
-        self._db.execute("CREATE TEMP TABLE activities AS FROM _activities; CREATE TEMP TABLE calls AS FROM _calls")
+        self._db.execute("CREATE TABLE activities AS FROM _activities; CREATE TABLE calls AS FROM _calls")
         self._pattern = pattern
         self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
@@ -139,14 +135,8 @@ class Capture:
         }
         self._create("names", pa.table(rows, schema=_NAMES))
         self._create("data_loading", _table(self._data_loading, _DATA_LOADING))
-        self._db.execute(sql("capture/launched"))
-        self.unlaunched = self._one("SELECT count(*) FROM launched WHERE launch_start_ns IS NULL")
+        self.unlaunched = join_launches(self._db)
         """Activities without a launching call."""
-        if self.unlaunched:
-            self._db.execute(sql("capture/placed"))
-            self._db.execute("DROP TABLE launched")
-        else:
-            self._db.execute("ALTER TABLE launched RENAME TO placed")
         self.has_launches = {
             process
             for (process,) in self._db.execute(
@@ -193,30 +183,35 @@ class Capture:
         self._create("step_ranges", _table(rows, _STEP_RANGES))
 
     def in_steps(self) -> Iterator[tuple[Gpu, int, pa.Table]]:
-        """Yield each GPU's steps: (gpu, position in its process's steps, rows in launch order)."""
-        reader = self._db.sql(sql("capture/in_steps")).to_arrow_reader(65536)
-        held: list[pa.Table] = []
-        current: tuple[int, int | None, int] | None = None
-        for batch in reader:
-            for key, rows in _runs(pa.table(batch)):
-                if current is not None and key != current:
-                    yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
-                    held = []
-                current = key
-                held.append(rows)
-        if current is not None:
-            yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
+        """Yield each GPU's steps, in order: (gpu, position in its process's steps, rows in launch order)."""
+        steps = self._db.execute(
+            "SELECT step_row, min(start_ns), CASE WHEN bool_and(until_ns IS NOT NULL) THEN max(until_ns) END "
+            "FROM step_ranges GROUP BY step_row ORDER BY step_row"
+        ).fetchall()
+        together = max(1, ROWS_AT_ONCE * len(steps) // max(1, count(self._db, "placed")))
+        for at in range(0, len(steps), together):
+            group = steps[at : at + together]
+            untils = [until for _, _, until in group]
+            bound = {
+                "first": group[0][0],
+                "last": group[-1][0] + 1,
+                "from": min(start for _, start, _ in group),
+                "until": None if None in untils else max(untils),
+            }
+            yield from _by_step(self._db.sql(sql("capture/in_steps"), params=bound).to_arrow_reader(65536))
 
-    def outside(self) -> dict[Gpu, Outside]:
-        """Count the kernels that belong to no step."""
+    def before_capture(self) -> dict[Gpu, int]:
+        """Count the kernels that were launched before the capture began: they belong to no step."""
         return {
-            Gpu(process, device): Outside(before, outside)
-            for process, device, before, outside in self._db.execute(sql("capture/outside")).fetchall()
+            Gpu(process, device): kernels
+            for process, device, kernels in self._db.execute(
+                "SELECT process, device, count(*) FROM placed WHERE place_ns IS NULL AND NOT is_memory GROUP BY ALL"
+            ).fetchall()
         }
 
-    def unanswered_launches(self) -> dict[tuple[int, int], int]:
-        """Count the launches without a kernel by (process, position in its steps)."""
-        return {(process, row): n for process, row, n in self._db.execute(sql("capture/unanswered")).fetchall()}
+    def lost_launches(self) -> dict[tuple[int, int], int]:
+        """Count the launches whose kernels were lost by (process, position in its steps)."""
+        return {(process, row): n for process, row, n in self._db.execute(sql("capture/lost")).fetchall()}
 
     def host(self) -> pa.Table:
         """What held the hosts up: `process`, `step_row` (null: in no step) and the columns of `schema.HOST`."""
@@ -224,13 +219,8 @@ class Capture:
 
     def _create(self, table: str, rows: pa.Table) -> None:
         self._db.register("_rows", rows)
-        self._db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM _rows")
+        self._db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM _rows")
         self._db.unregister("_rows")
-
-    def _one(self, query: str) -> int:
-        row = self._db.execute(query).fetchone()
-        assert row is not None
-        return int(row[0])
 
 
 def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
@@ -240,11 +230,26 @@ def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
+def _by_step(reader: pa.RecordBatchReader) -> Iterator[tuple[Gpu, int, pa.Table]]:
+    """Put together the rows, already in order, that are of one GPU and step."""
+    held: list[pa.Table] = []
+    current: tuple[int, int | None, int] | None = None
+    for batch in reader:
+        for key, rows in _runs(pa.table(batch)):
+            if current is not None and key != current:
+                yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
+                held = []
+            current = key
+            held.append(rows)
+    if current is not None:
+        yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
+
+
 def _runs(table: pa.Table) -> Iterator[tuple[tuple[int, int | None, int], pa.Table]]:
     """Split rows, already in order, where process, device or step changes."""
     keys = table.select(["process", "device", "step_row"])
     ends = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
     offset = 0
-    for process, device, step_row, count in zip(*(column.to_pylist() for column in ends.columns), strict=True):
-        yield (process, device, step_row), table.slice(offset, count)
-        offset += count
+    for process, device, step_row, size in zip(*(column.to_pylist() for column in ends.columns), strict=True):
+        yield (process, device, step_row), table.slice(offset, size)
+        offset += size

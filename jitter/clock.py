@@ -3,11 +3,28 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
+from typing import NamedTuple
 
 from jitter.kernels import ALIGNING
 
 TOGETHER_NS = 100_000
 """Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
+
+
+class Moment(NamedTuple):
+    """A moment as one recording's clock tells it; `utc_offset_ns` added gives UTC, None where that is unknown."""
+
+    clock: str
+    utc_offset_ns: int | None
+    at_ns: int
+
+    def since(self, earlier: "Moment") -> int | None:
+        """The ns between two moments; None where no clock relates them."""
+        if self.clock == earlier.clock:
+            return self.at_ns - earlier.at_ns
+        if self.utc_offset_ns is None or earlier.utc_offset_ns is None:
+            return None
+        return self.at_ns + self.utc_offset_ns - earlier.at_ns - earlier.utc_offset_ns
 
 
 @dataclass(frozen=True)

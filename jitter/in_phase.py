@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.convert import Outcome, Part
+from jitter.convert import Outcome
 from jitter.errors import JitterError, UnknownRankError
 from jitter.lake import write_host
 from jitter.lake_paths import kernels_file
+from jitter.parts import Part
 from jitter.phase import Phased, offset, rotation
 from jitter.records import SourceRecord
 from jitter.repetition import Repetition
@@ -144,4 +145,4 @@ def _renumber(part: Part, shift: int) -> None:
         rows = pq.read_table(host)
         steps = pc.add(rows["step"], shift)
         early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
-        write_host(host, rows.set_column(0, "step", early_or_new))
+        write_host(host, rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new))

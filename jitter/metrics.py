@@ -6,7 +6,6 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jitter.align import StepIndex
 from jitter.clock import CollectiveEnd, SharedMoment, shared_moment, wall_clock
@@ -34,8 +33,6 @@ class StepMetrics:
     rows: pa.Table
     moments: dict[int, SharedMoment]
     """By cohort."""
-    negative_latencies: int
-    """Kernels that start before their own launch: impossible, kept and counted."""
 
 
 def step_metrics(
@@ -68,9 +65,7 @@ def step_metrics(
                 "moment_ns": pa.array([ns for _, ns in shared], pa.int64()),
             },
         )
-        rows = db.sql(sql("metrics/metrics")).to_arrow_table()
-    latencies = rows["launch_latency_ns"]
-    return StepMetrics(rows, moments, pc.sum(pc.less(latencies, 0)).as_py() or 0)
+        return StepMetrics(db.sql(sql("metrics/metrics")).to_arrow_table(), moments)
 
 
 def _index_columns(indices: Sequence[StepIndex]) -> dict[str, pa.Array]:

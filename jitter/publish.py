@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from jitter.convert import Outcome, Part
+from jitter.convert import Outcome
 from jitter.discover import Source
 from jitter.errors import JitterError, UnknownRankError
 from jitter.lake import LakeFolder
 from jitter.lake_paths import places_of
+from jitter.parts import Part
 from jitter.ranks import Told, told_by_pattern, told_rows
 from jitter.records import RECORD_VERSION, SourceRecord
 from jitter.steps import StepKey

@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 _GRAM = 8
 _CANDIDATES = 64
+_LEAST_KERNELS = 4  # two launches of one kernel are no evidence of steps
+_LEAST_SHARE = 1 / 3  # of all kernels: what covers less is an episode
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ def _cut(
 ) -> Repetition | None:
     complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
     starts = places_ns[complete]
+    covered = starts.size * pattern.size
+    if covered < _LEAST_KERNELS or covered < ids.size * _LEAST_SHARE:
+        return None
     # kernels without a launch of their own share their predecessor's place: no step can begin at one
     if starts.size < 2 or (np.diff(starts) <= 0).any():
         return None
@@ -79,7 +84,7 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
     n = ids.size
     if n < 2:
         return None
-    best: tuple[int, int, int] | None = None  # (length, -period, start)
+    best: tuple[int, int, int] | None = None  # (kernels covered, -period, start)
     for period in _candidate_periods(ids):
         equal = ids[period:] == ids[:-period]
         edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
@@ -88,8 +93,8 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
         lengths = edges[1::2] - edges[::2]
         longest = int(lengths.argmax())
         length = int(lengths[longest])
-        if length >= period and (best is None or (length, -period) > best[:2]):
-            best = (length, -period, int(edges[2 * longest]))
+        if length >= period and (best is None or (length + period, -period) > best[:2]):
+            best = (length + period, -period, int(edges[2 * longest]))
     return None if best is None else (-best[1], best[2])
 
 

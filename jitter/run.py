@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 
+from jitter.clock import Moment
 from jitter.steps import StepKey
-from jitter.summary import StepSummary
+from jitter.summary import NOISE, TO_SIGMA, StepSummary
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,32 @@ def summarise_run(summaries: Sequence[StepSummary]) -> RunSummary:
     return RunSummary(tuple(steps))
 
 
+def outstanding(summaries: Sequence[StepSummary]) -> list[StepSummary]:
+    """Keep a step's divergence only where its lateness stands out from the run's: a healthy run has none.
+
+    The measure is the median lateness, either way, of all ranks and steps of the cohort, the median ranks' zeros left
+    out. In the first step of a stretch ranks have not met before: that they began apart is not held against any.
+    """
+    keys = {summary.step for summary in summaries}
+    usual: dict[int, list[float]] = defaultdict(list)
+    for summary in summaries:
+        usual[summary.cohort] += [abs(ns) for ns in summary.lateness_ns.values() if ns]
+    found = []
+    for summary in summaries:
+        noise_ns = NOISE * TO_SIGMA * median_low(usual[summary.cohort] or [0.0])
+        late_ns = max(summary.lateness_ns.values(), default=0.0)
+        if summary.split is not None and StepKey(summary.step.epoch, summary.step.step - 1) not in keys:
+            late_ns -= summary.split.start_ns
+        found.append(replace(summary, divergence=None) if late_ns <= noise_ns else summary)
+    return found
+
+
 def _step_time(before: Sequence[StepSummary], now: Sequence[StepSummary]) -> int | None:
     earlier, later = _ends(before), _ends(now)
-    times = [later[rank] - earlier[rank] for rank in later.keys() & earlier.keys()]
-    return median_low(times) if times else None
+    times = [later[rank].since(earlier[rank]) for rank in later.keys() & earlier.keys()]
+    known = [time for time in times if time is not None]
+    return median_low(known) if known else None
 
 
-def _ends(summaries: Sequence[StepSummary]) -> dict[int, int]:
-    return {rank: end for summary in summaries for rank, end in summary.step_ends_ns.items()}
+def _ends(summaries: Sequence[StepSummary]) -> dict[int, Moment]:
+    return {rank: end for summary in summaries for rank, end in summary.step_ends.items()}

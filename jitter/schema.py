@@ -93,6 +93,7 @@ KERNELS = pa.schema(
 
 HOST = pa.schema(
     [
+        pa.field("epoch", pa.int64()),
         pa.field("step", pa.int64()),
         pa.field("kind", pa.string(), nullable=False),  # sync, data_loading
         pa.field("name", pa.string(), nullable=False),

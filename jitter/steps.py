@@ -155,7 +155,9 @@ def _ranges(markers: list[Marker]) -> StepRanges:
     ranges: dict[StepKey, StepRange] = {}
     again: Counter[StepKey] = Counter()
     for step, following_ns in zip(pieces, [*starts, None], strict=True):
-        key, first, end_ns = _key(step[0]), step[0], step[-1].end_ns
+        key, first = _key(step[0]), step[0]
+        ends = [piece.end_ns for piece in step if piece.end_ns is not None]
+        end_ns = max(ends) if len(ends) == len(step) else None
         if key in ranges:
             again[key] += 1
             continue

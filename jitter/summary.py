@@ -4,14 +4,15 @@ It holds where the ranks synchronise once a step, at its last collective. Where 
 paid along the way and the times to kernel end meet again before the end: little is seen here then.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.clock import SharedMoment
+from jitter.clock import Moment, SharedMoment
 from jitter.steps import StepKey
 
 Floats = npt.NDArray[np.float64]
@@ -19,7 +20,7 @@ NOISE = 5.0
 """How many standard deviations of a kernel's own time, summed as of a random walk, count as noise."""
 _FLOOR_NS = 2_000.0  # profilers' own resolution: less is never called divergence
 _ENOUGH_RANKS = 4  # fewer do not tell one kernel's noise from one rank's lateness: then that of all kernels counts
-_TO_SIGMA = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
+TO_SIGMA = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,12 @@ class StepSummary:
     unmatched_ns: int
     """How much time kernels without a partner took."""
     alignment: SharedMoment
-    step_ends_ns: dict[int, int]
-    """Where each rank's step ends, on its own clock: its last aligning collective, else its last kernel."""
+    left_out: tuple[int, ...]
+    """Ranks whose recording was cut before the step's last collective."""
+    negative_latencies: int
+    """Kernels that start before their own launch, which cannot be."""
+    step_ends: dict[int, Moment]
+    """Where each rank's step ends: its last aligning collective, else its last kernel."""
     last_index: int | None = None
     """k*: the last main-stream compute kernel that all ranks start before the last aligning collective ends."""
     min_rank: int | None = None
@@ -62,14 +67,26 @@ class StepSummary:
     """The min rank's time to kernel end at k* against the mean: how early."""
     max_deviation_ns: float | None = None
     """The max rank's: the talk's magnitude of jitter."""
+    lateness_ns: dict[int, float] = field(default_factory=dict)
+    """Each rank's time to kernel end at k* less the median rank's."""
     loss_ns: int | None = None
     """The latest time to kernel end at k* less the sum of the medians of every kernel's gap and duration."""
     divergence: Divergence | None = None
     split: Split | None = None
 
 
-def summarise(step: StepKey, cohort: int, rows: pa.Table, moment: SharedMoment) -> StepSummary:
-    """Sum up one cohort's step from its metrics (rows as of `sql/metrics/metrics.sql`, one cohort's)."""
+def summarise(
+    step: StepKey,
+    cohort: int,
+    rows: pa.Table,
+    moment: SharedMoment,
+    clocks: Mapping[int, tuple[str, int | None]],
+    left_out: Sequence[int] = (),
+) -> StepSummary:
+    """Sum up one cohort's step from its metrics (rows as of `sql/metrics/metrics.sql`, one cohort's).
+
+    `clocks` names each rank's clock and what added to it gives UTC (None: unknown).
+    """
     unmatched = rows.filter(pc.is_null(rows["kernel_index"]))
     main = rows.filter(pc.and_(rows["on_main"], pc.is_valid(rows["kernel_index"])))
     ranks = sorted(rows["rank"].unique().to_pylist())
@@ -77,11 +94,13 @@ def summarise(step: StepKey, cohort: int, rows: pa.Table, moment: SharedMoment) 
         step=step,
         cohort=cohort,
         ranks=len(ranks),
-        kernels=(pc.max(rows["kernel_index"]).as_py() or 0) + 1,
+        kernels=0 if (top := pc.max(rows["kernel_index"]).as_py()) is None else top + 1,
         unmatched_kernels=unmatched.num_rows,
         unmatched_ns=pc.sum(unmatched["duration_ns"]).as_py() or 0,
         alignment=moment,
-        step_ends_ns=_step_ends(rows, moment),
+        left_out=tuple(left_out),
+        negative_latencies=pc.sum(pc.less(rows["launch_latency_ns"], 0)).as_py() or 0,
+        step_ends={rank: Moment(*clocks[rank], ns) for rank, ns in _step_ends(rows, moment).items()},
     )
     last = _last_index(main, moment, ranks)
     if last is None or len(ranks) < 2:
@@ -99,6 +118,7 @@ def summarise(step: StepKey, cohort: int, rows: pa.Table, moment: SharedMoment) 
         max_rank=ranks[worst],
         min_deviation_ns=float(deviation[best]),
         max_deviation_ns=float(deviation[worst]),
+        lateness_ns=dict(zip(ranks, (late - float(_median_low(late[None, :])[0])).tolist(), strict=True)),
         loss_ns=round(float(late[worst] - own.typical().sum())),
         divergence=own.divergence(worst, _names(main)),
         split=own.split(worst, float(deviation[worst])),
@@ -141,9 +161,9 @@ class _Own:
         excess = self.gap + self.duration - self.typical()[:, None]
         lateness = np.nancumsum(excess[:, worst])
         spread = np.abs(excess)
-        sigma = np.full(lateness.size, _TO_SIGMA * float(np.nanmedian(spread)))
+        sigma = np.full(lateness.size, TO_SIGMA * float(np.nanmedian(spread)))
         if spread.shape[1] >= _ENOUGH_RANKS:
-            sigma = np.maximum(sigma, _TO_SIGMA * np.nan_to_num(_median_low(spread)))
+            sigma = np.maximum(sigma, TO_SIGMA * np.nan_to_num(_median_low(spread)))
         noise = np.maximum(NOISE * np.sqrt((sigma**2).cumsum()), _FLOOR_NS)
         outside = lateness > noise
         if not outside[-1]:

@@ -33,7 +33,6 @@ def test_the_sample_shows_what_the_readme_says(tmp_path):
     step = next(line.split() for line in said["steps"].splitlines() if line.split()[0] == "1/2003")
     _, _, loss_ms, _, _, max_rank, start_ms, cpu_ms, gpu_ms, began, *_ = step
     assert (max_rank, began) == ("5", "17")
-    assert float(cpu_ms) > 0.9 * float(loss_ms) - max(float(start_ms), 0) - max(float(gpu_ms), 0)
-    assert float(cpu_ms) > 1.0
+    assert float(loss_ms) > float(cpu_ms) > 20 * max(abs(float(start_ms)), abs(float(gpu_ms)))
     assert said["table"].splitlines()[0] == "kernel_index,kernel_name,mean,rank_4,rank_5,rank_6"
     assert (tmp_path / "jitter-report.html").stat().st_size > 100_000

@@ -29,7 +29,7 @@ class _Verbs(click.Group):
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="jitter")
 def cli() -> None:
-    r"""Find out why a training job on many GPUs runs slower than its GPUs could.
+    """Find out why a training job on many GPUs runs slower than its GPUs could.
 
     \b
     Two commands from traces to answers:

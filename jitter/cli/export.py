@@ -17,7 +17,7 @@ from jitter.cli.options import force_option, lake_argument
 @click.option("--ranks", metavar="LIST", help="Ranks: 0-7,180. Default: all.")
 @force_option
 def export(lake: Path, folder: Path, numbers: str | None, epoch: int | None, ranks: str | None, force: bool) -> None:
-    r"""Write one CSV a GPU a step, with the twelve columns of the talk.
+    """Write one CSV a GPU a step, with the twelve columns of the talk.
 
     \b
     Examples:

@@ -29,7 +29,7 @@ def ingest(
     strict: bool,
     quiet: bool,
 ) -> ExitCode:
-    r"""Read traces into a lake: one parquet file per GPU per step.
+    """Read traces into a lake: one parquet file per GPU per step.
 
     PATHS are files and directories, searched recursively, formats mixed. Run again, it adds only what is new.
 
@@ -39,7 +39,7 @@ def ingest(
         jitter ingest node*/ -o /scratch/run17-lake
         jitter ingest odd.sqlite --rank 12
         jitter ingest traces/ --rank-map ranks.csv
-        jitter ingest traces/ --step-pattern 'batch (?P<step>\d+)'
+        jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
     """
     from jitter.intake import ingest as run
 

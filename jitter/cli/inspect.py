@@ -25,7 +25,7 @@ def inspect(
     as_json: bool,
     quiet: bool,
 ) -> ExitCode:
-    r"""Tell what `jitter ingest` would take in: file, format, rank, host, steps, problems. Writes nothing.
+    """Tell what `jitter ingest` would take in: file, format, rank, host, steps, problems. Writes nothing.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ def report(lake: Path, html: bool, output: Path | None, numbers: str | None, for
         jitter report
         jitter report --html
         jitter report run17-lake --steps 2005-2049 -o run17.html
-    """  # noqa: D301  # click wants the control character itself
+    """  # click wants the control character itself
     form = "html" if html else _form(output)
     if form == "html":
         from jitter.cli.output import check_target, write_whole

@@ -13,7 +13,7 @@ from jitter.cli.options import force_option, lake_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
 @force_option
 def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
-    r"""Show one line a step: its time, what jitter costs it, who came first and last, where that began.
+    """Show one line a step: its time, what jitter costs it, who came first and last, where that began.
 
     \b
     Examples:

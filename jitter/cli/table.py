@@ -38,7 +38,7 @@ def table(
     output: Path | None,
     force: bool,
 ) -> None:
-    r"""Print one metric of one step as the talk's tables have it, in nanoseconds.
+    """Print one metric of one step as the talk's tables have it, in nanoseconds.
 
     \b
     Examples:

@@ -39,6 +39,7 @@ COLUMNS = {
     "sequence": pa.int64(),
 }
 HOST = {
+    "epoch": pa.int64(),
     "step": pa.int64(),
     "kind": pa.string(),
     "name": pa.string(),

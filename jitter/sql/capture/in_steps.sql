@@ -1,7 +1,10 @@
--- Activities of every step in launch order; ties, as in one graph launch, by stream, then start.
+-- Activities of some consecutive steps in launch order; ties, as in one graph launch, by stream, then start.
 SELECT s.step_row,            -- position in the process's list of steps
-       l.* EXCLUDE (place_ns)
-FROM placed l
-ASOF JOIN step_ranges s ON l.process = s.process AND l.place_ns >= s.start_ns
-WHERE s.until_ns IS NULL OR l.place_ns < s.until_ns
-ORDER BY l.process, l.device, s.step_row, l.place_ns, l.stream, l.start_ns, l.end_ns
+       p.* EXCLUDE (place_ns)
+FROM placed p
+ASOF JOIN (FROM step_ranges WHERE step_row >= $first AND step_row < $last) s
+       ON p.process = s.process AND p.place_ns >= s.start_ns
+WHERE (s.until_ns IS NULL OR p.place_ns < s.until_ns)
+  AND p.place_ns >= $from
+  AND ($until IS NULL OR p.place_ns < $until)
+ORDER BY p.process, p.device, s.step_row, p.place_ns, p.stream, p.start_ns, p.end_ns

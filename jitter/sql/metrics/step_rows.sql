@@ -12,7 +12,7 @@ WITH positioned AS (
 SELECT p.*,
        m.cohort,                                               -- which ranks are compared with each other
        i.kernel_index,                                         -- null: no partner in the reference
-       p.kind = 'compute' AND p.stream IS NOT DISTINCT FROM m.main_stream AS on_main
+       p.kind = 'compute' AND coalesce(p.stream = m.main_stream, false) AS on_main
 FROM positioned p
 JOIN members m ON p.rank = m.rank
 LEFT JOIN indices i ON i.cohort = m.cohort AND i.sequence = m.sequence AND i.position = p.position

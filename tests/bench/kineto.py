@@ -1,0 +1,110 @@
+"""PyTorch traces: jitter from gz to lake, against HTA parsing the same file and against the floor.
+
+python -m tests.bench.kineto --hta-python .bench/hta/bin/python [--quick]
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.measure import Cost, alternating, run
+
+_HTA = "import sys; from hta.common.trace_parser import parse_trace_dataframe; parse_trace_dataframe(sys.argv[1])"
+JITTER = (sys.executable, "-m", "jitter")
+
+
+def make_trace(folder: Path, steps: int, seed: int = 1) -> Path:
+    """Simulate one rank's gzip trace: 900 kernels a step and the CPU operations that come with them."""
+    command = [*JITTER, "sample", folder, "--format", "kineto", "--ranks", "1", "--steps", steps, "--kernels", "900"]
+    options = ["--option", "cpu_ops=5", "--seed", seed, "--quiet", "--force"]
+    subprocess.run(
+        [str(word) for word in (*command, *options)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    return next(folder.glob("*.json.gz"))
+
+
+def plain_size(trace: Path) -> int:
+    """How many bytes the trace is, decompressed."""
+    done = subprocess.run(f"zcat '{trace}' | wc -c", shell=True, check=True, capture_output=True)
+    return int(done.stdout)
+
+
+def ingest(lake: Path, *traces: Path, jobs: int = 1) -> Cost:
+    """Ingest into a lake made anew."""
+    shutil.rmtree(lake, ignore_errors=True)
+    return run([*JITTER, "ingest", *traces, "-o", lake, "--jobs", str(jobs), "--quiet"])
+
+
+def against_others(work: Path, trace: Path, hta: str | None, rounds: int) -> None:
+    """Print jitter's cost beside HTA's and the floor's."""
+    contestants = {
+        "jitter": lambda: ingest(work / "lake", trace),
+        "floor": lambda: run([sys.executable, Path(__file__).with_name("floor.py"), trace]),
+    }
+    if hta is not None:
+        contestants["HTA"] = lambda: run([hta, "-c", _HTA, trace])
+    costs = alternating(contestants, rounds)
+    ours = costs["jitter"]
+    for name, cost in costs.items():
+        print(f"{name}: {cost.seconds:.2f} s, {cost.peak_mb:.0f} MB")
+    print(f"jitter takes {ours.seconds / costs['floor'].seconds:.2f} times the floor")
+    if hta is not None:
+        theirs = costs["HTA"]
+        print(
+            f"jitter is {theirs.seconds / ours.seconds:.1f} times faster than HTA, "
+            f"with 1/{theirs.peak_mb / ours.peak_mb:.1f} of its peak memory"
+        )
+
+
+def two_workers(work: Path, trace: Path, rounds: int) -> None:
+    """Print what a second worker gains on a second file."""
+    other = work / "other" / "rank-1.pt.trace.json.gz"
+    other.parent.mkdir()
+    shutil.copy(make_trace(work / "second", 430, seed=2), other)
+    costs = alternating(
+        {
+            "one worker, one file": lambda: ingest(work / "lake", trace),
+            "two workers, two files": lambda: ingest(work / "lake", trace, other, jobs=2),
+        },
+        rounds,
+    )
+    one, two = costs["one worker, one file"].seconds, costs["two workers, two files"].seconds
+    print(f"two workers: {2 * one / two:.2f} times the throughput of one")
+
+
+def growth(work: Path, rounds: int) -> None:
+    """Print how the peak grows with the file."""
+    small, large = make_trace(work / "small", 215), make_trace(work / "large", 860)
+    costs = alternating(
+        {"small": lambda: ingest(work / "lake", small), "large": lambda: ingest(work / "lake", large)}, rounds
+    )
+    sizes = plain_size(small) / 1e9, plain_size(large) / 1e9
+    ratio = costs["large"].peak_mb / costs["small"].peak_mb
+    print(f"peak for {sizes[1]:.2f} GB is {ratio:.2f} times that for {sizes[0]:.2f} GB")
+
+
+def main() -> None:
+    """Run all three."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--hta-python")
+    options.add_argument("--quick", action="store_true", help="a tenth of the size, one round")
+    chosen = options.parse_args()
+    rounds = 1 if chosen.quick else 3
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
+        work = Path(folder)
+        trace = make_trace(work / "first", 43 if chosen.quick else 430)
+        print(f"one trace: {plain_size(trace) / 1e9:.2f} GB plain, {trace.stat().st_size / 1e6:.0f} MB gz", flush=True)
+        against_others(work, trace, chosen.hta_python, rounds)
+        if not chosen.quick:
+            two_workers(work, trace, rounds)
+            growth(work, rounds)
+    print(f"({time.perf_counter() - started:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

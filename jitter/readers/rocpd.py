@@ -9,7 +9,8 @@ from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.rocpd_origin import read_origin
 from jitter.readers.rocpd_rows import SessionRows
 from jitter.readers.rocpd_tables import Session, sessions_of
-from jitter.readers.rocprof_names import HINT, rank_in_stem
+from jitter.readers.rocprof_csv import is_csv_of
+from jitter.readers.rocprof_names import HINT, beside, rank_in_stem
 from jitter.readers.rocprof_rows import Rows
 from jitter.readers.rocprof_sqlite import Database, Share, tables_of
 
@@ -29,11 +30,11 @@ class RocpdReader:
 
     def files(self, path: Path) -> Files:
         prefix = path.stem.removesuffix("results")
-        beside = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
+        others = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
         if prefix != path.stem:
             # the same run as CSV, where both were asked for
-            beside += sorted(f for f in path.parent.glob("*.csv") if _is_csv_of(prefix, f.name))
-        return Files((path,), tuple(file for file in beside if file.is_file()))
+            others += [file for file in beside(path, prefix) if is_csv_of(prefix, file.name)]
+        return Files((path,), tuple(file for file in others if file.is_file()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Raises UnreadableTraceError for a damaged database, for one without kernels and for later schemas."""
@@ -70,8 +71,3 @@ def _batches(recording: Recording, database: Database, sessions: list[Session], 
     recording.rank_in_name = rank_in_stem(recording.path.stem.removesuffix("results"), pids)
     recording.problems += [*dict.fromkeys(problems), *rows.problems()]
     advance(progress.rest())
-
-
-def _is_csv_of(prefix: str, name: str) -> bool:
-    rest = name.removeprefix(prefix)
-    return name.startswith(prefix) and rest.endswith(("_trace.csv", "_stats.csv", "agent_info.csv", "_collection.csv"))

@@ -156,7 +156,7 @@ class SessionRows:
     def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
         return {
             "process": self._processes(self._column(read, "pid")),
-            "thread": looked_up(self._column(read, "tid"), self._origin.threads),
+            "thread": looked_up(self._column(read, "tid"), self._origin.threads, or_itself=False),
             "start_ns": read["start"],
             "end_ns": read["end"],
         }

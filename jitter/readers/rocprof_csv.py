@@ -12,7 +12,7 @@ from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.rocprof_agents import Agents
 from jitter.readers.rocprof_csv_file import CsvFile, heading
 from jitter.readers.rocprof_csv_rows import KNOWN, CsvRows
-from jitter.readers.rocprof_names import HINT, pid_in_stem, rank_in_stem
+from jitter.readers.rocprof_names import HINT, beside, pid_in_stem, rank_in_stem
 from jitter.readers.rocprof_rows import listed
 
 _NEEDED: Final = frozenset({"agent_id", "kernel_name", "start_timestamp", "end_timestamp"})
@@ -25,11 +25,11 @@ _PARTS: Final = {
     "copy": r"memory_copy_trace",
     "agents": r"agent_info",
 }
-_SPARE: Final = re.compile(
-    r"(?:(?:hsa|hip|kernel|marker|rccl|memory_copy|memory_allocation|scratch_memory|domain|rocdecode|rocjpeg|counter"
-    r"|host)(?:_\w+)?_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?)",
-    re.IGNORECASE,
+_DOMAINS: Final = (
+    r"(?:hsa|hip|kernel|marker|rccl|memory_copy|memory_allocation|scratch_memory|domain|rocdecode|rocjpeg|counter)"
+    r"(?:_(?:api|runtime|compiler|core|amd|image|finalize|ext|range|control|name))*"
 )
+_SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?", re.IGNORECASE)
 
 
 @dataclass
@@ -149,8 +149,8 @@ class _Trace:
             )
         recording.processes = rows.rows.processes
         recording.names = rows.rows.names
-        pids = frozenset(p.pid for p in recording.processes if p.pid is not None) | frozenset(rows.threads)
-        recording.rank_in_name = rank_in_stem(self._parts.stem, pids)
+        pids = frozenset(p.pid for p in recording.processes if p.pid is not None)
+        recording.rank_in_name = rank_in_stem(self._parts.stem, pids or frozenset(rows.threads))
         recording.problems += self._problems
         for kind, option, consequence in (
             ("hip", "--hip-trace", "which call launched a kernel is unknown"),
@@ -168,6 +168,13 @@ class _Trace:
         recording.problems += rows.rows.problems()
 
 
+def is_csv_of(prefix: str, name: str) -> bool:
+    """Whether a file of this name is one of those that rocprofv3 writes with this prefix."""
+    rest = name.removeprefix(prefix).lower()
+    known = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
+    return name.startswith(prefix) and (known or _SPARE.fullmatch(rest) is not None)
+
+
 def _parts(path: Path) -> _Parts:
     """The companions of a kernel trace: the files of its prefix; a file of another name stands alone."""
     named = _KERNEL_TRACE.fullmatch(path.name)
@@ -175,9 +182,7 @@ def _parts(path: Path) -> _Parts:
         return _Parts(path.stem)
     prefix = named["prefix"]
     found = _Parts(prefix.rstrip("_"))
-    for file in sorted(path.parent.iterdir()):
-        if file == path or not file.name.startswith(prefix) or not file.is_file():
-            continue
+    for file in beside(path, prefix):
         rest = file.name[len(prefix) :]
         kind = next((k for k, p in _PARTS.items() if re.fullmatch(p + r"\.csv", rest, re.IGNORECASE)), None)
         if kind is not None:

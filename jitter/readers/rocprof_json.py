@@ -15,7 +15,8 @@ import msgspec
 
 from jitter.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.rocprof_json_rows import Tool, ToolRows
+from jitter.readers.rocprof_json_records import Tool
+from jitter.readers.rocprof_json_rows import ToolRows
 from jitter.readers.rocprof_names import HINT, rank_in_stem
 from jitter.readers.rocprof_rows import Rows
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from jitter.readers import Batch
 from jitter.readers.rocprof_agents import Agents
+from jitter.readers.rocprof_json_records import Agent, Api, Copy, Kernel, Tool
 from jitter.readers.rocprof_rccl import RcclCalls
 from jitter.readers.rocprof_rows import Rows, of_processes
 
@@ -18,103 +19,6 @@ _PIECE: Final = 1 << 22
 _BETWEEN: Final = re.compile(rb"\}(\s*,\s*)\{\s*\"size\"\s*:")
 _CALLS: Final = ("hip_api", "hsa_api")
 _HSA_LAUNCH: Final = re.compile(r"hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
-
-
-class _Handle(msgspec.Struct):
-    handle: int = 0
-
-
-class _Correlation(msgspec.Struct):
-    internal: int | None = None
-
-
-class _Sizes(msgspec.Struct):
-    x: int | None = None
-    y: int | None = None
-    z: int | None = None
-
-
-class _Dispatch(msgspec.Struct):
-    agent_id: _Handle
-    kernel_id: int
-    queue_id: _Handle | None = None
-    workgroup_size: _Sizes = msgspec.field(default_factory=_Sizes)
-    grid_size: _Sizes = msgspec.field(default_factory=_Sizes)
-
-
-class _Kernel(msgspec.Struct):
-    start_timestamp: int
-    end_timestamp: int
-    dispatch_info: _Dispatch
-    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
-    stream_id: _Handle | None = None
-
-
-class _Api(msgspec.Struct):
-    kind: int | str
-    operation: int | str
-    start_timestamp: int
-    end_timestamp: int
-    thread_id: int | None = None
-    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
-
-
-class _Copy(msgspec.Struct):
-    kind: int | str
-    operation: int | str
-    start_timestamp: int
-    end_timestamp: int
-    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
-    dst_agent_id: _Handle | None = None
-    src_agent_id: _Handle | None = None
-    stream_id: _Handle | None = None
-
-
-class _Node(msgspec.Struct):
-    hostname: str | None = None
-
-
-class _Metadata(msgspec.Struct):
-    pid: int | None = None
-    node: _Node = msgspec.field(default_factory=_Node)
-
-
-class _Agent(msgspec.Struct):
-    id: _Handle
-    type: int | str
-    node_id: int
-    logical_node_type_id: int | None = None
-
-
-class _Symbol(msgspec.Struct):
-    kernel_id: int
-    formatted_kernel_name: str = ""
-    kernel_name: str = ""
-
-
-class _Kind(msgspec.Struct):
-    kind: str
-    operations: list[str] = msgspec.field(default_factory=list)
-
-
-class _Text(msgspec.Struct):
-    key: int
-    value: str
-
-
-class _Strings(msgspec.Struct):
-    buffer_records: list[_Kind] = msgspec.field(default_factory=list)
-    marker_api: list[_Text] = msgspec.field(default_factory=list)
-
-
-class Tool(msgspec.Struct):
-    """What one process left."""
-
-    metadata: _Metadata
-    buffer_records: dict[str, msgspec.Raw]
-    agents: list[_Agent] = msgspec.field(default_factory=list)
-    kernel_symbols: list[_Symbol] = msgspec.field(default_factory=list)
-    strings: _Strings = msgspec.field(default_factory=_Strings)
 
 
 class ToolRows:
@@ -154,13 +58,13 @@ class ToolRows:
 
     def _piece(self, table: str, piece: bytes) -> Iterator[Batch]:
         if table == "kernel_dispatch":
-            yield self._kernels(msgspec.json.decode(piece, type=list[_Kernel]))
+            yield self._kernels(msgspec.json.decode(piece, type=list[Kernel]))
         elif table == "memory_copy":
-            yield self._copies(msgspec.json.decode(piece, type=list[_Copy]))
+            yield self._copies(msgspec.json.decode(piece, type=list[Copy]))
         elif table == "marker_api":
-            yield self._markers(msgspec.json.decode(piece, type=list[_Api]))
+            yield self._markers(msgspec.json.decode(piece, type=list[Api]))
         else:
-            records = msgspec.json.decode(piece, type=list[_Api])
+            records = msgspec.json.decode(piece, type=list[Api])
             names = [self._operation(record) for record in records]
             if table == "rccl_api":
                 columns = self._columns(records)
@@ -175,7 +79,7 @@ class ToolRows:
             self._rccl.note_launches(columns)
             yield self._rows.calls(columns)
 
-    def _kernels(self, records: Sequence[_Kernel]) -> Batch:
+    def _kernels(self, records: Sequence[Kernel]) -> Batch:
         infos = [record.dispatch_info for record in records]
         streams = [record.stream_id or info.queue_id for record, info in zip(records, infos, strict=True)]
         columns = {
@@ -193,7 +97,7 @@ class ToolRows:
         columns["collective"] = self._rccl.operations(columns, self._rows.names)
         return self._rows.activities(columns, copies=False)
 
-    def _copies(self, records: Sequence[_Copy]) -> Batch:
+    def _copies(self, records: Sequence[Copy]) -> Batch:
         names = [self._operation(record) for record in records]
         ends = [
             record.dst_agent_id if "HOST_TO_DEVICE" in name else record.src_agent_id
@@ -208,14 +112,14 @@ class ToolRows:
         }
         return self._rows.activities(columns, copies=True)
 
-    def _markers(self, records: Sequence[_Api]) -> Batch:
+    def _markers(self, records: Sequence[Api]) -> Batch:
         columns = self._columns(records)
         texts = [self._texts.get(record.correlation_id.internal or 0) for record in records]
         self._ranges += len(records)
         del columns["correlation"]
         return self._rows.ranges(columns | {"text": pa.array(texts, pa.string())})
 
-    def _columns(self, records: Sequence[_Api]) -> dict[str, pa.Array]:
+    def _columns(self, records: Sequence[Api]) -> dict[str, pa.Array]:
         threads = pa.array([record.thread_id for record in records], pa.int64())
         return {
             "process": of_processes(self._process, len(records)),
@@ -229,7 +133,7 @@ class ToolRows:
             self._nameless.add(kernel)
         return name or f"[kernel {kernel} is not in the file]"
 
-    def _operation(self, record: _Api | _Copy) -> str:
+    def _operation(self, record: Api | Copy) -> str:
         """The record's operation by name: it and its kind are positions in the file's lists."""
         if isinstance(record.operation, str):
             return record.operation
@@ -270,7 +174,7 @@ def _times(records: Sequence[Any]) -> dict[str, pa.Array]:
     }
 
 
-def _gpus(agents: Sequence[_Agent]) -> Mapping[int, int]:
+def _gpus(agents: Sequence[Agent]) -> Mapping[int, int]:
     """The ordinal of each GPU by its handle; a processor has none."""
     kinds = {1: "CPU", 2: "GPU"}
     rows = [(kinds.get(a.type, "") if isinstance(a.type, int) else a.type, a.node_id, None) for a in agents]

@@ -1,6 +1,8 @@
 """What the names of rocprof's files tell: a rank where one is spelled out, a process never taken for one."""
 
+import os
 import re
+from pathlib import Path
 from typing import Final
 
 HINT: Final = (
@@ -15,6 +17,13 @@ _NO_RANK: Final = re.compile(
     r"(?i)(?:^|[^a-z])(?:local[-_.]?rank|pid|p|process|proc|node|host|step|epoch|iter|iteration|run|try|trial|attempt"
     r"|job|v|version|part|gpu|device|worker[-_.]?pid)[-_.]?$"
 )
+
+
+def beside(path: Path, prefix: str) -> list[Path]:
+    """The other files in this file's folder whose names begin with this, in order."""
+    # names alone: a folder may hold the files of a thousand ranks, and is looked through for each of them
+    names = sorted(name for name in os.listdir(path.parent) if name.startswith(prefix) and name != path.name)  # noqa: PTH208
+    return [file for name in names if (file := path.parent / name).is_file()]
 
 
 def rank_in_stem(stem: str, pids: frozenset[int] = frozenset()) -> int | None:

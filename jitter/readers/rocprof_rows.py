@@ -152,10 +152,10 @@ def of_processes(position: int, rows: int) -> pa.Array:
     return constant(position, rows, pa.int32())
 
 
-def looked_up(keys: pa.Array, by_key: Mapping[int, int]) -> pa.Array:
-    """What each key (int64) stands for; itself where that is not known, null where it is null."""
+def looked_up(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
+    """What each key (int64) stands for; where that is not known, the key itself or null."""
     encoded = keys.dictionary_encode("encode")
-    found = [None if key is None else by_key.get(key, key) for key in encoded.dictionary.to_pylist()]
+    found = [by_key.get(key, key if or_itself else None) for key in encoded.dictionary.to_pylist()]
     return pa.array(found, pa.int64()).take(encoded.indices)
 
 

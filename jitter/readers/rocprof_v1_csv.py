@@ -25,7 +25,7 @@ def read_csv(path: Path, rows: Rows, agents: Agents, problems: list[str], advanc
         pids = number.get("pid", pa.nulls(read.num_rows, pa.int64()))
         columns = {
             "process": rows.by_pid(pids),
-            "device": looked_up(number["gpu-id"], agents.by_node),
+            "device": looked_up(number["gpu-id"], agents.by_node, or_itself=True),
             "stream": number["queue-id"],
             "name": rows.named(read["kernelname"]),
             "start_ns": number["beginns"],

@@ -54,6 +54,6 @@ def batch_of(table: str, raw: Columns, rows: Rows, agents: Agents) -> Batch:
     columns |= {"name": rows.named(raw["Name"]), "correlation": column("Index")}
     if table == "HIP":
         return rows.calls(columns | {"thread": column("tid")})
-    columns["device"] = looked_up(column("dev-id"), agents.by_node)
+    columns["device"] = looked_up(column("dev-id"), agents.by_node, or_itself=True)
     columns["stream"] = column("stream-id") if "stream-id" in raw else column("queue-id")
     return rows.activities(columns, copies=table == "COPY")

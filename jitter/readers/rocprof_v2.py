@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from jitter.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.rocprof_csv_file import CsvFile, heading
-from jitter.readers.rocprof_names import HINT, rank_in_stem
+from jitter.readers.rocprof_names import HINT, beside, rank_in_stem
 from jitter.readers.rocprof_rows import Rows, constant, integers
 
 _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
@@ -35,9 +35,9 @@ class RocprofV2Reader:
             return False
 
     def files(self, path: Path) -> Files:
-        beside = _beside(path)
-        calls = tuple(file for file in beside if "hip_api" in file.name.lower())
-        return Files((path, *calls), tuple(file for file in beside if file not in calls))
+        others = _beside(path)
+        calls = tuple(file for file in others if "hip_api" in file.name.lower())
+        return Files((path, *calls), tuple(file for file in others if file not in calls))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Raises UnreadableTraceError for a file whose heading is no results file's."""
@@ -57,17 +57,17 @@ class RocprofV2Reader:
         problems = file.problems()
         calls = self.files(recording.path).read[1:]
         for path in calls:
-            beside = CsvFile(path)
+            trace = CsvFile(path)
             if len(rows.processes) != 1:
                 # calls name no process: with several it is unknown whose they are
                 problems.append(f"{path.name}: not read, for the kernels are of {len(rows.processes)} processes")
                 advance(path.stat().st_size)
                 continue
             try:
-                yield from _calls(beside, rows, advance)
+                yield from _calls(trace, rows, advance)
             except UnreadableTraceError as error:
                 problems.append(f"{path.name}: {error.message.partition(': ')[2]}; it is left out")
-            problems += beside.problems()
+            problems += trace.problems()
         if not calls:
             problems.append("no hip_api_trace_….csv beside it: which call launched a kernel is unknown")
         problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
@@ -122,4 +122,4 @@ def _beside(path: Path) -> list[Path]:
         + re.escape(named["own"]) + r"\.csv",
         re.IGNORECASE,
     )  # fmt: skip
-    return [file for file in sorted(path.parent.iterdir()) if pattern.fullmatch(file.name)]
+    return [file for file in beside(path, named["before"]) if pattern.fullmatch(file.name)]

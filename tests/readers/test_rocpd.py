@@ -21,7 +21,7 @@ JOB = Job(ranks=2, steps=2, kernels=30, seed=9, epoch=None, marker="profiler")
 
 
 def sample(folder: Path, **options: object) -> list[Path]:
-    return write(simulate(JOB), folder, "rocpd", **options)
+    return write(simulate(JOB), folder, "rocpd", **({"names": "process"} | options))
 
 
 def change(path: Path, *statements: str) -> None:

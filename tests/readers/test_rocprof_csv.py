@@ -150,6 +150,19 @@ def test_named_files_and_their_companions_are_one_source(tmp_path: Path):
     assert path in found.sources[0].files
 
 
+def test_a_neighbour_is_no_companion(tmp_path: Path):
+    """Names that begin alike: each kernel trace is a recording, and has its own companions."""
+    for name in ("", "hip_", "hip_2_", "rank-1_", "rank-1_marker_"):
+        (tmp_path / f"{name}kernel_trace.csv").write_text(KERNEL + kernel(10, 20))
+        (tmp_path / f"{name}hip_api_trace.csv").write_text(API)
+    found = discover([tmp_path])
+    assert len(found.sources) == 5
+    assert found.others == 0
+    for source in found.sources:
+        prefix = source.path.name.removesuffix("kernel_trace.csv")
+        assert [file.name for file in source.files[1:]] == [f"{prefix}hip_api_trace.csv"]
+
+
 def test_a_changed_companion_is_read_again(tmp_path: Path):
     sample(tmp_path / "traces")
     assert len(jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1).added) == 2

@@ -21,13 +21,13 @@ OPERATIONS[4] = ["MEMORY_COPY_NONE", "MEMORY_COPY_HOST_TO_DEVICE", "MEMORY_COPY_
 
 def api(kind: int, operation: int, start: int, end: int, correlation: int) -> dict[str, Any]:
     return {
-
-            "size": 88,
-            "kind": kind,
-            "operation": operation,
-            "correlation_id": {"internal": correlation, "external": 0}
-        ,
-        "start_timestamp": start, "end_timestamp": end, "thread_id": 71,
+        "size": 88,
+        "kind": kind,
+        "operation": operation,
+        "correlation_id": {"internal": correlation, "external": 0},
+        "start_timestamp": start,
+        "end_timestamp": end,
+        "thread_id": 71,
     }
 
 

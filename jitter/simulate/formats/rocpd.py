@@ -47,7 +47,7 @@ class Options(Capture):
 
     environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
     """Which launcher's variables name the rank."""
-    names: Literal["rank", "process"] = "process"
+    names: Literal["rank", "process"] = "rank"
     """rank-3_results.db, or a folder a host and files called after the process, as rocprofv3 does untold."""
 
     def __post_init__(self) -> None:

@@ -1,0 +1,128 @@
+"""The records of rocprofv3's JSON, as far as they are read. Times in ns."""
+
+import msgspec
+
+
+class Handle(msgspec.Struct):
+    """A thing by its handle."""
+
+    handle: int = 0
+
+
+class Correlation(msgspec.Struct):
+    """What joins calls and what they launched."""
+
+    internal: int | None = None
+
+
+class Sizes(msgspec.Struct):
+    """Of a grid or a group, in work items."""
+
+    x: int | None = None
+    y: int | None = None
+    z: int | None = None
+
+
+class Dispatch(msgspec.Struct):
+    """What was dispatched."""
+
+    agent_id: Handle
+    kernel_id: int
+    queue_id: Handle | None = None
+    workgroup_size: Sizes = msgspec.field(default_factory=Sizes)
+    grid_size: Sizes = msgspec.field(default_factory=Sizes)
+
+
+class Kernel(msgspec.Struct):
+    """A kernel dispatch."""
+
+    start_timestamp: int
+    end_timestamp: int
+    dispatch_info: Dispatch
+    correlation_id: Correlation = msgspec.field(default_factory=Correlation)
+    stream_id: Handle | None = None
+
+
+class Api(msgspec.Struct):
+    """A call, or a roctx range."""
+
+    kind: int | str
+    operation: int | str
+    start_timestamp: int
+    end_timestamp: int
+    thread_id: int | None = None
+    correlation_id: Correlation = msgspec.field(default_factory=Correlation)
+
+
+class Copy(msgspec.Struct):
+    """A copy."""
+
+    kind: int | str
+    operation: int | str
+    start_timestamp: int
+    end_timestamp: int
+    correlation_id: Correlation = msgspec.field(default_factory=Correlation)
+    dst_agent_id: Handle | None = None
+    src_agent_id: Handle | None = None
+    stream_id: Handle | None = None
+
+
+class Node(msgspec.Struct):
+    """The machine."""
+
+    hostname: str | None = None
+
+
+class Metadata(msgspec.Struct):
+    """Who recorded."""
+
+    pid: int | None = None
+    node: Node = msgspec.field(default_factory=Node)
+
+
+class Agent(msgspec.Struct):
+    """A processor or a GPU."""
+
+    id: Handle
+    type: int | str
+    node_id: int
+    logical_node_type_id: int | None = None
+
+
+class Symbol(msgspec.Struct):
+    """A kernel's names."""
+
+    kernel_id: int
+    formatted_kernel_name: str = ""
+    kernel_name: str = ""
+
+
+class Kind(msgspec.Struct):
+    """A kind of records and the names of its operations."""
+
+    kind: str
+    operations: list[str] = msgspec.field(default_factory=list)
+
+
+class Text(msgspec.Struct):
+    """A roctx range's text, by correlation."""
+
+    key: int
+    value: str
+
+
+class Strings(msgspec.Struct):
+    """Names that records refer to by position or key."""
+
+    buffer_records: list[Kind] = msgspec.field(default_factory=list)
+    marker_api: list[Text] = msgspec.field(default_factory=list)
+
+
+class Tool(msgspec.Struct):
+    """What one process left."""
+
+    metadata: Metadata
+    buffer_records: dict[str, msgspec.Raw]
+    agents: list[Agent] = msgspec.field(default_factory=list)
+    kernel_symbols: list[Symbol] = msgspec.field(default_factory=list)
+    strings: Strings = msgspec.field(default_factory=Strings)

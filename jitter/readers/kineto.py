@@ -99,7 +99,7 @@ class _Trace:
         except OSError as error:
             raise self._unreadable(f"reading stopped: {error.strerror or error}", "check the disk") from error
         yield from rows.finish()
-        self._describe(events.tail)
+        self._describe(events.tail, is_bare=head.is_bare)
         problems += events.problems()
         problems += rows.problems()
         if not rows.activities:
@@ -133,9 +133,9 @@ class _Trace:
             "is it a whole trace of PyTorch's profiler?",
         )
 
-    def _describe(self, tail: bytes | None) -> None:
-        """Take in what stands behind the events."""
-        members, is_damaged = tail_members(tail or b"")
+    def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
+        """Take in what stands behind the events; None: the trace is cut before, and said to be."""
+        members, is_damaged = ({}, False) if tail is None else tail_members(tail, is_bare=is_bare)
         self._members = self._members | members
         self.recording.profiler_version = version_in(self._members)
         if is_damaged:

@@ -80,7 +80,7 @@ class Events:
             if some:
                 yield some
         if self.tail is None:
-            self.unfinished = len(self._text.strip())
+            self.unfinished = len(self._text) if self._text.strip(b" \t\r\n,") else 0
         else:
             self.tail = self._text
 
@@ -164,8 +164,8 @@ class Events:
     def _open(self, limit: int, *, at_end: bool) -> list[Event] | None:
         """The text stops within an event, or at a border that is none: find the last one that holds."""
         if at_end:
-            text = self._upto(limit)
-            events, fault = events_of(text)
+            # cut right behind an event, or behind its comma
+            events, fault = events_of(self._upto(len(self._text.rstrip().removesuffix(b","))))
             if fault is None:
                 return self._take(events, limit)
         for _ in range(_TRIES):

@@ -38,6 +38,8 @@ class Head(NamedTuple):
     start: int
     members: dict[str, Raw]
     is_damaged: bool
+    is_bare: bool = False
+    """The file is the list of events and nothing else."""
 
 
 def looks_like_kineto(text: bytes) -> bool:
@@ -54,7 +56,7 @@ def head_of(text: bytes) -> Head | None:
     """The head of a trace; None if the list of events has not begun yet."""
     bare = _BARE.match(text)
     if bare:
-        return Head(bare.end(), {}, False)
+        return Head(bare.end(), {}, False, is_bare=True)
     opening = _OBJECT.match(text)
     if opening is None:
         return None
@@ -69,9 +71,9 @@ def head_of(text: bytes) -> Head | None:
     return first
 
 
-def tail_members(tail: bytes) -> tuple[dict[str, Raw], bool]:
+def tail_members(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
     """What stands behind the events, and whether it is damaged or cut."""
-    if not tail.strip():
+    if is_bare:
         return {}, False
     members = rest_of_object(tail)
     return (members, False) if members is not None else (_members_in(tail), True)

@@ -45,8 +45,8 @@ _FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<a
 _BLANKS: Final = frozenset(b" \t\r\n")
 _BORDER: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?!\w)"
-_STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
+_NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
+_STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
 _NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
 
 

@@ -1,0 +1,54 @@
+"""However the text is cut into pieces, and whatever its strings and lists hold, the events are the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
+
+from jitter.readers.kineto_events import Events
+
+TRICKY = [
+    step(name="},{"),
+    operator("}, {", **{"Concrete Inputs": [{"a": 1}, {"b": [{}, {}]}, "]", "[", '"}, {"ph": "X"'], "x": [{}, {}]}),
+    kernel('a"},{"cat": "kernel"', ts=7),
+    call(ts=5),
+    kernel("b" * 3000, ts=9),
+    operator("many", list=[{"k": k} for k in range(100)]),
+    {},
+    *small(),
+]
+AFTER = {"more": [{"a": 1}, {"b": 2}], "distributedInfo": {"rank": 5, "pg_config": [{"ranks": [0]}, {"ranks": [1]}]}}
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 64, 300, 1000, 4096, 10**6])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_same_for_every_piece_size(tmp_path: Path, piece: int, indent: int | None) -> None:
+    content = text(TRICKY, before={"deviceProperties": [{"id": 0}, {"id": 1}]}, after=AFTER, indent=indent)
+    recording, rows = read(write(tmp_path / "t.json", content), piece)
+    assert as_read(recording, rows) == expected(TRICKY)
+    assert recording.problems == []
+    assert recording.processes[0].rank == 5
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('}{],[":\\ ab\n', max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('}{],[":a', max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+# with a category, as every event has; values may be anything
+OBJECTS = st.lists(st.dictionaries(st.text("},{n", max_size=3), JSON, max_size=4).map(lambda d: d | {"cat": "x"}))
+
+
+@settings(max_examples=150)
+@given(OBJECTS, st.integers(1, 200), st.sampled_from([None, 0, 1]), JSON)
+def test_all_objects_are_found(objects, piece: int, indent: int | None, after) -> None:
+    whole = json.dumps({"traceEvents": objects, "after": after}, indent=indent).encode()
+    start = whole.index(b"[") + 1
+    pieces = (whole[at : at + piece] for at in range(start, len(whole), piece))
+    events = Events(pieces, b"", start)
+    assert sum(len(some) for some in events) == events.count == len(objects)
+    assert events.problems() == []
+    assert json.loads(b'{"":0' + (events.tail or b""))["after"] == after

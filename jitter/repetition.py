@@ -84,7 +84,8 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
     n = ids.size
     if n < 2:
         return None
-    best: tuple[int, int, int] | None = None  # (kernels covered, -period, start)
+    best: tuple[int, int, int] | None = None  # (kernels covered, different kernels, -period)
+    first = 0
     for period in _candidate_periods(ids):
         equal = ids[period:] == ids[:-period]
         edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
@@ -92,10 +93,11 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
             continue
         lengths = edges[1::2] - edges[::2]
         longest = int(lengths.argmax())
-        length = int(lengths[longest])
-        if length >= period and (best is None or (length + period, -period) > best[:2]):
-            best = (length + period, -period, int(edges[2 * longest]))
-    return None if best is None else (-best[1], best[2])
+        length, start = int(lengths[longest]), int(edges[2 * longest])
+        rank = (length + period, np.unique(ids[start : start + period]).size, -period)
+        if length >= period and (best is None or rank > best):
+            best, first = rank, start
+    return None if best is None else (-best[2], first)
 
 
 def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:

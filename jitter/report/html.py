@@ -87,7 +87,7 @@ def html_report(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
 
 def worst(run: RunSummary) -> list[tuple[StepOfRun, StepSummary]]:
     """Choose the steps to embed: the costliest of all, then the costliest of each cohort that is not yet in."""
-    pairs = [(step, summary) for step in run.steps for summary in step.cohorts]
+    pairs = [(step, summary) for step in run.steps for summary in step.cohorts if summary.ranks]
     pairs.sort(key=lambda pair: (pair[1].loss_ns is None, -(pair[1].loss_ns or 0)))
     found = pairs[:MOST_STEPS]
     cohorts = {summary.cohort for _, summary in found}

@@ -84,7 +84,8 @@ def run_facts(lake: Lake, run: RunSummary, steps: Sequence[StepKey]) -> RunFacts
     for source, step in records:
         assert source.rank is not None
         held.setdefault(source.rank, set()).add(step.key)
-    summaries = [summary for step in run.steps for summary in step.cohorts]
+    every = [summary for step in run.steps for summary in step.cohorts]
+    summaries = [summary for summary in every if summary.ranks]
     counts = [summary.kernels for summary in summaries]
     hosts = {host for host in lake.hosts.values() if host is not None}
     return RunFacts(
@@ -99,7 +100,7 @@ def run_facts(lake: Lake, run: RunSummary, steps: Sequence[StepKey]) -> RunFacts
         formats=_formats(lake.sources),
         holes=_holes(lake.ranks, held, steps),
         cut=sum(step.cut for _, step in records),
-        left_out=len({(s.rank, step.key) for s, step in records}) - sum(summary.ranks for summary in summaries),
+        left_out=sum(len(summary.left_out) for summary in every),
         unmatched_kernels=sum(summary.unmatched_kernels for summary in summaries),
         unmatched_ns=sum(summary.unmatched_ns for summary in summaries),
         outside_steps=sum(source.outside_steps for source in lake.sources),

@@ -24,8 +24,8 @@ def summary(lake: Lake, steps: list[StepKey]) -> RenderableType:
     run = lake.run(steps)
     facts = run_facts(lake, run, steps)
     parts: list[RenderableType] = [Text(_what(facts), style="dim"), Text(run_sentence(run), style="bold")]
-    if run.steps:
-        worst = run.costliest
+    worst = run.costliest
+    if worst.worst.ranks:
         told = answer(worst, worst.worst, lake.hosts, len(facts.cohorts))
         rows = [("costliest", f"{told.title}, loss {told.loss}")]
         if told.parts:

@@ -269,6 +269,18 @@ def test_several_processes_behind_guids(tmp_path: Path):
     assert {found.recording.processes[k["process"]].pid: k["device"] for k in found.kernels} == {71: 0, 72: 1}
 
 
+def test_launches_through_hsa(tmp_path: Path):
+    """Where HSA was traced too, a dispatch may bear the correlation of the call that rang the queue's bell."""
+    (tmp_path / "rank-0_kernel_trace.csv").write_text(KERNEL + kernel(100, 200, correlation=5))
+    (tmp_path / "rank-0_hsa_api_trace.csv").write_text(
+        f'{API}"HSA_CORE_API","hsa_signal_store_screlease",7,7,5,80,85\n"HSA_CORE_API","hsa_agent_get_info",7,7,6,1,2\n'
+    )
+    (tmp_path / "rank-0_hip_api_trace.csv").write_text(f'{API}"HIP_RUNTIME_API","hipLaunchKernel",7,7,4,70,90\n')
+    found = read(tmp_path / "rank-0_kernel_trace.csv")
+    assert {found.name(call) for call in found.calls} == {"hsa_signal_store_screlease", "hipLaunchKernel"}
+    assert (found.launch(found.kernels[0]) or {})["start_ns"] == 80
+
+
 def test_agents_by_name():
     agents = Agents.of([("CPU", 0, 0), ("GPU", 8, 3), ("GPU", 2, 1), ("CPU", 1, 2)])
     told = {"2": 0, "8": 1, "Agent 1": 0, "agent 3": 1, "GPU 1": 1, "17": 17, "Agent 17": 17, "what": None}

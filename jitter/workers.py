@@ -1,5 +1,6 @@
 """Converts many sources at once: over worker processes, with progress by bytes, whatever one of them does."""
 
+import atexit
 import ctypes
 import multiprocessing
 import os
@@ -92,6 +93,8 @@ def _begin(counter: "Synchronized[int]", stop: Event) -> None:
     assert parent is not None
     for end in (stop.wait, parent.join):
         threading.Thread(target=_leave_after, args=(end,), daemon=True).start()
+    # these threads outlive the interpreter's teardown, where DuckDB's binding would call what they hold leaked
+    atexit.register(os._exit, 0)
 
 
 def _leave_after(end: Callable[[], object]) -> None:

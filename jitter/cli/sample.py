@@ -1,5 +1,6 @@
 """`jitter sample`: simulated traces with known faults."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,8 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option("--ranks", default=8, show_default=True, help="GPUs of the job.")
 @click.option("--steps", default=4, show_default=True, help="Recorded steps.")
 @click.option("--kernels", default=300, show_default=True, help="Kernels a step, collectives included.")
-@click.option("--format", "format_name", default="nsys", show_default=True, callback=_names, help="nsys or kineto.")
-@click.option("--layout", help="The format's version: nsys 2020.3, 2022.4, 2026.2; kineto 2021, 2024, rocm.")
+@click.option("--format", "format_name", default="nsys", show_default=True, callback=_names, help="See --list-options.")
+@click.option("--layout", help="The format's version: see --list-options.")
 @click.option("--option", "options", multiple=True, metavar="WORD=VALUE", help="More of the format; repeatable.")
 @click.option(
     "--list-options", is_flag=True, is_eager=True, expose_value=False, callback=_list_options, help="List them."
@@ -96,12 +97,12 @@ def sample(
     if layout is not None:
         given["layout"] = layout
     run = simulate(Job(**job), [Fault.parse(text) for text in faults])
-    before = _what_is_there(folder, force)
-    paths = _write(run, folder, format_name, given, quiet)
-    for name in before - {path.name for path in paths}:
+    for name in _left_by_us(folder, force):
         _remove(folder / name)
+    others = _names_in(folder)
+    paths = _write(run, folder, format_name, given, quiet)
     truth = folder / _TRUTH
-    _write_truth(run, truth, format_name, paths)
+    _write_truth(run, truth, format_name, _names_in(folder) - others | {path.name for path in paths})
     click.echo(truth)
     click.echo(f"{len(paths)} {format_name} traces of {run.job.ranks} ranks in {folder}", err=True)
 
@@ -116,30 +117,30 @@ def _pairs(options: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def _what_is_there(folder: Path, force: bool) -> set[str]:
-    """The names of traces that an earlier call left here; refuses a folder with other things in it."""
+def _names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.name != _TRUTH} if folder.is_dir() else set()
+
+
+def _left_by_us(folder: Path, force: bool) -> set[str]:
+    """The names of what an earlier call left here; refuses a folder with other things in it."""
     import json
 
-    if not folder.is_dir() or not (there := {path.name for path in folder.iterdir()}):
-        return set()
+    there = _names_in(folder)
     ours: set[str] = set()
     try:
         said = json.loads((folder / _TRUTH).read_text())
         if said["written_by"] == _WRITER:
             ours = {name for name in said["traces"] if name == Path(name).name} & there
-            there -= ours | {_TRUTH}
     except (OSError, ValueError, KeyError, TypeError):
-        pass
-    if there and not force:
+        there |= {path.name for path in folder.glob(_TRUTH)}  # not our truth
+    if there - ours and not force:
         raise JitterError(f"{folder} holds files that jitter sample did not write", "name another or add --force")
     return ours
 
 
 def _remove(path: Path) -> None:
     if path.is_dir():
-        for inner in path.glob("*.parquet"):
-            inner.unlink()
-        path.rmdir()
+        shutil.rmtree(path)
     else:
         path.unlink()
 
@@ -155,10 +156,10 @@ def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quie
         return write(run, folder, format_name, bar.update, **given)
 
 
-def _write_truth(run: Any, path: Path, format_name: str, paths: list[Path]) -> None:
+def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> None:
     import json
 
     from jitter.simulate import answers
 
-    said = {"written_by": _WRITER, "format": format_name, **answers(run), "traces": [p.name for p in paths]}
+    said = {"written_by": _WRITER, "format": format_name, **answers(run), "traces": sorted(names)}
     path.write_text(json.dumps(said, indent=1) + "\n")

@@ -1,19 +1,18 @@
 """SQLite databases of AMD's profilers, streamed without a write anywhere near the file."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import adbc_driver_manager
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jitter.errors import UnreadableTraceError
 from jitter.readers.rocprof_rows import BATCH_ROWS
+from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, read, unfinished_beside
 
-_MAGIC: Final = b"SQLite format 3\x00"
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
 """What the libraries raise where a database is damaged."""
 
@@ -21,11 +20,10 @@ DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OS
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
     """The columns of each table and view; empty for a file that is no database or too damaged to list them."""
     try:
-        with path.open("rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                return {}
+        if not is_sqlite(path):
+            return {}
         found: dict[str, set[str]] = {}
-        with closing(_connect(path)) as connection:
+        with closing(connect(path)) as connection:
             for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"):
                 found[table] = set()
             for table, columns in found.items():
@@ -46,17 +44,15 @@ class Database:
         """Raises UnreadableTraceError for a database that is cut off or that its writer has not finished."""
         self.path = path
         self.size = path.stat().st_size
-        for suffix in ("-wal", "-journal"):
-            rest = path.with_name(path.name + suffix)
-            # reading it would mean to recover it, that is, to write beside the user's file
-            if rest.exists() and rest.stat().st_size:
-                raise UnreadableTraceError(
-                    f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)",
-                    "let the profiler finish, or record again",
-                )
-        whole = _whole_size(path)
-        if self.size < whole:
-            raise self.damaged(EOFError(f"{self.size:,} of {whole:,} bytes"))
+        rest = unfinished_beside(path)
+        if rest is not None:
+            raise UnreadableTraceError(
+                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)",
+                "let the profiler finish, or record again",
+            )
+        cut = cut_short(path)
+        if cut is not None:
+            raise self.damaged(cut)
         self.tables = tables_of(path)
 
     def has(self, table: str, *columns: str) -> bool:
@@ -71,7 +67,7 @@ class Database:
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """All rows of a small query. Raises UnreadableTraceError where the database is damaged."""
         try:
-            with closing(_connect(self.path)) as connection:
+            with closing(connect(self.path)) as connection:
                 return connection.execute(query, values).fetchall()
         except DAMAGE as error:
             raise self.damaged(error) from error
@@ -83,12 +79,7 @@ class Database:
 
         `source` is what stands behind FROM. Raises UnreadableTraceError where the database is damaged.
         """
-        # the casts fix the columns' types, which ADBC takes from its first batch; a text goes as bytes, for ADBC
-        # does not check UTF-8, and never as NULL, for a column that begins with NULLs becomes one of integers
-        columns = [f"CAST({expression} AS INTEGER)" for expression in integers.values()]
-        columns += [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
-        names = [*integers, *texts]
-        batches = self._read(f"SELECT {', '.join(columns)} FROM {source}", rows)
+        batches = read(self.path, integers, texts, source, rows)
         while True:
             try:
                 batch = next(batches, None)
@@ -96,11 +87,7 @@ class Database:
                 raise self.damaged(error) from error
             if batch is None:
                 return
-            arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
-            for position in range(len(integers), batch.num_columns, 2):
-                is_null = batch.column(position + 1).cast(pa.bool_())
-                arrays.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
-            yield pa.RecordBatch.from_arrays(arrays, names)
+            yield batch
 
     def damaged(self, error: BaseException) -> UnreadableTraceError:
         """What to tell a person when a library could not read on."""
@@ -108,15 +95,6 @@ class Database:
         return UnreadableTraceError(
             f"{self.path}: the database is damaged or cut short ({reason})", "copy it again, or record again"
         )
-
-    def _read(self, query: str, rows: int) -> Iterator[pa.RecordBatch]:
-        from adbc_driver_sqlite import dbapi  # loaded only where a database is read: it takes a while
-
-        with dbapi.connect(_uri(self.path), autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
-            cursor.execute(query)
-            with cursor.fetch_record_batch() as reader:
-                yield from (batch for batch in reader if batch.num_rows)
 
 
 class Share:
@@ -141,29 +119,3 @@ class Share:
     def _report(self, due: int) -> int:
         further, self._reported = due - self._reported, due
         return further
-
-
-def quoted(names: Sequence[str]) -> dict[str, str]:
-    """Columns that are read under their own names, for `Database.stream`."""
-    return {name: f'"{name}"' for name in names}
-
-
-def _whole_size(path: Path) -> int:
-    """How long the file is by its own header, in bytes; 0 if the header does not say."""
-    with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or header[24:28] != header[92:96]:
-        return 0
-    page_size = int.from_bytes(header[16:18], "big")
-    return int.from_bytes(header[28:32], "big") * (65_536 if page_size == 1 else page_size)
-
-
-def _uri(path: Path) -> str:
-    # immutable: no lock, no -shm, no recovery; as_uri quotes blanks, #, ? and %
-    return f"{path.absolute().as_uri()}?mode=ro&immutable=1"
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(_uri(path), uri=True)
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    return connection

@@ -10,7 +10,8 @@ from jitter.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch
 from jitter.readers.rocprof_agents import Agents
 from jitter.readers.rocprof_rows import Columns, Rows, looked_up
-from jitter.readers.rocprof_sqlite import Database, Share, quoted
+from jitter.readers.rocprof_sqlite import Database, Share
+from jitter.readers.sqlite_file import quoted
 
 _TABLES: Final = ("OPS", "COPY", "HIP", "rocTX")
 _INTEGERS: Final = ("BeginNs", "EndNs", "pid", "tid", "Index", "dev-id", "queue-id", "stream-id")

@@ -2,7 +2,7 @@ PYTHON ?= python
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check format lint types imports test sample clean
+.PHONY: help install lock check format lint types imports test sample picture bench bench-quick fuzz clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -34,6 +34,25 @@ test:  ## the tests; real traces if JITTER_TRACES names their folder
 sample:  ## make data/sample anew
 	$(PYTHON) -m jitter sample data/sample --force --quiet --ranks 8 --gpus-per-node 4 --steps 5 --first-step 2000 \
 		--kernels 60 --seed 7 --fault cpu_stall:rank=5,step=2003,kernel=17,ms=1.5
+
+picture:  ## make data/report.png anew: the page on the sample, as Chromium shows it
+	rm -rf build/picture && mkdir -p build/picture
+	$(PYTHON) -m jitter ingest data/sample -o build/picture/lake --quiet
+	$(PYTHON) -m jitter report build/picture/lake --html -o build/picture/report.html
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
+		--user-data-dir=build/picture/profile --virtual-time-budget=8000 --window-size=1200,1900 \
+		--screenshot=data/report.png file://$(CURDIR)/build/picture/report.html
+
+bench:  ## PyTorch traces against HTA and the floor: an hour, and 10 GB of disk
+	$(PYTHON) -m venv build/hta
+	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
+	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
+
+bench-quick:  ## the same on a tenth of the size, without HTA
+	$(PYTHON) -m tests.bench.kineto --quick
+
+fuzz:  ## damage a PyTorch trace in thousands of ways
+	$(PYTHON) tests/readers/fuzz_kineto.py 5000
 
 clean:  ## remove what tools left
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

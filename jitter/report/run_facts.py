@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jitter.analysis import Lake
 from jitter.records import SourceRecord
@@ -136,7 +137,7 @@ def _problems(sources: Iterable[SourceRecord]) -> tuple[Problem, ...]:
     for source in sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file)):
         for text in source.problems:
             counts[text] += 1
-            first.setdefault(text, source.file)
+            first.setdefault(text, "/".join(Path(source.file).parts[-2:]))  # enough to find it, on any machine
     return tuple(Problem(text, count, first[text]) for text, count in counts.items())
 
 

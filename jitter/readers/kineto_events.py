@@ -24,7 +24,8 @@ _TRIES_AT_ONE: Final = 256
 """Borders to try as the end of one event, where something opened and never closed."""
 _SALVAGE_BYTES: Final = 8 << 20
 """Text in which no border holds: from here on an event that never ends is damage."""
-_TAIL_BYTES: Final = 64 << 20
+_HELD_BYTES: Final = 64 << 20
+"""Text without an end of an event, or behind the events, that is held at most."""
 _SHOWN: Final = 5
 _TAIL_SEEN: Final = 4096
 _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
@@ -74,8 +75,8 @@ class Events:
             piece = next(self._pieces, None)
             if piece is not None:
                 self._text += piece
-            if self.tail is not None and len(self._text) > _TAIL_BYTES:
-                break
+            if self.tail is not None and len(self._text) > _HELD_BYTES:
+                self._text = self._text[:_HELD_BYTES]
         while (some := self._next(at_end=True)) is not None:
             if some:
                 yield some
@@ -107,24 +108,24 @@ class Events:
         """Take some events, or some damage, off the text; None if that needs more text, or all is done."""
         if self.tail is not None or not self._text:
             return None
-        if at_end:
+        border = None if at_end else last_border(self._text, 0, len(self._text))
+        if border is not None:
+            text, start = self._upto(border.end), border.start
+        elif at_end or len(self._text) > _HELD_BYTES:
             text, start = b"[" + self._text, len(self._text)
         else:
-            border = last_border(self._text, 0, len(self._text))
-            if border is None:
-                return None
-            text, start = self._upto(border.end), border.start
+            return None
         events, fault = events_of(text)
         if fault is None:
-            if at_end:
+            if border is None:
                 self.tail = b""  # a bare list, closed where the file ends
             return self._take(events, start)
         if fault.kind == "ended":
             return self._end(text[: fault.at], at_end=at_end)
-        if fault.kind == "bad":
-            before = self._before(fault)
-            return before if before is not None else self._step_over(fault, at_end=at_end)
-        return self._open(start, at_end=at_end)
+        if fault.kind == "open":
+            return self._open(start, at_end=at_end)
+        before = self._before(fault)
+        return before if before is not None else self._step_over(fault, at_end=at_end)
 
     def _upto(self, end: int) -> bytes:
         return b"".join((b"[", memoryview(self._text)[:end], b"]"))

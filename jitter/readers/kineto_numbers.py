@@ -1,6 +1,5 @@
 """JSON numbers to columns: microseconds to exact nanoseconds, digit by digit, never through a float."""
 
-import warnings
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Final, cast
@@ -15,7 +14,7 @@ _LARGEST: Final = 2**62
 """In ns; two such times still add up within 64 bits."""
 _MOST_PLACES: Final = 16
 _IS_PLAIN: Final = np.zeros(256, dtype=bool)
-_IS_PLAIN[list(b"0123456789-,.")] = True
+_IS_PLAIN[list(b"0123456789,.")] = True
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -43,7 +42,7 @@ def nanoseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
 
 
 def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
-    """Whole numbers, or decimals with one to three places everywhere; None for anything else."""
+    """Whole numbers, or decimals with one to three places everywhere, none negative; None for anything else."""
     codes = np.frombuffer(text, dtype=np.uint8)
     if not _IS_PLAIN[codes].all():
         return None
@@ -63,8 +62,7 @@ def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
     else:
         return None
     scales = np.array([1000, 100, 10, 1], dtype=np.int64)[places]
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # a stray sign: found by the count
-        values = np.fromstring(text, dtype=np.int64, sep=",")  # what exceeds 64 bits becomes the extreme
+    values = np.fromstring(text, dtype=np.int64, sep=",")  # what exceeds 64 bits becomes the extreme
     if len(values) != len(ends) or (values // (_LARGEST // scales) != 0).any():
         return None
     return values * scales, np.ones(len(values), dtype=bool)

@@ -197,3 +197,13 @@ def test_trailing_commas_and_backslashes(tmp_path: Path) -> None:
     assert len(rows["activities"]) == 5
     assert recording.problems == []
     assert any(name.startswith("C:\\kernel_1") for name in recording.names)
+
+
+def test_text_without_an_end_is_not_held_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("_HELD_BYTES", "_SALVAGE_BYTES"):
+        monkeypatch.setattr(f"jitter.readers.kineto_events.{limit}", 10_000)
+    content = text([*EVENTS, kernel("x" * 50_000), kernel("y", 2000), kernel("z", 3000)], after={"INFO": "y" * 50_000})
+    recording, rows = one(tmp_path, content, 1000)
+    assert len(rows["activities"]) == 7
+    assert any("never closed" in problem for problem in recording.problems)
+    assert any("what stands behind them is cut or damaged" in problem for problem in recording.problems)

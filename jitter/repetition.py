@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 _GRAM = 8
 _CANDIDATES = 64
+_STRETCHES = 16  # of equal length are looked at
 _LEAST_KERNELS = 4  # two launches of one kernel are no evidence of steps
 _LEAST_SHARE = 1 / 3  # of all kernels: what covers less is an episode
 
@@ -92,11 +93,13 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
         if edges.size == 0:
             continue
         lengths = edges[1::2] - edges[::2]
-        longest = int(lengths.argmax())
-        length, start = int(lengths[longest]), int(edges[2 * longest])
-        rank = (length + period, np.unique(ids[start : start + period]).size, -period)
-        if length >= period and (best is None or rank > best):
-            best, first = rank, start
+        length = int(lengths.max())
+        if length < period:
+            continue
+        for start in edges[::2][lengths == length][:_STRETCHES].tolist():
+            rank = (length + period, np.unique(ids[start : start + period]).size, -period)
+            if best is None or rank > best:
+                best, first = rank, start
     return None if best is None else (-best[2], first)
 
 

@@ -21,6 +21,7 @@ from jitter.sql import sql
 from jitter.steps import Marker, StepRange, is_data_loading, read_marker
 
 MEMORY_LIMIT = "400MB"
+_ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
 _NAMES = pa.schema(
     [
         ("name", pa.int32()),
@@ -89,6 +90,7 @@ class Capture:
         self._db.register("_activities", ACTIVITIES.empty_table())
         self._db.register("_calls", CALLS.empty_table())
         self._db.execute("CREATE TABLE activities AS FROM _activities; CREATE TABLE calls AS FROM _calls")
+        self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
         self._pattern = pattern
         self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
@@ -108,10 +110,22 @@ class Capture:
         if batch.table == "ranges":
             self._add_ranges(batch.rows)
             return
-        columns = ", ".join(batch.rows.schema.names)
-        self._db.register("_batch", batch.rows)
-        self._db.execute(f"INSERT INTO {batch.table} BY NAME SELECT {columns} FROM _batch")
+        held = self._held[batch.table]
+        if held and held[0].schema != batch.rows.schema:
+            self._insert(batch.table)
+        held.append(batch.rows)
+        if sum(rows.num_rows for rows in held) >= _ROWS_AN_INSERT:
+            self._insert(batch.table)
+
+    def _insert(self, table: str) -> None:
+        rows = self._held[table]
+        if not rows:
+            return
+        columns = ", ".join(rows[0].schema.names)
+        self._db.register("_batch", pa.Table.from_batches(rows))
+        self._db.execute(f"INSERT INTO {table} BY NAME SELECT {columns} FROM _batch")
         self._db.unregister("_batch")
+        rows.clear()
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
@@ -133,6 +147,8 @@ class Capture:
             "is_synchronising": [is_synchronising(name) for name in names],
             "capture_edge": [capture_edge(name) for name in names],
         }
+        for table in self._held:
+            self._insert(table)
         self._create("names", pa.table(rows, schema=_NAMES))
         self._create("data_loading", _table(self._data_loading, _DATA_LOADING))
         self.unlaunched = join_launches(self._db)

@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -23,6 +25,9 @@ ROWS: Final = 16_384
 _MEMORY: Final = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 _GPU: Final = _MEMORY | {"kernel", "Kernel"}
 _CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver")
+_OPERATORS: Final = frozenset({"cpu_op", "Operator"})
+_category = attrgetter("cat")
+_name = attrgetter("name")
 # old traces have operators and the user's own ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
@@ -59,16 +64,14 @@ class Rows:
         gpu: list[Event] = []
         calls: list[Event] = []
         ranges: list[Event] = []
-        operators: list[Event] = []
         old_operators: list[Event] = []
         put = dict.fromkeys(_GPU, gpu.append) | dict.fromkeys(_CALLS, calls.append)
-        put |= {"user_annotation": ranges.append, "cpu_op": operators.append, "Operator": old_operators.append}
-        for event in events:
-            category = event.cat
-            if category in put:
-                put[category](event)
-        self._note_params(operators)
-        self._note_params(old_operators)
+        put |= {"user_annotation": ranges.append, "Operator": old_operators.append}
+        # most events are of no interest: they are passed over without a line of Python run for each
+        for event in compress(events, map(put.__contains__, map(_category, events))):
+            put[event.cat](event)  # type: ignore[index]  # it is in put, so it is text
+        if PARAMS in map(_name, events):
+            self._note_params(events)
         if gpu:
             self._add_gpu(gpu)
         if calls:
@@ -102,12 +105,9 @@ class Rows:
             found.append(f"{self.names.invalid:,} names are not valid UTF-8: their bad bytes were replaced")
         return found + self.processes.problems()
 
-    def _note_params(self, operators: list[Event]) -> None:
-        # comparing as JSON text is what a list does fastest
-        if PARAMS not in [event.name for event in operators]:
-            return
-        for event in operators:
-            if event.name == PARAMS:
+    def _note_params(self, events: list[Event]) -> None:
+        for event in events:
+            if event.name == PARAMS and event.cat in _OPERATORS:
                 external, told = comms_of(bytes(event.args))
                 if external is not None and told is not None:
                     self._params.setdefault(external, self._same.setdefault(told, told))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.bench.measure import Cost, alternating, run
 
-_HTA = "import sys; from hta.common.trace_parser import parse_trace_dataframe; parse_trace_dataframe(sys.argv[1])"
+_HTA = "import sys; from hta.common.trace import parse_trace_file; parse_trace_file(sys.argv[1])"
 JITTER = (sys.executable, "-m", "jitter")
 
 

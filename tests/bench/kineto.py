@@ -64,7 +64,7 @@ def two_workers(work: Path, trace: Path, rounds: int) -> None:
     """Print what a second worker gains on a second file."""
     other = work / "other" / "rank-1.pt.trace.json.gz"
     other.parent.mkdir()
-    shutil.copy(make_trace(work / "second", 430, seed=2), other)
+    shutil.copy(make_trace(work / "second", 480, seed=2), other)
     costs = alternating(
         {
             "one worker, one file": lambda: ingest(work / "lake", trace),
@@ -78,7 +78,7 @@ def two_workers(work: Path, trace: Path, rounds: int) -> None:
 
 def growth(work: Path, rounds: int) -> None:
     """Print how the peak grows with the file."""
-    small, large = make_trace(work / "small", 215), make_trace(work / "large", 860)
+    small, large = make_trace(work / "small", 240), make_trace(work / "large", 960)
     costs = alternating(
         {"small": lambda: ingest(work / "lake", small), "large": lambda: ingest(work / "lake", large)}, rounds
     )
@@ -97,7 +97,7 @@ def main() -> None:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         work = Path(folder)
-        trace = make_trace(work / "first", 43 if chosen.quick else 430)
+        trace = make_trace(work / "first", 48 if chosen.quick else 480)
         print(f"one trace: {plain_size(trace) / 1e9:.2f} GB plain, {trace.stat().st_size / 1e6:.0f} MB gz", flush=True)
         against_others(work, trace, chosen.hta_python, rounds)
         if not chosen.quick:

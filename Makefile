@@ -43,7 +43,7 @@ picture:  ## make data/report.png anew: the page on the sample, as Chromium show
 		--user-data-dir=build/picture/profile --virtual-time-budget=8000 --window-size=1200,1900 \
 		--screenshot=data/report.png file://$(CURDIR)/build/picture/report.html
 
-bench:  ## PyTorch traces against HTA and the floor: an hour, and 10 GB of disk
+bench:  ## PyTorch traces against HTA and the floor: long, a run of HTA takes minutes and 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python

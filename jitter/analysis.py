@@ -44,8 +44,7 @@ class Lake:
         folder.require()
         self.root = root
         records = folder.records()
-        if not catalog.is_current(root):
-            catalog.rebuild(root, folder.records)
+        catalog.refresh(root, folder.records)
         self.sources = [record for record in records if record.rank is not None]
         """One record a source that went in."""
         self.refused = [record for record in records if record.rank is None]
@@ -212,7 +211,7 @@ class Lake:
                 clocks,
                 index.left_out,
             )
-            for index in self.indices(key)
+            for index in measured.indices
         ]
 
     @cached_property

@@ -100,6 +100,12 @@ def is_current(root: Path) -> bool:
         return False
 
 
+def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
+    """Rebuild the catalogue if the records have changed since it was built."""
+    if not is_current(root):
+        rebuild(root, records)
+
+
 def rebuild(root: Path, records: Sequence[SourceRecord] | Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalogue anew from the records and put it in place of the old one.
 

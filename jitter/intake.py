@@ -105,7 +105,7 @@ def ingest_found(
         _Run(folder, publisher, report).run(tasks, jobs, progress)
     finally:
         folder.close()
-        catalog.rebuild(folder.root, folder.records)
+        catalog.refresh(folder.root, folder.records)
     return report
 
 

@@ -33,6 +33,8 @@ class StepMetrics:
     rows: pa.Table
     moments: dict[int, SharedMoment]
     """By cohort."""
+    indices: tuple[StepIndex, ...]
+    """The alignment of each cohort that the rows are indexed by."""
 
 
 def step_metrics(
@@ -65,7 +67,7 @@ def step_metrics(
                 "moment_ns": pa.array([ns for _, ns in shared], pa.int64()),
             },
         )
-        return StepMetrics(db.sql(sql("metrics/metrics")).to_arrow_table(), moments)
+        return StepMetrics(db.sql(sql("metrics/metrics")).to_arrow_table(), moments, tuple(indices))
 
 
 def _index_columns(indices: Sequence[StepIndex]) -> dict[str, pa.Array]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from jitter.errors import UnreadableTraceError
 from jitter.readers.nsys_tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
-from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, quoted, read, unfinished_beside
+from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, quoted, read, refuse_unfinished
 
 _HEAD_BYTES = 1 << 18
 _VALUES_A_QUERY = 10_000
@@ -38,12 +37,7 @@ class SqliteTables:
         """Read the list of tables. Raises UnreadableTraceError for a database that its writer has not finished."""
         self.path = path
         self.size = path.stat().st_size
-        rest = unfinished_beside(path)
-        if rest is not None:
-            raise UnreadableTraceError(
-                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)",
-                "let `nsys export` finish, or export the report again",
-            )
+        refuse_unfinished(path, "let `nsys export` finish, or export the report again")
         cut = cut_short(path)
         if cut is not None:
             raise damaged(path, cut, self.export_type)

@@ -86,7 +86,6 @@ class Agent(msgspec.Struct):
     id: Handle
     type: int | str
     node_id: int
-    logical_node_type_id: int | None = None
 
 
 class Symbol(msgspec.Struct):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jitter.errors import UnreadableTraceError
 from jitter.readers.rocprof_rows import BATCH_ROWS
-from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, read, unfinished_beside
+from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, read, refuse_unfinished
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
 """What the libraries raise where a database is damaged."""
@@ -44,12 +44,7 @@ class Database:
         """Raises UnreadableTraceError for a database that is cut off or that its writer has not finished."""
         self.path = path
         self.size = path.stat().st_size
-        rest = unfinished_beside(path)
-        if rest is not None:
-            raise UnreadableTraceError(
-                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)",
-                "let the profiler finish, or record again",
-            )
+        refuse_unfinished(path, "let the profiler finish, or record again")
         cut = cut_short(path)
         if cut is not None:
             raise self.damaged(cut)

@@ -8,6 +8,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.errors import UnreadableTraceError
+
 _MAGIC: Final = b"SQLite format 3\x00"
 
 
@@ -24,13 +26,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def unfinished_beside(path: Path) -> Path | None:
-    """The log that a writer left beside the database: reading it would mean to write there, so one does not."""
+def refuse_unfinished(path: Path, hint: str) -> None:
+    """Raise UnreadableTraceError if its writer left a log beside it: reading that would mean to write there."""
     for suffix in ("-wal", "-journal"):
         rest = path.with_name(path.name + suffix)
         if rest.exists() and rest.stat().st_size:
-            return rest
-    return None
+            raise UnreadableTraceError(
+                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)", hint
+            )
 
 
 def cut_short(path: Path) -> EOFError | None:

@@ -36,7 +36,6 @@ class Alignment:
     steps: dict[str, int]
     uncertainty_ns: int | None
     """The largest over steps; None where no step tells it."""
-    without_uncertainty: int
     unsynchronised: int
 
 
@@ -147,6 +146,5 @@ def _alignment(summaries: Sequence[StepSummary]) -> Alignment:
     return Alignment(
         steps=dict(Counter(moment.method for moment in moments)),
         uncertainty_ns=max(known, default=None),
-        without_uncertainty=len(moments) - len(known),
         unsynchronised=sum(moment.unsynchronised for moment in moments),
     )

@@ -72,15 +72,12 @@ class StepView:
     series: dict[str, Series]
     collectives: Ints
     """Kernel indices of collectives."""
-    negative_latencies: int
-    """Kernels that start before their own launch."""
 
 
 def step_view(lake: Lake, summary: StepSummary, names: KernelNames) -> StepView:
     """Select what one cohort's step shows."""
     measured = lake.metrics(summary.step.step, summary.step.epoch)
     rows = measured.rows.filter(pc.equal(measured.rows["cohort"], summary.cohort))
-    latencies = rows["launch_latency_ns"]
     rows = rows.filter(pc.is_valid(rows["kernel_index"]))
     ranks: list[int] = sorted(rows["rank"].unique().to_pylist())
     single = len(ranks) == 1
@@ -102,7 +99,6 @@ def step_view(lake: Lake, summary: StepSummary, names: KernelNames) -> StepView:
         points=max(len(one.kernel_index) for one in series.values()),
         series=series,
         collectives=indices[is_collective],
-        negative_latencies=pc.sum(pc.less(latencies, 0)).as_py() or 0,
     )
 
 

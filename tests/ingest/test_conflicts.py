@@ -1,12 +1,10 @@
 """The same rank and step from two sources, and ranks that several claim."""
 
-import os
-import sys
-import warnings
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from deaths import dies_at
 from lake_content import content, kernel_files, records
 
 import jitter
@@ -78,7 +76,7 @@ def test_killed_while_replacing(rivals: Path):
     lake = rivals / "lake"
     jitter.ingest([rivals / "a"], lake, jobs=1)
     deaths = 0
-    while _dies_at(deaths, rivals / "b", lake) != 0:
+    while dies_at(deaths, rivals / "b", lake, replace=True) != 0:
         # whatever is there is told of by exactly one record
         jitter.ingest([rivals / "a"], lake, jobs=1)
         accounted = {
@@ -88,26 +86,6 @@ def test_killed_while_replacing(rivals: Path):
         deaths += 1
     assert deaths > 4
     _check_replaced(rivals, lake)
-
-
-def _dies_at(death: int, traces: Path, lake: Path) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if child == 0:
-        changes = 0
-
-        def watch(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal changes
-            if event in ("os.rename", "os.remove", "os.rmdir") and str(lake) in str(arguments[0]):
-                if changes == death:
-                    os._exit(9)
-                changes += 1
-
-        sys.addaudithook(watch)
-        jitter.ingest([traces], lake, replace=True, jobs=1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_a_refused_source_takes_nothing_from_others(rivals: Path, capsys: pytest.CaptureFixture[str]):

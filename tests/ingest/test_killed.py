@@ -1,15 +1,14 @@
 """An ingest that is killed, and run again: the lake is as if nothing had happened."""
 
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import pytest
+from deaths import dies_at
 from lake_content import content
 
 import jitter
@@ -69,34 +68,12 @@ def test_killed_at_every_write(own: Path, tmp_path: Path):
         if before is not None:
             jitter.ingest([own], lake, jobs=1)
         for death in range(10_000):
-            if _dies_at(death, own, lake, options) == 0:
+            if dies_at(death, own, lake, **options) == 0:
                 break
         else:
             pytest.fail("never came to its end")
         assert death > 5
         assert content(lake) == expected
-
-
-def _dies_at(death: int, traces: Path, lake: Path, options: dict[str, Path]) -> int:
-    """Fork, and die at the change of this number; the lake then holds only what its records account for."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads; the child is short-lived
-        child = os.fork()
-    if child == 0:
-        changes = 0
-
-        def watch(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal changes
-            if event in ("os.rename", "os.remove", "os.rmdir") and str(lake) in str(arguments[0]):
-                if changes == death:
-                    os._exit(9)
-                changes += 1
-
-        sys.addaudithook(watch)
-        jitter.ingest([traces], lake, jobs=1, **options)  # type: ignore[arg-type]
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
 
 
 def test_ctrl_c(traces: Path, tmp_path: Path):

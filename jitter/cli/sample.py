@@ -30,7 +30,15 @@ Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
   extra_kernel    rank kernel ms       a kernel that the others do not run
   missing_kernel  rank kernel          a kernel that only the others run
   slow_collective factor               transfers take longer, for all ranks
-  With each: step (default: all), every=N (steps that N divides).
+  slow_link       rank factor          transfers of all groups with the rank take longer
+  pause           every ms [rank]      each rank's host pauses in every Nth step, one rank after another
+  With each: step (default: all), every=N (steps that N divides). With a factor also drift=yes: it grows over the run.
+
+\b
+Shapes (--shape):
+  data_parallel   all-reduces of gradients overlap the backward; one sync a step
+  tensor_parallel all-reduces within every layer, which all else waits for
+  tensor_data     tensor-parallel groups of neighbours, gradients all-reduced across them
 """
 
 
@@ -40,6 +48,18 @@ def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if value not in FORMATS:
         raise UsageError(f"traces cannot be written as {value!r}", f"there are {', '.join(FORMATS)}")
     return value
+
+
+def _shape(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    from jitter.simulate.shapes import SHAPES
+
+    if value not in SHAPES:
+        raise UsageError(f"no shape is called {value!r}", f"there are {', '.join(SHAPES)}")
+    return value
+
+
+def _syncs(ctx: click.Context, param: click.Parameter, value: str) -> frozenset[str]:
+    return frozenset(filter(None, value.split("+")))
 
 
 def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -78,6 +98,14 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="How step ranges are worded.",
 )
 @click.option("--noise", default=0.02, show_default=True, help="Relative deviation of GPU durations.")
+@click.option("--shape", default="data_parallel", show_default=True, callback=_shape, help="See below.")
+@click.option("--tensor", type=int, help="Ranks of a tensor-parallel group (shape tensor_data).")
+@click.option("--cpu-bound", is_flag=True, help="The host is slower than its GPU all through.")
+@click.option("--launch-queue", type=int, metavar="N", help="At most N launches wait for the GPU.")
+@click.option("--syncs", default="", callback=_syncs, help="Where the host waits for the GPU: loss+before+after.")
+@click.option("--variable-work", default=0.0, show_default=True, help="Inputs differ in size by this fraction.")
+@click.option("--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ by rank.")
+@click.option("--side-stream", type=int, metavar="STREAM", help="A third of the compute kernels run there.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 def sample(

@@ -1,7 +1,9 @@
 """From what happened, operation by operation, to one rank's recording in its own clock."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +12,14 @@ from jitter.simulate.clock import clock
 from jitter.simulate.costs import operations
 from jitter.simulate.engine import Events
 from jitter.simulate.job import Job
-from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, Operation, Program
-from jitter.simulate.rank_run import Call, Range, RankRun, marker_text
+from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
+from jitter.simulate.rank_run import Call, Group, Range, RankRun, marker_text
 
 Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117
 _LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+_CHOICES = 2**45
+"""In the place of a seed's second number: the random numbers of autotuning's choices."""
 _NESTED_NS = 1_000
 """A phase's range begins this long before its first call and ends this long after its last."""
 
@@ -27,9 +31,10 @@ def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
     return np.flatnonzero(on_gpu), np.flatnonzero(~on_gpu)
 
 
-def assemble(job: Job, program: Program, phases: Sequence[Events], column: int, rank: int) -> RankRun:
+def assemble(job: Job, plan: Plan, phases: Sequence[Events], column: int, rank: int) -> RankRun:
     """The recording of the rank in this column of the events."""
     own = clock(job, rank)
+    program = plan.programs[plan.stage[rank]]
     parts: list[tuple[Ints, ...]] = []
     calls: list[Call] = []
     ranges: list[Range] = []
@@ -88,7 +93,7 @@ def assemble(job: Job, program: Program, phases: Sequence[Events], column: int, 
         device=rank % job.gpus_per_node,
         clock=own,
         main_stream=job.main_stream,
-        operations=(*program.prologue, *program.step, *program.epilogue),
+        operations=_chosen(job, rank, (*program.prologue, *program.step, *program.epilogue)),
         operation=which,
         step=steps,
         in_step=inside.astype(np.bool_),
@@ -103,7 +108,30 @@ def assemble(job: Job, program: Program, phases: Sequence[Events], column: int, 
         lost_launches=(),
         calls=tuple(calls),
         ranges=tuple(ranges),
+        groups=_groups(plan, rank),
     )
+
+
+def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The operations under the names of the kernels that autotuning chose on this rank."""
+    if not any(op.variants for op in ops):
+        return ops
+    chosen = np.random.default_rng((job.seed, _CHOICES, rank)).integers(2**30, size=len(ops)).tolist()
+    return tuple(
+        replace(op, name=op.variants[number % len(op.variants)]) if op.variants else op
+        for op, number in zip(ops, chosen, strict=True)
+    )
+
+
+def _groups(plan: Plan, rank: int) -> dict[str, Group]:
+    """The groups of a rank. Each has a number of its own in the job, in the order in which they were made."""
+    found: dict[str, Group] = {}
+    made = 0
+    for name, of_rank in plan.groups.items():
+        if (own := int(of_rank[rank])) != NO_GROUP:
+            found[name] = Group(str(made + own), name, tuple(np.flatnonzero(of_rank == own).tolist()))
+        made += int(of_rank.max()) + 1
+    return found
 
 
 def _ranges(
@@ -127,8 +155,10 @@ def _ranges(
     if job.data_loading:
         loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
         found.append(Range("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
-    for phase in ("forward", "backward", "optimizer"):
-        rows = [at for at, op in enumerate(ops) if op.phase == phase]
+    for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
+        if not phase:
+            continue
+        rows = list(members)
         inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
         # the main thread waits in backward(); autograd's thread has no range of its own
         found.append(Range("phase", phase, MAIN_THREAD, *inner, step))

@@ -1,7 +1,7 @@
 """Faults on demand: what goes wrong on which ranks and steps, and the cause that an analysis should name."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from jitter.errors import UsageError
@@ -15,6 +15,8 @@ CAUSES: Final = {
     "extra_kernel": "workload_imbalance",
     "missing_kernel": "workload_imbalance",
     "slow_collective": "communication",
+    "slow_link": "communication",
+    "pause": "cpu_launch",
 }
 """Each kind of fault and its cause, as the report words causes."""
 
@@ -27,11 +29,15 @@ NEEDS: Final = {
     "extra_kernel": ("ranks", "kernel"),
     "missing_kernel": ("ranks", "kernel"),
     "slow_collective": ("factor",),
+    "slow_link": ("ranks", "factor"),
+    "pause": ("every", "ms"),
 }
 _TAKES: Final = {
-    "slow_cpu": ("kernels",),
-    "slow_gpu": ("kernels",),
-    "unequal_work": ("kernels",),
+    "slow_cpu": ("kernels", "drift"),
+    "slow_gpu": ("kernels", "drift"),
+    "unequal_work": ("kernels", "drift"),
+    "slow_collective": ("drift",),
+    "slow_link": ("drift",),
     "late_start": ("loading",),
     "extra_kernel": ("ms",),
 }
@@ -46,7 +52,9 @@ class Fault:
     `kernels`. `slow_gpu`: compute durations x `factor` over `kernels`. `late_start`: the step's first launch comes
     `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
     x `factor` over `kernels`. `extra_kernel`: one kernel more (of `ms`) before index `kernel`. `missing_kernel`:
-    no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks.
+    no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`: transfers x `factor` in
+    every collective whose group has one of the ranks. `pause`: each rank's host pauses `ms` somewhere in every
+    `every`-th step, as garbage collection does: neighbours in different steps.
     """
 
     kind: str
@@ -61,6 +69,8 @@ class Fault:
     ms: float | None = None
     factor: float | None = None
     loading: bool = True
+    drift: bool = False
+    """The factor grows from 1 in the job's first step to its whole in the last."""
 
     def __post_init__(self) -> None:
         if self.kind not in CAUSES:
@@ -87,8 +97,21 @@ class Fault:
         return round((self.ms or 0) * 1e6)
 
     def at_step(self, step: int) -> bool:
-        """Whether it happens in the step of this number."""
-        return (self.steps is None or step in self.steps) and (self.every is None or step % self.every == 0)
+        """Whether it happens in the step of this number; a pause: to any rank."""
+        if self.steps is not None and step not in self.steps:
+            return False
+        return self.kind == "pause" or self.every is None or step % self.every == 0
+
+    def pauses(self, rank: int, step: int) -> bool:
+        """Whether it makes this rank pause in this step."""
+        mine = self.kind == "pause" and (not self.ranks or rank in self.ranks)
+        return mine and self.at_step(step) and (step + rank) % (self.every or 1) == 0
+
+    def in_step(self, step: int, steps: range) -> "Fault":
+        """The fault as strong as it is in this step of a job that has these."""
+        if not self.drift or self.factor is None:
+            return self
+        return replace(self, factor=1 + (self.factor - 1) * (step - steps[0]) / max(1, len(steps) - 1))
 
     def on_kernel(self, kernel: int | None) -> bool:
         """Whether it concerns the kernel of this index."""
@@ -132,6 +155,8 @@ EXAMPLES: Final = {
     "extra_kernel": "extra_kernel:rank=3,kernel=17",
     "missing_kernel": "missing_kernel:rank=3,kernel=17",
     "slow_collective": "slow_collective:steps=2-3,factor=5",
+    "slow_link": "slow_link:rank=3,factor=4",
+    "pause": "pause:every=10,ms=30",
 }
 
 
@@ -166,6 +191,7 @@ _VALUES: Final[dict[str, Callable[[str], object]]] = {
     "ms": float,
     "factor": float,
     "loading": _yes_no,
+    "drift": _yes_no,
 }
 _EXPECTED: Final = {
     "ranks": "a number, a range A-B or several joined by +",
@@ -176,4 +202,5 @@ _EXPECTED: Final = {
     "ms": "a number of milliseconds",
     "factor": "a factor",
     "loading": "yes or no",
+    "drift": "yes or no",
 }

@@ -1,18 +1,20 @@
-"""What is simulated: a data-parallel training job and how noisy it is."""
+"""What is simulated: the shape of a training job, how it is launched and how noisy it is."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from jitter.errors import UsageError
 from jitter.simulate.names import Era
 
 Marker = Literal["talk", "profiler", "iteration", "none"]
+SYNCS: Final = ("loss", "before", "after")
+"""Where a step waits for the GPU: to read the loss after the forward, before and after the weight update."""
 SMALLEST_STEP = 8
 
 
 @dataclass(frozen=True)
 class Job:
-    """A data-parallel job: every rank runs the same step and they meet in its all-reduces."""
+    """A training job: its ranks run their step over and over and meet in its collectives."""
 
     ranks: int = 8
     steps: int = 4
@@ -57,6 +59,28 @@ class Job:
     """The recordings of different ranks begin up to this far apart."""
     clock_error_ns: int = 1_500_000
     """Standard deviation of the wall clock that a recording states (NTP)."""
+    shape: str = "data_parallel"
+    """Which program the ranks run: see `jitter.simulate.shapes.SHAPES`."""
+    tensor: int | None = None
+    """Ranks of a tensor-parallel group; by default the most of a node that leave several groups."""
+    stages: int | None = None
+    """Pipeline stages; by default 4, or fewer if the ranks do not divide by that."""
+    microbatches: int | None = None
+    """Of a pipeline's step; by default twice its stages."""
+    experts: int | None = None
+    """Ranks of an expert group; by default the most of a node that leave several groups."""
+    cpu_bound: bool = False
+    """The host is slower than its GPU all through."""
+    launch_queue: int | None = None
+    """So many launches may wait for the GPU; the next call returns only when one of them has started."""
+    syncs: frozenset[str] = frozenset()
+    """Where the host waits for the GPU beside what the shape has: of `SYNCS`."""
+    variable_work: float = 0.0
+    """Each rank's input differs in size from step to step by up to this fraction, and half the kernels with it."""
+    autotuned: float = 0.0
+    """Fraction of the matrix products for which ranks chose different kernels."""
+    side_stream: int | None = None
+    """A second stream on which a third of the compute kernels run, with events both ways."""
 
     def __post_init__(self) -> None:
         for what, least in (("ranks", 1), ("steps", 1), ("kernels", SMALLEST_STEP), ("gpus_per_node", 1)):
@@ -68,6 +92,17 @@ class Job:
             raise UsageError(
                 f"{self.kernels} kernels a step hold 1 to {self.kernels // 4} all-reduces, not {self.buckets}"
             )
+
+        if self.launch_queue is not None and self.launch_queue < 2:
+            raise UsageError(f"a launch queue holds at least 2 launches, not {self.launch_queue}")
+        for what in ("tensor", "stages", "microbatches", "experts"):
+            if (getattr(self, what) or 1) < 1:
+                raise UsageError(f"{what}={getattr(self, what)} is not 1 or more")
+        for what in ("variable_work", "autotuned"):
+            if not 0 <= getattr(self, what) <= 1:
+                raise UsageError(f"{what} is a fraction from 0 to 1, not {getattr(self, what)}")
+        if unknown := self.syncs - set(SYNCS):
+            raise UsageError(f"no sync is called {min(unknown)!r}", f"there are {', '.join(SYNCS)}")
 
     @property
     def all_reduces(self) -> int:

@@ -1,5 +1,6 @@
 """Kernel names as PyTorch, cuBLAS, cuDNN and NCCL spelled them in an era, with a time and a launch shape each."""
 
+from itertools import cycle, islice
 from typing import Final, Literal, NamedTuple
 
 Era = Literal["2020", "2024"]
@@ -12,7 +13,12 @@ class Shape(NamedTuple):
     duration_ns: int
     grid: int
     block: int
+    tiles: tuple[str, ...] = ()
+    """Where a library chooses among kernels by measuring: the names it may take."""
 
+
+SIZED_NS: Final = 15_000
+"""Kernels longer than this do work that grows with the input."""
 
 _NATIVE = "at::native::"
 _ANONYMOUS = "at::native::(anonymous namespace)::"
@@ -115,9 +121,41 @@ _GEMMS: Final[dict[Era, tuple[str, str, str]]] = {
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nt",
     ),
 }
-_ALL_REDUCE: Final[dict[Era, str]] = {
-    "2020": "ncclKernel_AllReduce_RING_LL_Sum_half(ncclDevComm*, unsigned long, ncclWork*)",
-    "2024": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+_TILES: Final = (("128x128", "64x256"), ("256x128", "128x256"), ("64x128", "128x64"))
+"""A tile of the main choice and one that autotuning finds as good."""
+
+
+def _tuned(shape: Shape) -> Shape:
+    for tile, other in _TILES:
+        if tile in shape.name:
+            return shape._replace(tiles=(shape.name, shape.name.replace(tile, other)))
+    return shape
+
+
+_ARGUMENTS: Final[dict[Era, str]] = {
+    "2020": "(ncclDevComm*, unsigned long, ncclWork*)",
+    "2024": "(ncclDevKernelArgsStorage<4096ul>)",
+}
+# NCCL has no all-to-all: it is sends and receives in one kernel
+_COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
+    "2020": {
+        "all_reduce": "ncclKernel_AllReduce_RING_LL_Sum_half",
+        "all_gather": "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+        "reduce_scatter": "ncclKernel_ReduceScatter_RING_LL_Sum_half",
+        "all_to_all": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+        "send": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+        "recv": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+        "send_recv": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+    },
+    "2024": {
+        "all_reduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+        "all_gather": "ncclDevKernel_AllGather_RING_LL",
+        "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
+        "all_to_all": "ncclDevKernel_SendRecv",
+        "send": "ncclDevKernel_SendRecv",
+        "recv": "ncclDevKernel_SendRecv",
+        "send_recv": "ncclDevKernel_SendRecv",
+    },
 }
 
 
@@ -128,7 +166,7 @@ def forward_layer(era: Era) -> tuple[Shape, ...]:
     scores, context = Shape(square, 24000, 320, 128), Shape(square, 23000, 320, 128)
     up, down = Shape(wide, 121000, 640, 256), Shape(wide, 118000, 160, 256)
     attention = (_NORM, qkv, _ADD, scores, _MUL, _SOFTMAX, _DROPOUT, context, out, _DROPOUT, _ADD)
-    return (*attention, _NORM, up, _GELU, down, _DROPOUT, _ADD)
+    return tuple(map(_tuned, (*attention, _NORM, up, _GELU, down, _DROPOUT, _ADD)))
 
 
 def backward_layer(era: Era) -> tuple[Shape, ...]:
@@ -137,17 +175,8 @@ def backward_layer(era: Era) -> tuple[Shape, ...]:
     grads = (Shape(square, 117000, 640, 128), Shape(thin, 109000, 320, 128))
     feed = (_MUL, _REDUCE, *grads, _GELU, _REDUCE, *grads, _NORM_BACKWARD, _ADD)
     small = (Shape(square, 26000, 320, 128), Shape(thin, 25000, 320, 128))
-    return (
-        *feed,
-        _MUL,
-        *small,
-        _SOFTMAX_BACKWARD,
-        _MUL,
-        *small,
-        _REDUCE,
-        Shape(wide, 88000, 480, 256),
-        _NORM_BACKWARD,
-    )
+    attention = (_MUL, *small, _SOFTMAX_BACKWARD, _MUL, *small, _REDUCE, Shape(wide, 88000, 480, 256), _NORM_BACKWARD)
+    return tuple(map(_tuned, (*feed, *attention)))
 
 
 def embedding() -> Shape:
@@ -155,11 +184,21 @@ def embedding() -> Shape:
     return _EMBED
 
 
+def square_sum() -> Shape:
+    """What a rank adds to the norm of all gradients."""
+    return _REDUCE
+
+
 def optimizer() -> Shape:
     """The fused weight update, launched several times."""
     return _OPTIMIZER
 
 
-def all_reduce(era: Era) -> str:
-    """NCCL's device kernel of an all-reduce."""
-    return _ALL_REDUCE[era]
+def some(layer: tuple[Shape, ...], count: int) -> list[Shape]:
+    """So many kernels of a layer, over and over if it has fewer."""
+    return list(islice(cycle(layer), count))
+
+
+def collective(era: Era, operation: str) -> str:
+    """NCCL's device kernel of an operation."""
+    return _COLLECTIVES[era][operation] + _ARGUMENTS[era]

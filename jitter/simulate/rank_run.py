@@ -1,7 +1,7 @@
 """What one rank's profiler saw: its activities, calls and ranges, in the rank's own clock."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +25,16 @@ class Range(NamedTuple):
     end_ns: int | None
     step: int
     epoch: int | None = None
+
+
+class Group(NamedTuple):
+    """Ranks that communicate: a process group."""
+
+    number: str
+    """Its name among the job's groups: "0" is the whole job."""
+    name: str
+    """What it is for."""
+    ranks: tuple[int, ...]
 
 
 class Call(NamedTuple):
@@ -77,6 +87,8 @@ class RankRun:
     """Launching calls whose activity the recording lost."""
     calls: tuple[Call, ...]
     ranges: tuple[Range, ...]
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    """Those the rank is in, by the name that its operations use."""
 
     def __len__(self) -> int:
         return len(self.operation)

@@ -1,25 +1,25 @@
 """A simulated run: computed once for where the ranks meet, then again, a few ranks at a time, for all else."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jitter.errors import UsageError
 from jitter.simulate.assemble import assemble
 from jitter.simulate.costs import costs, operations
-from jitter.simulate.data_parallel import program
-from jitter.simulate.engine import Events, Meet, State, run_phase
+from jitter.simulate.engine import Events, State, run_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
+from jitter.simulate.meet import Ends, Life, run_together
 from jitter.simulate.names import EXTRA
-from jitter.simulate.program import Operation, Program
+from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
 from jitter.simulate.rank_run import RankRun
+from jitter.simulate.shapes import plan
 from jitter.simulate.truth import Truth, truth
 
-Ints = NDArray[np.int64]
 _BLOCK_CELLS = 4_000_000
 """Operations x ranks of all steps that are in memory at once (some 32 bytes each)."""
 
@@ -30,76 +30,101 @@ class Run:
 
     job: Job
     faults: tuple[Fault, ...]
-    program: Program
+    plan: Plan
 
     @cached_property
-    def _first_pass(self) -> tuple[dict[tuple[int, int], Ints], list[Events]]:
-        """(phase, position) of each collective -> its end in each group (ns, global); all events if few."""
-        found: dict[tuple[int, int], Ints] = {}
-        everyone = np.arange(self.job.ranks, dtype=np.int64)
-
-        def meet(phase: int, at: int, op: Operation, ready: Ints, transfer: int) -> Ints:
-            group = self.program.groups[op.group or ""]
-            last = np.full(int(group.max()) + 1, np.iinfo(np.int64).min)
-            np.maximum.at(last, group, ready) if len(last) > 1 else last.fill(ready.max())
-            found[phase, at] = last + transfer
-            return found[phase, at][group]
-
-        state = self._begin(everyone)
-        kept: list[Events] = []
-        for phase in range(self.job.steps + 2):
-            events = self._phase(phase, everyone, state, partial(meet, phase))
-            if self._block >= self.job.ranks:
-                kept.append(events)
-        return found, kept
+    def _first_pass(self) -> tuple[Ends, dict[int, list[Events]]]:
+        """When each collective ended; all events of each stage if they are few."""
+        kept: dict[int, list[Events]] = {stage: [] for stage in range(len(self.plan.programs))}
+        keep = self._block >= self.job.ranks
+        found = run_together(
+            self.plan, {stage: self._life(stage, self.plan.ranks_of(stage), kept[stage], keep) for stage in kept}
+        )
+        return found, kept if keep else {}
 
     @property
-    def _ends(self) -> dict[tuple[int, int], Ints]:
+    def _ends(self) -> Ends:
         return self._first_pass[0]
 
     @property
     def _block(self) -> int:
-        return max(1, _BLOCK_CELLS // (len(self.program.step) * self.job.steps))
+        return max(1, _BLOCK_CELLS // (max(len(one.step) for one in self.plan.programs) * self.job.steps))
 
-    def _begin(self, ranks: Ints) -> State:
+    def _life(self, stage: int, ranks: Ints, events: list[Events], keep: bool) -> Life:
         begin = [int(np.random.default_rng((self.job.seed, int(r))).integers(400_000)) for r in ranks]
-        return State(np.array(begin, np.int64))
+        state = State.at(np.array(begin, np.int64), self.job.launch_queue)
+        program = self.plan.programs[stage]
+        for phase in range(self.job.steps + 2):
+            ops = operations(program, phase, self.job.steps)
+            prices = costs(self.job, self.faults, program, self.plan.groups, phase, ranks)
+            running = run_phase(self.job, ops, prices, state)
+            ends: Ints | None = None
+            while True:
+                try:
+                    arrival = next(running) if ends is None else running.send(ends)
+                except StopIteration as done:
+                    if keep:
+                        events.append(done.value)
+                    break
+                ends = yield phase, arrival
 
-    def _phase(self, phase: int, ranks: Ints, state: State, meet: Meet) -> Events:
-        ops = operations(self.program, phase, self.job.steps)
-        prices = costs(self.job, self.faults, self.program, phase, ranks)
-        return run_phase(self.job, ops, prices, state, meet)
-
-    def _replay(self, ranks: Ints) -> list[Events]:
-        ends, state = self._ends, self._begin(ranks)
-        groups = {name: group[ranks] for name, group in self.program.groups.items()}
-
-        def meet(phase: int, at: int, op: Operation, _ready: Ints, _transfer: int) -> Ints:
-            return ends[phase, at][groups[op.group or ""]]
-
-        return [self._phase(phase, ranks, state, partial(meet, phase)) for phase in range(self.job.steps + 2)]
+    def _replay(self, stage: int, ranks: Ints) -> list[Events]:
+        """The events of some ranks of a stage, now that the ends of their collectives are known."""
+        events: list[Events] = []
+        groups = {name: group[ranks] for name, group in self.plan.groups.items()}
+        life = self._life(stage, ranks, events, keep=True)
+        ends: Ints | None = None
+        while True:
+            try:
+                phase, arrival = next(life) if ends is None else life.send(ends)
+            except StopIteration:
+                return events
+            ends = self._ends[stage, phase, arrival.at][groups[arrival.operation.group or ""]]
 
     def ranks(self, wanted: Sequence[int] | None = None) -> Iterator[RankRun]:
         """The recordings of these ranks (all), in this order; a few at a time are in memory."""
         numbers = np.array(range(self.job.ranks) if wanted is None else wanted, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.job.ranks:
             raise UsageError(f"the job has ranks 0 to {self.job.ranks - 1}")
+        stages = self.plan.stage
         if whole := self._first_pass[1]:
             for rank in numbers.tolist():
-                yield assemble(self.job, self.program, whole, rank, rank)
+                column = int((stages[:rank] == stages[rank]).sum())
+                yield assemble(self.job, self.plan, whole[int(stages[rank])], column, rank)
             return
         for first in range(0, len(numbers), self._block):
             some = numbers[first : first + self._block]
-            phases = self._replay(some)
-            for column, rank in enumerate(some.tolist()):
-                yield assemble(self.job, self.program, phases, column, rank)
+            of_stage = {stage: some[stages[some] == stage] for stage in np.unique(stages[some]).tolist()}
+            phases = {stage: self._replay(stage, ranks) for stage, ranks in of_stage.items()}
+            for rank in some.tolist():
+                stage = int(stages[rank])
+                column = int(np.flatnonzero(of_stage[stage] == rank)[0])
+                yield assemble(self.job, self.plan, phases[stage], column, rank)
 
     def last_collective_ends(self) -> list[int]:
-        """When each step's last collective ended (ns, global): a step lasts from one to the next."""
-        return [
-            max(int(end.max()) for (of, _), end in self._ends.items() if of == phase)
-            for phase in range(1, self.job.steps + 1)
-        ]
+        """When each step's last collective of the whole job ended (ns, global): a step lasts from one to the next.
+
+        Raises `UsageError` for a job that never meets as a whole.
+        """
+        found: list[int] = []
+        for phase in range(1, self.job.steps + 1):
+            ends = [
+                int(end.max())
+                for (stage, of, at), end in self._ends.items()
+                if of == phase and self.plan.programs[stage].step[at].group == WORLD
+            ]
+            if not ends:
+                raise UsageError(f"the ranks of a job of shape {self.job.shape} never meet all together")
+            found.append(max(ends))
+        return found
+
+    def step_times(self) -> dict[int, int | None]:
+        """Each step's time in ns, from the end of the last collective of the whole job in the step before to that
+        in this one, in global time; None for the first.
+        """
+        ends = self.last_collective_ends()
+        times = [None, *(after - before for before, after in pairwise(ends))]
+        return dict(zip(self.job.step_numbers, times, strict=True))
 
     def truth(self) -> Truth:
         """The three metrics of every kernel, from the events in global time; see `jitter.simulate.truth`."""
@@ -113,30 +138,28 @@ class Run:
 
 def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
     """A run of this job. Raises `UsageError` for faults on ranks, steps or kernels that it does not have."""
-    whole = program(job)
+    whole = plan(job)
     for fault in faults:
         _check(job, whole, fault)
     for fault in faults:
         if fault.kind == "extra_kernel":
-            name, duration, grid, block = EXTRA
-            whole = whole.with_extra(
-                fault.kernel or 0,
-                Operation(
-                    name,
-                    "compute",
-                    "cudaLaunchKernel",
-                    job.main_stream,
-                    duration_ns=fault.delay_ns or duration,
-                    cpu_ns=job.cpu_ns,
-                    call_ns=job.call_ns,
-                    grid=(grid, 1, 1),
-                    block=(block, 1, 1),
-                ),
+            extra = Operation(
+                EXTRA.name,
+                "compute",
+                "cudaLaunchKernel",
+                job.main_stream,
+                duration_ns=fault.delay_ns or EXTRA.duration_ns,
+                cpu_ns=job.cpu_ns,
+                call_ns=job.call_ns,
+                grid=(EXTRA.grid, 1, 1),
+                block=(EXTRA.block, 1, 1),
             )
+            more = tuple(one.with_extra(fault.kernel or 0, extra) for one in whole.programs)
+            whole = replace(whole, programs=more)
     return Run(job, tuple(faults), whole)
 
 
-def _check(job: Job, whole: Program, fault: Fault) -> None:
+def _check(job: Job, whole: Plan, fault: Fault) -> None:
     if fault.ranks and max(fault.ranks) >= job.ranks:
         raise UsageError(
             f"the fault {fault.kind} is for rank {max(fault.ranks)}", f"the job has ranks 0 to {job.ranks - 1}"
@@ -144,10 +167,19 @@ def _check(job: Job, whole: Program, fault: Fault) -> None:
     steps = job.step_numbers
     if not any(fault.at_step(step) for step in steps):
         raise UsageError(f"the fault {fault.kind} is for no step of the job", f"it has {steps[0]} to {steps[-1]}")
-    last = job.kernels - 1
-    if (fault.kernel or 0) > last or (fault.kernels and min(fault.kernels) > last):
-        raise UsageError(f"the fault {fault.kind} is for a kernel that no step has", f"it has 0 to {last}")
-    if fault.kind == "missing_kernel" and whole.step[whole.position(fault.kernel or 0)].kind == "collective":
-        raise UsageError(
-            f"kernel {fault.kernel} is a collective: a rank without it would hang the job", "name another kernel"
-        )
+    if fault.kind == "pause" and not any(fault.pauses(rank, step) for rank in range(job.ranks) for step in steps):
+        raise UsageError("the pause comes in no step of the job", f"it has {steps[0]} to {steps[-1]}")
+    for program in _programs(whole, fault):
+        last = program.kernels - 1
+        if (fault.kernel or 0) > last or (fault.kernels and min(fault.kernels) > last):
+            raise UsageError(f"the fault {fault.kind} is for a kernel that no step has", f"it has 0 to {last}")
+        if fault.kind == "missing_kernel" and program.step[program.position(fault.kernel or 0)].kind == "collective":
+            raise UsageError(
+                f"kernel {fault.kernel} is a collective: a rank without it would hang the job", "name another kernel"
+            )
+
+
+def _programs(whole: Plan, fault: Fault) -> list[Program]:
+    """What the ranks run that the fault is for."""
+    stages = np.unique(whole.stage[sorted(fault.ranks)] if fault.ranks else whole.stage)
+    return [whole.programs[stage] for stage in stages.tolist()]

@@ -12,13 +12,15 @@ from typing import Any, Final, Literal
 
 from jitter.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
-from jitter.simulate.formats.kineto_calls import host_calls
+from jitter.simulate.formats.kineto_calls import counts, group_words, host_calls
 from jitter.simulate.formats.kineto_text import Spelling, duration, spelling, stamp
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.rank_run import Group, RankRun
 from jitter.simulate.run import Run
 
 _EVENTS_A_WRITE: Final = 5_000
+_RANKS_SHOWN: Final = 30
+"""Of a process group: the list of more is cut."""
 _CHOICES: Final = {
     "layout": ("2024", "2021", "rocm"),
     "distributed": ("before", "after", "absent"),
@@ -93,7 +95,7 @@ def _write_trace(path: Path, own: RankRun, world: int, options: Options) -> None
             first = ['"schemaVersion": 1', *([] if after else members), '"traceEvents": [']
             out.write("{\n  " + ",\n  ".join(first) + "\n")
         separator = ""
-        events = _events(own, world, options, spelled)
+        events = _events(own, options, spelled)
         while some := list(islice(events, _EVENTS_A_WRITE)):
             out.write(separator + ",\n".join(some))
             separator = ",\n"
@@ -117,11 +119,11 @@ class _GzipText(TextIOWrapper):
         self._file.close()
 
 
-def _events(own: RankRun, world: int, options: Options, spelled: Spelling) -> Iterator[str]:
+def _events(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
     """All events, one JSON object each."""
     yield from _ranges(own, spelled)
-    yield from host_calls(own, world, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
-    yield from _gpu(own, world, options, spelled)
+    yield from host_calls(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from _gpu(own, options, spelled)
     if options.flows:
         yield from _flows(own, spelled)
 
@@ -136,18 +138,13 @@ def _ranges(own: RankRun, spelled: Spelling) -> Iterator[str]:
         yield f'{head}{own.threads[one.thread]}, {timed}, "args": {{"External id": {number}}}}}'
 
 
-def _collective_args(op: Operation, world: int) -> str:
-    count = (op.n_bytes or 0) // 2
-    ranks = "[" + ", ".join(map(str, range(min(world, 30)))) + (", ...]" if world > 30 else "]")
-    return (
-        f', "Collective name": "{(op.collective or "").replace("_", "")}", "In msg nelems": {count}, '
-        f'"Out msg nelems": {count}, "Group size": {world}, "dtype": "BFloat16", "In split size": "[]", '
-        '"Out split size": "[]", "Process Group Name": "0", "Process Group Description": "default_pg", '
-        f'"Process Group Ranks": "{ranks}"'
-    )
+def _collective_args(op: Operation, group: Group) -> str:
+    shown = ", ".join(map(str, group.ranks[:_RANKS_SHOWN])) + (", ..." if len(group.ranks) > _RANKS_SHOWN else "")
+    split = '"In split size": "[]", "Out split size": "[]"'
+    return f', {counts(op, group)}, {split}, {group_words(group)}, "Process Group Ranks": "[{shown}]"'
 
 
-def _gpu(own: RankRun, world: int, options: Options, spelled: Spelling) -> Iterator[str]:
+def _gpu(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
     device = own.device + spelled.first_device
     heads, tails = [], []
     for op in own.operations:
@@ -160,7 +157,7 @@ def _gpu(own: RankRun, world: int, options: Options, spelled: Spelling) -> Itera
         if op.kind != "memory":
             extra = f', "block": [{op.block[0]}, 1, 1]'
             if op.kind == "collective" and options.comm_args == "kernel" and options.layout != "2021":
-                extra += _collective_args(op, world)
+                extra += _collective_args(op, own.groups[op.group or ""])
         tails.append(f', "device": {device}, "context": 1, "stream": {stream}{extra}, "correlation": ')
     is_kernel = [op.kind != "memory" for op in own.operations]
     columns = (own.operation, own.start_ns, own.end_ns, own.correlation, own.grid_x)

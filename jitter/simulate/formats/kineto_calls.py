@@ -5,14 +5,22 @@ from typing import Final
 
 from jitter.simulate.capture import graph_heads
 from jitter.simulate.formats.kineto_text import Spelling, duration, stamp
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.program import Operation
+from jitter.simulate.rank_run import Group, RankRun
 
 _OPERATORS: Final = ("aten::linear", "aten::addmm", "aten::to", "aten::empty_strided", "aten::as_strided", "aten::mul")
+_NAMES: Final = {
+    "all_gather": "_allgather_base",
+    "reduce_scatter": "_reduce_scatter_base",
+    "all_to_all": "all_to_allv",
+    "send_recv": "coalesced",
+}
+"""PyTorch's words, where they are not the bare name."""
 _MARGIN_NS: Final = 400
 """An operator begins this long before what it calls."""
 
 
-def host_calls(own: RankRun, world: int, spelled: Spelling, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+def host_calls(own: RankRun, spelled: Spelling, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
     """One event a recorded call; with each launch `cpu_ops` operators around it."""
     rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
     heads = graph_heads(own)[rows].tolist()
@@ -28,7 +36,7 @@ def host_calls(own: RankRun, world: int, spelled: Spelling, *, cpu_ops: int, wit
         if cpu_ops:
             yield from _operators(own.pid, thread, start, end, number, spelled, cpu_ops)
         if with_params and op.kind == "collective":
-            yield _params(own, world, at, start, end, number, spelled)
+            yield _params(own, at, start, end, number, spelled)
         where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
         timed = (stamp(start, spelled), duration(start, end, spelled))
         args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
@@ -52,14 +60,34 @@ def _operators(
         )
 
 
-def _params(own: RankRun, world: int, at: int, start: int, end: int, number: int, spelled: Spelling) -> str:
+def _params(own: RankRun, at: int, start: int, end: int, number: int, spelled: Spelling) -> str:
     op = own.operations[at]
-    count = (op.n_bytes or 0) // 2
+    group = own.groups[op.group or ""]
     first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
     return (
         f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {own.pid}, '
         f'"tid": {own.threads[op.thread]}, "ts": {stamp(first, spelled)}, "dur": {duration(first, last, spelled)}, '
-        f'"args": {{"External id": {number}, "Collective name": "{(op.collective or "").replace("_", "")}", '
-        f'"In msg nelems": {count}, "Out msg nelems": {count}, "Group size": {world}, "dtype": "BFloat16", '
-        '"Process Group Name": "0", "Process Group Description": "default_pg"}}'
+        f'"args": {{"External id": {number}, {counts(op, group)}, {group_words(group)}}}}}'
     )
+
+
+def counts(op: Operation, group: Group) -> str:
+    """What is told of a collective's operation and size, wherever it is told."""
+    size = len(group.ranks)
+    n_in = n_out = (op.n_bytes or 0) // 2
+    # `n_bytes` is the larger side: what an all-gather makes and a reduce-scatter takes
+    if op.collective == "all_gather":
+        n_in //= size
+    elif op.collective == "reduce_scatter":
+        n_out //= size
+    name = _NAMES.get(op.collective or "", (op.collective or "").replace("_", ""))
+    return (
+        f'"Collective name": "{name}", "In msg nelems": {n_in}, "Out msg nelems": {n_out}, "Group size": {size}, '
+        '"dtype": "BFloat16"'
+    )
+
+
+def group_words(group: Group) -> str:
+    """What is told of its group, but for the ranks."""
+    description = "default_pg" if group.number == "0" else group.name
+    return f'"Process Group Name": "{group.number}", "Process Group Description": "{description}"'

@@ -15,6 +15,8 @@ _HIP_CALLS: Final = {
     "cudaEventRecord": "hipEventRecord",
     "cudaStreamWaitEvent": "hipStreamWaitEvent",
     "cudaStreamSynchronize": "hipStreamSynchronize",
+    "cudaDeviceSynchronize": "hipDeviceSynchronize",
+    "cudaEventSynchronize": "hipEventSynchronize",
 }
 _COPIES: Final = {
     "h2d": "Memcpy HtoD (Pageable -> Device)",

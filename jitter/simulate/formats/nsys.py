@@ -10,7 +10,7 @@ from typing import Final, Literal
 from jitter.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
 from jitter.simulate.formats.nsys_report import Report, write_parquet, write_sqlite
-from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS
+from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES
 from jitter.simulate.rank_run import RankRun
 from jitter.simulate.run import Run
 
@@ -25,6 +25,13 @@ _HOST_CALLS: Final = {
     "cudaStreamWaitEvent": "cudaStreamWaitEvent_v3020",
     "cudaStreamSynchronize": "cudaStreamSynchronize_v3020",
 }
+_OTHER_SYNCS: Final = {
+    "cudaDeviceSynchronize": "cudaDeviceSynchronize_v3020",
+    "cudaEventSynchronize": "cudaEventSynchronize_v3020",
+}
+"""In the tables of names only where they happen."""
+_SYNC_TYPES: Final = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3, "cudaDeviceSynchronize": 4}
+"""CUPTI's: event, stream, context."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
 SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
 """Stands in the environment of every report that has one, and belongs in nothing that is made of it."""
@@ -170,7 +177,9 @@ def _add_activities(report: Report, own: RankRun, options: Options) -> None:
 def _add_calls(report: Report, own: RankRun, options: Options) -> None:
     heads = graph_heads(own).tolist()
     launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
-    ids = {name: report.string(full) for name, full in _HOST_CALLS.items()}
+    used = {call.name for call in own.calls}
+    names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
+    ids = {name: report.string(full) for name, full in names.items()}
     tids = [_global_tid(own.pid, thread) for thread in own.threads]
     ops = [own.operations[o] for o in own.operation[launched].tolist()]
     start, end = own.launch_start_ns[launched].tolist(), own.launch_end_ns[launched].tolist()
@@ -197,10 +206,10 @@ def _add_calls(report: Report, own: RankRun, options: Options) -> None:
         end=[c.end_ns for c in syncs],
         deviceId=own.device,
         contextId=1,
-        streamId=[c.stream for c in syncs],
+        streamId=[c.stream if c.name == "cudaStreamSynchronize" else 0 for c in syncs],
         correlationId=[c.correlation for c in syncs],
         globalPid=_global_tid(own.pid, 0),
-        syncType=3,
+        syncType=[_SYNC_TYPES[c.name] for c in syncs],
     )
 
 
@@ -264,7 +273,9 @@ def _add_session(report: Report, ranks: list[RankRun], number: int, world: int, 
         report.add(table, 2, name=list(product), value=list(product.values()))
     quoted = [f'{name}="{value}"' for name, _, value in (v.partition("=") for v in variables)]
     report.add("META_DATA_CAPTURE", len(quoted), name="PROCESS_0:ENVIRONMENT_VARIABLE", value=quoted)
-    for table, labels in ENUMS.items():
+    kinds = {_SYNC_TYPES[call.name] for own in ranks for call in own.calls if call.is_sync}
+    synced = {kind: SYNC_TYPES[kind] for kind in sorted(kinds | {_SYNC_TYPES["cudaStreamSynchronize"]})}
+    for table, labels in (ENUMS | {"ENUM_CUPTI_SYNC_TYPE": synced}).items():
         report.add(table, len(labels), id=list(labels), name=list(labels.values()), label=list(labels.values()))
 
 

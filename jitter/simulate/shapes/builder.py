@@ -1,0 +1,219 @@
+"""Collects the operations of one step in launch order, and remembers who stands where."""
+
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+
+import numpy as np
+
+from jitter.simulate import names
+from jitter.simulate.job import Job
+from jitter.simulate.names import Shape
+from jitter.simulate.program import AUTOGRAD_THREAD, MAIN_THREAD, Operation, Program, numbered
+
+_TUNING = 2**42
+"""In the place of a rank: the random numbers that say which kernels autotuning chose."""
+_SMALLEST_SPLIT = 4
+"""Kernels of a stretch below which none goes to the side stream."""
+_MESSAGE_LATENCY_NS = 18_000
+
+
+class Builder:
+    """One step of one program."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.operations: list[Operation] = []
+        self.last_on_main: int | None = None
+        self.last_of_stream: dict[int, int] = {}
+        self._main_waits: tuple[int, ...] = ()
+        self._tuned = np.random.default_rng((job.seed, _TUNING))
+        cpu = 3.0 if job.cpu_bound else 1.0
+        self._cpu_ns, self._call_ns = round(job.cpu_ns * cpu), job.call_ns
+        # a host slower than its GPU: kernels shorter than a launch, transfers that let nobody run ahead
+        self._gpu_scale = job.gpu_scale * (0.15 if job.cpu_bound else 1.0)
+        self._transfer_scale = job.gpu_scale * (0.3 if job.cpu_bound else 1.0)
+
+    @property
+    def backward_thread(self) -> int:
+        """Who launches the backward."""
+        return AUTOGRAD_THREAD if self.job.second_thread else MAIN_THREAD
+
+    def kernel(
+        self, shape: Shape, phase: str, thread: int, after: tuple[int, ...] = (), stream: int | None = None
+    ) -> int:
+        """A compute kernel, on the main stream if no other is named. Returns its position."""
+        at = len(self.operations)
+        if stream is None:
+            after, self._main_waits = (*after, *self._main_waits), ()
+            self.last_on_main = at
+        chosen = self.job.autotuned and bool(shape.tiles) and self._tuned.random() < self.job.autotuned
+        self.operations.append(
+            Operation(
+                shape.name,
+                "compute",
+                "cudaLaunchKernel",
+                self.job.main_stream if stream is None else stream,
+                thread,
+                round(shape.duration_ns * self._gpu_scale),
+                self._cpu_ns,
+                self._call_ns,
+                after,
+                phase,
+                grid=(shape.grid, 1, 1),
+                block=(shape.block, 1, 1),
+                sized=self.job.variable_work > 0 and shape.duration_ns > names.SIZED_NS,
+                variants=shape.tiles if chosen else (),
+            )
+        )
+        return at
+
+    def kernels(self, shapes: Sequence[Shape], phase: str, thread: int) -> None:
+        """A stretch of compute kernels; with a side stream its middle third runs there, beside the rest."""
+        third = len(shapes) // 3
+        if not self.job.side_stream or len(shapes) < _SMALLEST_SPLIT:
+            for shape in shapes:
+                self.kernel(shape, phase, thread)
+            return
+        for shape in shapes[:third]:
+            self.kernel(shape, phase, thread)
+        aside = self.job.side_stream
+        self._event(thread, phase)
+        after = () if self.last_on_main is None else (self.last_on_main,)
+        for shape in shapes[third : 2 * third]:
+            self.last_of_stream[aside] = self.kernel(shape, phase, thread, after, aside)
+            after = ()
+        for shape in shapes[2 * third : -1]:
+            self.kernel(shape, phase, thread)
+        self.main_waits(self.last_of_stream[aside], phase=phase, thread=thread)
+        self.kernel(shapes[-1], phase, thread)
+
+    def memory(self, copy: str, n_bytes: int, phase: str, thread: int = MAIN_THREAD) -> int:
+        """A copy or a fill on the main stream."""
+        at = len(self.operations)
+        after, self._main_waits = self._main_waits, ()
+        call = "cudaMemsetAsync" if copy == "memset" else "cudaMemcpyAsync"
+        name = {"h2d": "[CUDA memcpy HtoD]", "d2h": "[CUDA memcpy DtoH]", "memset": "[CUDA memset]"}[copy]
+        self.operations.append(
+            Operation(
+                name,
+                "memory",
+                call,
+                self.job.main_stream,
+                thread,
+                1300 + n_bytes // (800 if copy == "memset" else 20),
+                self._cpu_ns,
+                self._call_ns,
+                after,
+                phase,
+                n_bytes=n_bytes,
+                copy=copy,  # type: ignore[arg-type]
+            )
+        )
+        return at
+
+    def call(self, name: str, thread: int, phase: str) -> None:
+        """A host call that leaves nothing on the GPU."""
+        self.operations.append(Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase))
+
+    def _event(self, thread: int, phase: str) -> None:
+        self.call("cudaEventRecord", thread, phase)
+        self.call("cudaStreamWaitEvent", thread, phase)
+
+    def main_waits(self, *positions: int, phase: str, thread: int) -> None:
+        """What comes next on the main stream starts after these have ended."""
+        self.call("cudaStreamWaitEvent", thread, phase)
+        self._main_waits = (*self._main_waits, *positions)
+
+    def sync(self, call: str, phase: str = "", thread: int = MAIN_THREAD, after: tuple[int, ...] = ()) -> None:
+        """A call that returns when the GPU is done: with the main stream, with these operations, or with all."""
+        self.operations.append(
+            Operation(
+                call, "sync", call, self.job.main_stream, thread, cpu_ns=1500, call_ns=4000, after=after, phase=phase
+            )
+        )
+
+    def fetched(self, phase: str, thread: int = MAIN_THREAD) -> None:
+        """The host reads a number off the GPU (`loss.item()`)."""
+        self.memory("d2h", 4, phase, thread)
+        self.sync("cudaStreamSynchronize", phase, thread)
+
+    def collective(
+        self,
+        operation: str,
+        group: str,
+        stream: int,
+        n_bytes: int,
+        phase: str,
+        thread: int,
+        after: tuple[int, ...] | None = None,
+        latency_ns: int = _MESSAGE_LATENCY_NS,
+        bytes_a_ns: float = 300,
+    ) -> int:
+        """A collective that waits for the main stream as it is now, or for these positions. Returns its own."""
+        self._event(thread, phase)
+        if after is None:
+            after = () if self.last_on_main is None else (self.last_on_main,)
+        at = self.last_of_stream[stream] = len(self.operations)
+        self.operations.append(
+            Operation(
+                names.collective(self.job.era, operation),
+                "collective",
+                "cudaLaunchKernelExC" if self.job.era == "2024" else "cudaLaunchKernel",
+                stream,
+                thread,
+                round((latency_ns + n_bytes / bytes_a_ns) * self._transfer_scale),
+                self._cpu_ns,
+                self._call_ns,
+                after,
+                phase,
+                group,
+                operation,
+                n_bytes,
+                grid=(16, 1, 1),
+                block=(512, 1, 1),
+            )
+        )
+        return at
+
+    def blocking(self, operation: str, group: str, stream: int, n_bytes: int, phase: str, thread: int) -> int:
+        """A collective that waits for the main stream and that the main stream waits for."""
+        at = self.collective(operation, group, stream, n_bytes, phase, thread)
+        self.main_waits(at, phase=phase, thread=thread)
+        return at
+
+    def loss(self) -> None:
+        """The end of the forward: the loss is read, if the job does so."""
+        if "loss" in self.job.syncs:
+            self.fetched("forward")
+
+    def optimizer(self, awaited: Iterable[int] = ()) -> None:
+        """The weight update, after these and between the syncs that the job has there."""
+        if "before" in self.job.syncs:
+            self.sync("cudaDeviceSynchronize", "optimizer")
+        waited = tuple(awaited)
+        if waited:
+            self.call("cudaStreamWaitEvent", MAIN_THREAD, "optimizer")
+        for _ in range(optimizers(self.job)):
+            self.kernel(names.optimizer(), "optimizer", MAIN_THREAD, waited)
+        if "after" in self.job.syncs:
+            self.sync("cudaDeviceSynchronize", "optimizer")
+
+    def program(self) -> Program:
+        """The program with this step, kernels before the first and after the last as the job has them."""
+        return Program(
+            numbered(self.operations),
+            _loose(self.job, self.job.warmup_kernels),
+            _loose(self.job, self.job.tail_kernels),
+        )
+
+
+def optimizers(job: Job) -> int:
+    """Kernels of the weight update."""
+    return max(1, job.kernels // 30)
+
+
+def _loose(job: Job, count: int) -> tuple[Operation, ...]:
+    build = Builder(job)
+    for shape in islice(cycle(names.forward_layer(job.era)), count):
+        build.kernel(shape, "", MAIN_THREAD)
+    return numbered(build.operations)

@@ -1,0 +1,53 @@
+"""The program of a data-parallel job: forward, backward with overlapping all-reduces, optimizer, one sync."""
+
+from itertools import cycle, islice
+
+from jitter.simulate import names
+from jitter.simulate.job import Job
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
+from jitter.simulate.shapes.builder import Builder, optimizers
+
+_BUCKET_BYTES = 25 * 2**20
+_BYTES_A_NS = 120
+"""Of bus bandwidth: 120 GB/s."""
+_LATENCY_NS = 35_000
+
+
+def plan(job: Job) -> Plan:
+    """One program of `job.kernels` kernels a step, one group."""
+    n_compute = job.kernels - job.all_reduces - optimizers(job)
+    n_forward = max(1, n_compute // 3)
+    n_backward = n_compute - n_forward
+    build = Builder(job)
+    autograd = build.backward_thread
+
+    build.memory("h2d", 640 * 8, "forward")
+    build.memory("h2d", 640 * 8, "forward")
+    layer = islice(cycle(names.forward_layer(job.era)), n_forward - 1)
+    build.kernels([names.embedding(), *layer], "forward", MAIN_THREAD)
+    build.loss()
+
+    build.memory("memset", 4 * 2**20, "backward", autograd)
+    # a bucket goes out as soon as its share of the gradients is there; the last one is small, as DDP's first is
+    shapes = list(islice(cycle(names.backward_layer(job.era)), n_backward))
+    reduced: dict[int, int] = {}
+    done = 0
+    for number in range(job.all_reduces):
+        until = round((number + 1) * n_backward / job.all_reduces)
+        build.kernels(shapes[done:until], "backward", autograd)
+        done = until
+        stream = job.collective_streams[number % len(job.collective_streams)]
+        n_bytes = _BUCKET_BYTES // (4 if number == job.all_reduces - 1 else 1)
+        reduced[stream] = build.collective(
+            "all_reduce",
+            WORLD,
+            stream,
+            n_bytes,
+            "backward",
+            autograd,
+            latency_ns=_LATENCY_NS,
+            bytes_a_ns=_BYTES_A_NS,
+        )
+    build.optimizer(reduced.values())
+    build.fetched("")
+    return alone(build.program(), job.ranks)

@@ -1,0 +1,34 @@
+"""Tensor × data parallelism: blocking all-reduces among neighbours, overlapping ones across them."""
+
+import numpy as np
+
+from jitter.simulate import names
+from jitter.simulate.job import Job
+from jitter.simulate.program import MAIN_THREAD, Plan, alone
+from jitter.simulate.shapes.builder import Builder
+from jitter.simulate.shapes.layers import GRADIENT_BYTES, NORM_KERNELS, gradient_norm, layers, near
+from jitter.simulate.shapes.tensor_parallel import backward, forward
+
+_STREAM = 33
+
+
+def plan(job: Job) -> Plan:
+    """Groups `tensor` (neighbours, `job.tensor` of them) and `data` (the ranks in the same place of each)."""
+    size = near(job, job.tensor, "tensor")
+    build = Builder(job)
+    autograd = build.backward_thread
+    sizes = layers(job, forward_extra=2, backward_extra=3, extra=NORM_KERNELS)
+    build.memory("h2d", 640 * 8, "forward")
+    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    for layer in sizes:
+        forward(build, layer.forward, "tensor")
+    build.loss()
+    build.memory("memset", 4 * 2**20, "backward", autograd)
+    reduced = 0
+    for layer in reversed(sizes):
+        backward(build, layer.backward, "tensor")
+        reduced = build.collective("all_reduce", "data", _STREAM, GRADIENT_BYTES, "backward", autograd, bytes_a_ns=120)
+    gradient_norm(build, reduced)
+    build.optimizer()
+    ranks = np.arange(job.ranks)
+    return alone(build.program(), job.ranks, {"tensor": ranks // size, "data": ranks % size})

@@ -6,6 +6,8 @@ from jitter.records import SourceRecord
 from jitter.steps import StepKey
 
 DEFAULT_LAKE = Path("jitter-lake")
+COMPACT = Path("derived", "compact")
+"""Compacted steps: derived from the ranks' files, and disposable."""
 
 
 def step_folder(key: StepKey) -> Path:
@@ -17,6 +19,11 @@ def step_folder(key: StepKey) -> Path:
 def kernels_file(key: StepKey, rank: int) -> Path:
     """One rank's step, from the lake's root."""
     return step_folder(key) / f"rank={rank}.parquet"
+
+
+def compact_folder(key: StepKey) -> Path:
+    """Where a step's compacted parts lie, from the lake's root."""
+    return COMPACT.joinpath(*step_folder(key).parts[1:])
 
 
 def host_file(rank: int, digest: str) -> Path:

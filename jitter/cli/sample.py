@@ -38,7 +38,10 @@ Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
 Shapes (--shape):
   data_parallel   all-reduces of gradients overlap the backward; one sync a step
   tensor_parallel all-reduces within every layer, which all else waits for
+  sharded         parameters all-gathered a layer ahead, gradients reduce-scattered behind
   tensor_data     tensor-parallel groups of neighbours, gradients all-reduced across them
+  expert          two blocking all-to-alls a layer among neighbours, gradients all-reduced across them
+  pipeline        stages of different programs that send and receive micro-batches (1F1B)
 """
 
 
@@ -100,6 +103,9 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option("--noise", default=0.02, show_default=True, help="Relative deviation of GPU durations.")
 @click.option("--shape", default="data_parallel", show_default=True, callback=_shape, help="See below.")
 @click.option("--tensor", type=int, help="Ranks of a tensor-parallel group (shape tensor_data).")
+@click.option("--stages", type=int, help="Of a pipeline.")
+@click.option("--microbatches", type=int, help="Of a pipeline's step.")
+@click.option("--experts", type=int, help="Ranks of an expert group (shape expert).")
 @click.option("--cpu-bound", is_flag=True, help="The host is slower than its GPU all through.")
 @click.option("--launch-queue", type=int, metavar="N", help="At most N launches wait for the GPU.")
 @click.option("--syncs", default="", callback=_syncs, help="Where the host waits for the GPU: loss+before+after.")

@@ -25,7 +25,7 @@ def answers(run: Run) -> dict[str, Any]:
                 "step": step,
                 "step_time_ns": period,
                 "healthy_step_time_ns": should,
-                "culprits": sorted({rank for f in active for rank in f.ranks}),
+                "culprits": sorted({rank for f in active for rank in f.on_ranks(step, job.ranks)}),
                 "causes": sorted({f.cause for f in active}),
             }
         )
@@ -35,25 +35,36 @@ def answers(run: Run) -> dict[str, Any]:
             "ranks": job.ranks,
             "steps": [job.step_numbers[0], job.step_numbers[-1]],
             "epoch": job.epoch if job.marker == "talk" else None,
-            "kernels_per_step": job.kernels,
+            "kernels_per_step": max(program.kernels for program in run.plan.programs),
             "seed": job.seed,
             "gpus_per_node": job.gpus_per_node,
         },
+        **_stages(run),
         "delay_ns": ends[0] - healthy[0],
         "faults": [_fault(run, fault, ends) for fault in run.faults],
         "steps": steps,
     }
 
 
+def _stages(run: Run) -> dict[str, Any]:
+    """Which ranks run which program; nothing where there is one."""
+    if len(run.plan.programs) == 1:
+        return {}
+    of_rank = enumerate(run.plan.programs)
+    return {"stages": [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": one.kernels} for at, one in of_rank]}
+
+
 def _fault(run: Run, fault: Fault, ends: list[int]) -> dict[str, Any]:
     repaired = run.without(fault).last_collective_ends()
     kernels = sorted(fault.kernels) if fault.kernels else None
+    steps = [step for step in run.job.step_numbers if fault.at_step(step)]
+    ranks = sorted({rank for step in steps for rank in fault.on_ranks(step, run.job.ranks)})
     return {
         "kind": fault.kind,
         "cause": fault.cause,
-        "ranks": sorted(fault.ranks),
-        "hosts": sorted({f"node{rank // run.job.gpus_per_node:04d}" for rank in fault.ranks}),
-        "steps": [step for step in run.job.step_numbers if fault.at_step(step)],
+        "ranks": ranks,
+        "hosts": sorted({f"node{rank // run.job.gpus_per_node:04d}" for rank in ranks}),
+        "steps": steps,
         "kernel": fault.kernel if kernels is None else kernels[0],
         "gain_ns": (ends[-1] - ends[0]) - (repaired[-1] - repaired[0]),
     }

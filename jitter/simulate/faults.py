@@ -107,6 +107,12 @@ class Fault:
         mine = self.kind == "pause" and (not self.ranks or rank in self.ranks)
         return mine and self.at_step(step) and (step + rank) % (self.every or 1) == 0
 
+    def on_ranks(self, step: int, ranks: int) -> frozenset[int]:
+        """The ranks, of so many in the job, that it touches in this step; none where it is no rank's own."""
+        if self.kind == "pause":
+            return frozenset(rank for rank in range(ranks) if self.pauses(rank, step))
+        return self.ranks if self.at_step(step) else frozenset()
+
     def in_step(self, step: int, steps: range) -> "Fault":
         """The fault as strong as it is in this step of a job that has these."""
         if not self.drift or self.factor is None:

@@ -184,6 +184,11 @@ def embedding() -> Shape:
     return _EMBED
 
 
+def head(era: Era) -> tuple[Shape, ...]:
+    """From the last layer to the loss."""
+    return (_NORM, Shape(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
+
+
 def square_sum() -> Shape:
     """What a rank adds to the norm of all gradients."""
     return _REDUCE

@@ -10,7 +10,10 @@ from jitter.simulate.program import Plan
 SHAPES: Final = {
     "data_parallel": "all-reduces of gradients overlap the backward; one sync a step",
     "tensor_parallel": "all-reduces within every layer, which all else waits for",
+    "sharded": "parameters all-gathered a layer ahead, gradients reduce-scattered behind",
     "tensor_data": "tensor-parallel groups of neighbours, gradients all-reduced across them",
+    "expert": "two blocking all-to-alls a layer among neighbours, gradients all-reduced across them",
+    "pipeline": "stages of different programs that send and receive micro-batches (1F1B)",
 }
 """What each is. Its module has `plan(job) -> Plan`."""
 

@@ -23,8 +23,8 @@ class Builder:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.operations: list[Operation] = []
-        self.last_on_main: int | None = None
-        self.last_of_stream: dict[int, int] = {}
+        self.main: tuple[int, ...] = ()
+        """The last operation on the main stream, once there is one."""
         self._main_waits: tuple[int, ...] = ()
         self._tuned = np.random.default_rng((job.seed, _TUNING))
         cpu = 3.0 if job.cpu_bound else 1.0
@@ -45,7 +45,7 @@ class Builder:
         at = len(self.operations)
         if stream is None:
             after, self._main_waits = (*after, *self._main_waits), ()
-            self.last_on_main = at
+            self.main = (at,)
         chosen = self.job.autotuned and bool(shape.tiles) and self._tuned.random() < self.job.autotuned
         self.operations.append(
             Operation(
@@ -78,18 +78,19 @@ class Builder:
             self.kernel(shape, phase, thread)
         aside = self.job.side_stream
         self._event(thread, phase)
-        after = () if self.last_on_main is None else (self.last_on_main,)
+        after, last = self.main, 0
         for shape in shapes[third : 2 * third]:
-            self.last_of_stream[aside] = self.kernel(shape, phase, thread, after, aside)
+            last = self.kernel(shape, phase, thread, after, aside)
             after = ()
         for shape in shapes[2 * third : -1]:
             self.kernel(shape, phase, thread)
-        self.main_waits(self.last_of_stream[aside], phase=phase, thread=thread)
+        self.main_waits(last, phase=phase, thread=thread)
         self.kernel(shapes[-1], phase, thread)
 
     def memory(self, copy: str, n_bytes: int, phase: str, thread: int = MAIN_THREAD) -> int:
         """A copy or a fill on the main stream."""
         at = len(self.operations)
+        self.main = (at,)
         after, self._main_waits = self._main_waits, ()
         call = "cudaMemsetAsync" if copy == "memset" else "cudaMemcpyAsync"
         name = {"h2d": "[CUDA memcpy HtoD]", "d2h": "[CUDA memcpy DtoH]", "memset": "[CUDA memset]"}[copy]
@@ -150,10 +151,11 @@ class Builder:
         bytes_a_ns: float = 300,
     ) -> int:
         """A collective that waits for the main stream as it is now, or for these positions. Returns its own."""
-        self._event(thread, phase)
         if after is None:
-            after = () if self.last_on_main is None else (self.last_on_main,)
-        at = self.last_of_stream[stream] = len(self.operations)
+            after = self.main
+        if after:
+            self._event(thread, phase)
+        at = len(self.operations)
         self.operations.append(
             Operation(
                 names.collective(self.job.era, operation),

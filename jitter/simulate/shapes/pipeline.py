@@ -1,0 +1,118 @@
+"""Pipeline parallelism: stages of different programs hand micro-batches on and their gradients back (1F1B)."""
+
+import numpy as np
+
+from jitter.errors import UsageError
+from jitter.simulate import names
+from jitter.simulate.job import Job
+from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program
+from jitter.simulate.shapes.builder import Builder, optimizers
+from jitter.simulate.shapes.layers import GRADIENT_BYTES, NORM_KERNELS, gradient_norm
+
+_PIPE_STREAM = 40
+_DATA_STREAM = 33
+_ACTIVATION_BYTES = 2 * 2**20
+_LEAST_COMPUTE = 6
+_MESSAGES = 4
+"""Kernels of a micro-batch that a stage spends on its neighbours, at most."""
+
+
+def plan(job: Job) -> Plan:
+    """Groups `pipe0`, `pipe1`, ... (a stage and the next) and `data` (the ranks of a stage).
+
+    Ranks of a stage follow each other, so that stages lie on different nodes.
+    """
+    stages = job.stages or next(n for n in (4, 3, 2, 1) if job.ranks % n == 0)
+    if job.ranks % stages:
+        raise UsageError(f"stages={stages} does not divide the {job.ranks} ranks of the job")
+    replicas = job.ranks // stages
+    batches = job.microbatches or 2 * stages
+    compute = (job.kernels - optimizers(job) - NORM_KERNELS - (replicas > 1)) // batches - _MESSAGES
+    if compute < _LEAST_COMPUTE:
+        needed = job.kernels + batches * (_LEAST_COMPUTE - compute)
+        raise UsageError(
+            f"{job.kernels} kernels a step hold no {batches} micro-batches", f"give at least {needed} or fewer of them"
+        )
+    ranks = np.arange(job.ranks)
+    stage = ranks // replicas
+    groups = {WORLD: np.zeros(job.ranks, np.int64), "data": stage}
+    for first in range(stages - 1):
+        groups[f"pipe{first}"] = np.where((stage == first) | (stage == first + 1), ranks % replicas, NO_GROUP)
+    programs = [_Stage(job, number, stages, compute, replicas > 1).program(batches) for number in range(stages)]
+    return Plan(tuple(programs), stage, groups)
+
+
+class _Stage:
+    """One stage's step."""
+
+    def __init__(self, job: Job, number: int, stages: int, compute: int, has_replicas: bool) -> None:
+        self.job, self.build = job, Builder(job)
+        self.is_first, self.is_last = number == 0, number == stages - 1
+        self.before, self.behind = number - 1, number
+        self.warmup = stages - 1 - number
+        self.forward_kernels = compute // 3
+        self.backward_kernels = compute - compute // 3
+        self.has_replicas = has_replicas
+
+    def program(self, batches: int) -> Program:
+        """As many forwards ahead as there are stages behind, then in turns, then the backwards that are left.
+
+        A forward's sending goes with a backward's receiving in one kernel, and the other way round: one after the
+        other, two neighbours would wait for each other.
+        """
+        build = self.build
+        ahead = min(self.warmup, batches)
+        for _ in range(ahead):
+            self._message("recv", self.before, "forward", MAIN_THREAD)
+            self._forward()
+            self._message("send", self.behind, "forward", MAIN_THREAD)
+        if ahead < batches:
+            self._message("recv", self.before, "forward", MAIN_THREAD)
+        for number in range(batches - ahead):
+            is_last = number == batches - ahead - 1
+            self._forward()
+            if is_last and self.is_last:
+                build.loss()
+            self._message("send_recv", self.behind, "forward", MAIN_THREAD)
+            self._backward()
+            self._message("send" if is_last else "send_recv", self.before, "backward", build.backward_thread)
+        for _ in range(ahead):
+            self._message("recv", self.behind, "backward", build.backward_thread)
+            self._backward()
+            self._message("send", self.before, "backward", build.backward_thread)
+        waits = []
+        if self.has_replicas:
+            waits = [
+                build.collective(
+                    "all_reduce",
+                    "data",
+                    _DATA_STREAM,
+                    GRADIENT_BYTES,
+                    "backward",
+                    build.backward_thread,
+                    bytes_a_ns=120,
+                )
+            ]
+        gradient_norm(build, *waits)
+        build.optimizer()
+        return build.program()
+
+    def _message(self, operation: str, pair: int, phase: str, thread: int) -> None:
+        """To or from a neighbour, where there is one; what is received is waited for."""
+        if pair < 0 or (pair == self.behind and self.is_last):
+            return
+        send = self.build.collective if operation == "send" else self.build.blocking
+        send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase, thread)
+
+    def _forward(self) -> None:
+        shapes = names.some(names.forward_layer(self.job.era), self.forward_kernels)
+        if self.is_first:
+            self.build.memory("h2d", 640 * 8, "forward")
+            self.build.kernel(names.embedding(), "forward", MAIN_THREAD)
+        self.build.kernels(shapes, "forward", MAIN_THREAD)
+        if self.is_last:
+            self.build.kernels(names.head(self.job.era), "forward", MAIN_THREAD)
+
+    def _backward(self) -> None:
+        shapes = names.some(names.backward_layer(self.job.era), self.backward_kernels)
+        self.build.kernels(shapes, "backward", self.build.backward_thread)

@@ -1,0 +1,78 @@
+"""Fully sharded data parallelism: parameters gathered a layer ahead, gradients scattered behind."""
+
+from jitter.simulate import names
+from jitter.simulate.job import Job
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
+from jitter.simulate.shapes.builder import Builder
+from jitter.simulate.shapes.layers import GRADIENT_BYTES, layers
+
+_GATHER_STREAM = 28
+_SCATTER_STREAM = 32
+_BYTES_A_NS = 90
+_AHEAD = 2
+"""So many layers' parameters are gathered at a time: the host waits until the layer before these is done."""
+
+
+def plan(job: Job) -> Plan:
+    """All ranks are one group."""
+    build = Builder(job)
+    autograd = build.backward_thread
+    sizes = layers(job, forward_extra=1, backward_extra=2, least=2)
+    build.memory("h2d", 640 * 8, "forward")
+    pass_through = _Layers(build, "forward", MAIN_THREAD)
+    pass_through.gather()
+    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    for number, size in enumerate(sizes):
+        if number + 1 < len(sizes):
+            pass_through.gather()
+        pass_through.compute(names.some(names.forward_layer(job.era), size.forward))
+    build.loss()
+
+    build.memory("memset", 4 * 2**20, "backward", autograd)
+    back = _Layers(build, "backward", autograd)
+    back.gather()
+    scattered = 0
+    for number, size in enumerate(reversed(sizes)):
+        if number + 1 < len(sizes):
+            back.gather()
+        back.compute(names.some(names.backward_layer(job.era), size.backward))
+        scattered = build.collective(
+            "reduce_scatter", WORLD, _SCATTER_STREAM, GRADIENT_BYTES, "backward", autograd, bytes_a_ns=_BYTES_A_NS
+        )
+    build.optimizer([scattered])
+    return alone(build.program(), job.ranks)
+
+
+class _Layers:
+    """The layers in one direction, each gathered once the one `_AHEAD` before it is done."""
+
+    def __init__(self, build: Builder, phase: str, thread: int) -> None:
+        self.build, self.phase, self.thread = build, phase, thread
+        self.gathered: list[int] = []
+        self.computed: list[int] = []
+
+    def gather(self) -> None:
+        """Launch the next layer's all-gather."""
+        free = len(self.gathered) - _AHEAD
+        if free >= 0:
+            self.build.sync("cudaEventSynchronize", self.phase, self.thread, (self.computed[free],))
+        # the first waits for what the main stream did before: the weights are updated there
+        after = () if self.gathered else self.build.main
+        at = self.build.collective(
+            "all_gather",
+            WORLD,
+            _GATHER_STREAM,
+            GRADIENT_BYTES,
+            self.phase,
+            self.thread,
+            after,
+            bytes_a_ns=_BYTES_A_NS,
+        )
+        self.gathered.append(at)
+
+    def compute(self, shapes: list[names.Shape]) -> None:
+        """Run the next layer; an event then frees its parameters."""
+        self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase, thread=self.thread)
+        self.build.kernels(shapes, self.phase, self.thread)
+        self.build.call("cudaEventRecord", self.thread, self.phase)
+        self.computed += self.build.main

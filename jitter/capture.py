@@ -4,7 +4,10 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -14,14 +17,17 @@ import pyarrow as pa
 
 from jitter.calls import capture_edge, is_launch, is_synchronising
 from jitter.kernels import collective_operation, is_collective
-from jitter.launches import ROWS_AT_ONCE, count, join_launches
+from jitter.launches import count, join_launches
 from jitter.readers import Batch
 from jitter.schema import ACTIVITIES, CALLS
 from jitter.sql import sql
 from jitter.steps import Marker, StepRange, is_data_loading, read_marker
 
 MEMORY_LIMIT = "400MB"
+SPILL_BYTES = 96 << 20
+"""A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
 _ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
+_STEP_ROWS_AT_ONCE = 65_536
 _NAMES = pa.schema(
     [
         ("name", pa.int32()),
@@ -68,29 +74,17 @@ class GpuUse:
 
 
 class Capture:
-    """The rows of one recording in a database that spills to disk; use as a context manager.
+    """The rows of one recording, in a database that lies in memory or, if they are many, on disk.
 
-    Feed it with `add`, then call `join` once, then `in_steps` and the counts.
+    A context manager. Feed it with `add`, then call `join` once, then `in_steps` and the counts.
     """
 
     def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
-        self._spill = tempfile.TemporaryDirectory(dir=scratch, prefix="spill-")
-        # a file, because DuckDB holds tables in memory too tight to work beside them once they outgrow it
-        self._db = duckdb.connect(
-            Path(self._spill.name) / "capture.duckdb",
-            config={
-                "memory_limit": MEMORY_LIMIT,
-                "threads": 1,
-                "temp_directory": self._spill.name,
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
-        )
-        self._db.register("_activities", ACTIVITIES.empty_table())
-        self._db.register("_calls", CALLS.empty_table())
-        self._db.execute("CREATE TABLE activities AS FROM _activities; CREATE TABLE calls AS FROM _calls")
+        self._scratch = scratch
+        self._end = ExitStack()
+        self._opened: duckdb.DuckDBPyConnection | None = None
         self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
+        self._held_bytes = 0
         self._pattern = pattern
         self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
@@ -102,8 +96,7 @@ class Capture:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._db.close()
-        self._spill.cleanup()
+        self._end.close()
 
     def add(self, batch: Batch) -> None:
         """Take in some rows, in any order."""
@@ -111,21 +104,53 @@ class Capture:
             self._add_ranges(batch.rows)
             return
         held = self._held[batch.table]
+        if self._opened is None:
+            held.append(batch.rows)
+            self._held_bytes += batch.rows.nbytes
+            if self._held_bytes > SPILL_BYTES:
+                self._open(on_disk=True)
+            return
         if held and held[0].schema != batch.rows.schema:
             self._insert(batch.table)
         held.append(batch.rows)
         if sum(rows.num_rows for rows in held) >= _ROWS_AN_INSERT:
             self._insert(batch.table)
 
+    @property
+    def _db(self) -> duckdb.DuckDBPyConnection:
+        assert self._opened is not None  # by `join` at the latest
+        return self._opened
+
+    def _open(self, *, on_disk: bool) -> None:
+        """Begin the database with the rows held so far."""
+        spill = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
+        self._opened = duckdb.connect(
+            # not in memory: tables there are held too tight to work beside them once they outgrow it
+            Path(spill) / "capture.duckdb" if on_disk else ":memory:",
+            config={
+                "memory_limit": MEMORY_LIMIT,
+                "threads": 1,
+                "temp_directory": spill,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            },
+        )
+        self._end.callback(self._opened.close)
+        if on_disk:
+            self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # nobody opens it again
+        for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
+            self._create(table, schema.empty_table())
+            self._insert(table)
+
     def _insert(self, table: str) -> None:
-        rows = self._held[table]
-        if not rows:
-            return
-        columns = ", ".join(rows[0].schema.names)
-        self._db.register("_batch", pa.Table.from_batches(rows))
-        self._db.execute(f"INSERT INTO {table} BY NAME SELECT {columns} FROM _batch")
-        self._db.unregister("_batch")
-        rows.clear()
+        held = self._held[table]
+        for schema, rows in groupby(held, key=attrgetter("schema")):
+            self._db.register("_batch", pa.Table.from_batches(rows))
+            self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(schema.names)} FROM _batch")
+            self._db.unregister("_batch")
+        held.clear()
+        pa.default_memory_pool().release_unused()  # else it stays beside what the database now holds
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
@@ -147,6 +172,8 @@ class Capture:
             "is_synchronising": [is_synchronising(name) for name in names],
             "capture_edge": [capture_edge(name) for name in names],
         }
+        if self._opened is None:
+            self._open(on_disk=False)
         for table in self._held:
             self._insert(table)
         self._create("names", pa.table(rows, schema=_NAMES))
@@ -198,13 +225,16 @@ class Capture:
         ]
         self._create("step_ranges", _table(rows, _STEP_RANGES))
 
-    def in_steps(self) -> Iterator[tuple[Gpu, int, pa.Table]]:
-        """Yield each GPU's steps, in order: (gpu, position in its process's steps, rows in launch order)."""
+    def in_steps(self) -> Iterator[tuple[Gpu, pa.Table]]:
+        """Yield some steps of one GPU at a time: whole ones, in order, rows in launch order, `step_row` with each.
+
+        `step_row` is the position in the process's steps.
+        """
         steps = self._db.execute(
             "SELECT step_row, min(start_ns), CASE WHEN bool_and(until_ns IS NOT NULL) THEN max(until_ns) END "
             "FROM step_ranges GROUP BY step_row ORDER BY step_row"
         ).fetchall()
-        together = max(1, ROWS_AT_ONCE * len(steps) // max(1, count(self._db, "placed")))
+        together = max(1, _STEP_ROWS_AT_ONCE * len(steps) // max(1, count(self._db, "placed")))
         for at in range(0, len(steps), together):
             group = steps[at : at + together]
             untils = [until for _, _, until in group]
@@ -214,7 +244,7 @@ class Capture:
                 "from": min(start for _, start, _ in group),
                 "until": None if None in untils else max(untils),
             }
-            yield from _by_step(self._db.sql(sql("capture/in_steps"), params=bound).to_arrow_reader(65536))
+            yield from _by_gpu(self._db.sql(sql("capture/in_steps"), params=bound).to_arrow_table())
 
     def before_capture(self) -> dict[Gpu, int]:
         """Count the kernels that were launched before the capture began: they belong to no step."""
@@ -246,26 +276,11 @@ def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _by_step(reader: pa.RecordBatchReader) -> Iterator[tuple[Gpu, int, pa.Table]]:
-    """Put together the rows, already in order, that are of one GPU and step."""
-    held: list[pa.Table] = []
-    current: tuple[int, int | None, int] | None = None
-    for batch in reader:
-        for key, rows in _runs(pa.table(batch)):
-            if current is not None and key != current:
-                yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
-                held = []
-            current = key
-            held.append(rows)
-    if current is not None:
-        yield Gpu(*current[:2]), current[2], pa.concat_tables(held)
-
-
-def _runs(table: pa.Table) -> Iterator[tuple[tuple[int, int | None, int], pa.Table]]:
-    """Split rows, already in order, where process, device or step changes."""
-    keys = table.select(["process", "device", "step_row"])
-    ends = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
+def _by_gpu(rows: pa.Table) -> Iterator[tuple[Gpu, pa.Table]]:
+    """Split rows that are in order of process and device."""
+    keys = rows.select(["process", "device"])
+    sizes = keys.group_by(keys.column_names, use_threads=False).aggregate([([], "count_all")])
     offset = 0
-    for process, device, step_row, size in zip(*(column.to_pylist() for column in ends.columns), strict=True):
-        yield (process, device, step_row), table.slice(offset, size)
+    for process, device, size in zip(*(column.to_pylist() for column in sizes.columns), strict=True):
+        yield Gpu(process, device), rows.slice(offset, size)
         offset += size

@@ -10,6 +10,7 @@ import shutil
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -33,23 +34,33 @@ _INCREASING = {
 
 
 def write_kernels(path: Path, rows: pa.Table) -> None:
-    """Write one rank's step (`schema.KERNELS`) as one row group."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(
-        rows.cast(KERNELS),
+    """Write one rank's step (`schema.KERNELS`) as one row group; its folder is made if need be."""
+    _write_parquet(
         path,
+        rows,
+        KERNELS,
         compression="snappy",
         use_dictionary=_TEXTS,
         column_encoding=_INCREASING,
         write_statistics=False,
-        store_schema=False,
     )
 
 
 def write_host(path: Path, rows: pa.Table) -> None:
-    """Write what a host did (`schema.HOST`)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows.cast(HOST), path, compression="zstd", store_schema=False)
+    """Write what a host did (`schema.HOST`); its folder is made if need be."""
+    _write_parquet(path, rows, HOST, compression="zstd")
+
+
+def _write_parquet(path: Path, rows: pa.Table, schema: pa.Schema, **how: Any) -> None:
+    # through memory: what pyarrow does to open a path takes as long as to write a step
+    content = pa.BufferOutputStream()
+    rows = rows if rows.schema.equals(schema) else rows.cast(schema)
+    pq.write_table(rows, content, store_schema=False, **how)
+    try:
+        path.write_bytes(content.getvalue())
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.getvalue())
 
 
 class LakeFolder:

@@ -18,9 +18,9 @@ _NO_CALL = (
 
 
 def join_launches(db: duckdb.DuckDBPyConnection) -> int:
-    """Make `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
+    """Make `placed` of `activities`, with launch and place, and `unanswered` (launches without a kernel).
 
-    Needs `activities`, `calls` and `names`. Returns how many activities have no launching call.
+    Needs `calls` and `names`, too. Returns how many activities have no launching call.
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
@@ -30,6 +30,7 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
         db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
         _join(db, ranges)
     _fill(db, "unanswered", "capture/unanswered", ranges)
+    db.execute("DROP TABLE activities")  # `placed` holds them all
     unlaunched = count(db, "launched WHERE launch_start_ns IS NULL")
     if unlaunched:
         _place_unlaunched(db)
@@ -54,7 +55,7 @@ def _join(db: duckdb.DuckDBPyConnection, ranges: list[tuple[int, int]]) -> None:
 
 def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
     db.execute("CREATE TABLE with_launches AS SELECT DISTINCT process FROM launched WHERE launch_start_ns IS NOT NULL")
-    stretches = _ranges(db, "activities", "start_ns")
+    stretches = _ranges(db, "launched", "start_ns")
     for number, (start, until) in enumerate(stretches):
         db.execute(f"CREATE OR REPLACE TABLE carried AS {sql('capture/carried')}", {"until": start})
         head = "INSERT INTO placed" if number else "CREATE TABLE placed AS"

@@ -16,7 +16,7 @@ from jitter.process_steps import ProcessSteps
 from jitter.ranks import Verdict
 from jitter.readers import Recording, readers
 from jitter.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
-from jitter.rows import StepRows
+from jitter.rows import Step, StepRows
 from jitter.steps import StepKey
 
 
@@ -77,34 +77,34 @@ class Stager:
             parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
             assert record.rank is not None
             makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)
-        for gpu, row, table in self._capture.in_steps():
+        for gpu, activities in self._capture.in_steps():
             if gpu in parts:
-                self._stage_step(parts[gpu], makers[gpu], gpu, row, table)
+                for step in makers[gpu].build(activities):
+                    self._stage_step(parts[gpu], gpu, step)
         host = self._capture.host()
         for gpu, part in parts.items():
             self._stage_host(part, gpu, host)
             self._remark(part, gpu)
         return list(parts.values())
 
-    def _stage_step(self, part: Part, maker: StepRows, gpu: Gpu, row: int, table: pa.Table) -> None:
-        step = self._steps[gpu.process].ranges.ranges[row]
-        rows, digest, kernels = maker.build(table)
-        path = Path(f"{row}.parquet")
-        write_kernels(part.staged / path, rows)
-        part.files.append((path, step.key))
-        lost = self._lost.get((gpu.process, row), 0)
+    def _stage_step(self, part: Part, gpu: Gpu, step: Step) -> None:
+        marked = self._steps[gpu.process].ranges.ranges[step.row]
+        path = Path(f"{step.row}.parquet")
+        write_kernels(part.staged / path, step.rows)
+        part.files.append((path, marked.key))
+        lost = self._lost.get((gpu.process, step.row), 0)
         part.record.steps.append(
             StepRecord(
-                step=step.key.step,
-                epoch=step.key.epoch,
-                marker=step.text,
-                start_ns=step.start_ns,
-                end_ns=step.end_ns,
-                cut=bool(lost) or step.end_ns is None,
+                step=marked.key.step,
+                epoch=marked.key.epoch,
+                marker=marked.text,
+                start_ns=marked.start_ns,
+                end_ns=marked.end_ns,
+                cut=bool(lost) or marked.end_ns is None,
                 launches_without_kernel=lost,
-                kernels=kernels,
-                memory_activities=rows.num_rows - kernels,
-                sequence=digest,
+                kernels=step.kernels,
+                memory_activities=step.rows.num_rows - step.kernels,
+                sequence=step.sequence,
             )
         )
 

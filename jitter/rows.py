@@ -1,7 +1,9 @@
-"""The lake's rows of one rank's step, from the joined activities, and the digest of their sequence."""
+"""The lake's rows of one rank, from the joined activities of some of its steps, and each step's sequence digest."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,19 +13,22 @@ import pyarrow.compute as pc
 from jitter.kernels import collective_operation, is_collective
 from jitter.schema import KERNELS
 
-_KINDS = pa.array(["compute", "collective", "memory"])
 _COMPUTE, _COLLECTIVE, _MEMORY = range(3)
-_COMPUTED = {
-    "rank",
-    "ordinal",
-    "kernel_name",
-    "kind",
-    "duration_ns",
-    "launch_name",
-    "correlation_id",
-    "collective",
-}
+_KINDS = ["compute", "collective", "memory"]
+_NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
+_COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
+
+
+class Step(NamedTuple):
+    """One step of one rank: its rows (`schema.KERNELS`) and what its record says of them."""
+
+    row: int
+    """Position in its process's steps."""
+    rows: pa.Table
+    sequence: str
+    kernels: int
+    """Copies and fills left out."""
 
 
 class StepRows:
@@ -31,6 +36,7 @@ class StepRows:
 
     def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
         self._names = pa.array(names, pa.string())
+        self._kinds = pa.array(_KINDS, pa.string())
         self._operations = pa.array([collective_operation(name) for name in names], pa.string())
         self._collective = np.array([is_collective(name) for name in names], dtype=bool)
         self._hashes = np.array(
@@ -43,9 +49,12 @@ class StepRows:
         self._rank = rank
         self._main_stream = main_stream
 
-    def build(self, activities: pa.Table) -> tuple[pa.Table, str, int]:
-        """Make `schema.KERNELS` of activities in launch order; with their sequence's digest and count of kernels."""
+    def build(self, activities: pa.Table) -> Iterator[Step]:
+        """Make the rows of whole steps, given in order and each in launch order (`step_row` says which)."""
+        activities = activities.combine_chunks()
         size = activities.num_rows
+        step_rows = activities["step_row"].to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), size]
         ids = activities["name"].to_numpy()
         is_memory = activities["is_memory"].to_numpy(zero_copy_only=False)
         kinds = np.where(is_memory, _MEMORY, np.where(self._collective[ids], _COLLECTIVE, _COMPUTE))
@@ -54,32 +63,53 @@ class StepRows:
             if self._main_stream is None
             else pc.equal(activities["stream"], self._main_stream).fill_null(False).to_numpy()
         )
+        concurrent = (kinds == _COLLECTIVE) | ~on_main
+        hashes = self._hashes[ids]
+        starts = np.array(bounds[:-1])
+        named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
         operations = pc.if_else(
             pa.array(kinds == _COLLECTIVE),
             pc.coalesce(activities["collective"], self._operations.take(activities["name"])),
             pa.scalar(None, pa.string()),
         )
         columns = {
+            **named,
             "rank": pa.repeat(pa.scalar(self._rank, pa.int32()), size),
-            "ordinal": np.arange(size, dtype=np.int32),
-            "kernel_name": self._named(activities["name"]),
-            "kind": pa.DictionaryArray.from_arrays(pa.array(kinds.astype(np.int32)), _KINDS),
+            "ordinal": np.arange(size, dtype=np.int32) - np.repeat(starts, np.diff(bounds)).astype(np.int32),
+            "kind": pa.DictionaryArray.from_arrays(pa.array(kinds.astype(np.int32)), self._kinds),
             "duration_ns": pc.subtract(activities["end_ns"], activities["start_ns"]),
-            "launch_name": self._named(activities["launch_name"]),
             "correlation_id": activities["correlation"],
             "collective": operations,
             **{name: activities[name] for name in _AS_READ},
         }
-        rows = pa.table([columns[field.name] for field in KERNELS], names=KERNELS.names)
-        concurrent = (kinds == _COLLECTIVE) | ~on_main
-        return rows, self._digest(ids[~is_memory], concurrent[~is_memory]), int(size - is_memory.sum())
+        rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)
+        for first, last in pairwise(bounds):
+            is_kernel = ~is_memory[first:last]
+            yield Step(
+                int(step_rows[first]),
+                _with_names_that_occur(rows.slice(first, last - first)),
+                _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
+                int(is_kernel.sum()),
+            )
 
     def _named(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
-        """Names with a dictionary of only those that occur: the file holds no others."""
+        """Names with a dictionary of only those that occur."""
         encoded = ids.combine_chunks().dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices, self._names.take(encoded.dictionary))
 
-    def _digest(self, ids: npt.NDArray[np.int32], concurrent: npt.NDArray[np.bool_]) -> str:
-        digest = hashlib.blake2b(self._hashes[ids].tobytes(), digest_size=16)
-        digest.update(concurrent.tobytes())
-        return digest.hexdigest()
+
+def _with_names_that_occur(rows: pa.Table) -> pa.Table:
+    """The step's rows, their names' dictionaries without names of other steps: its file holds no others."""
+    for name in _NAMED:
+        column = rows[name].chunk(0)
+        used = column.indices.dictionary_encode()
+        if len(used.dictionary) < len(column.dictionary):
+            fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
+            rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)
+    return rows
+
+
+def _digest(hashes: npt.NDArray[np.uint64], concurrent: npt.NDArray[np.bool_]) -> str:
+    digest = hashlib.blake2b(hashes.tobytes(), digest_size=16)
+    digest.update(concurrent.tobytes())
+    return digest.hexdigest()

@@ -1,8 +1,8 @@
 -- Compute kernels per stream over the whole capture: the stream with the most is the main one.
-SELECT a.process, a.device, a.stream, count(*) AS kernels, min(a.start_ns) AS first_ns, max(a.end_ns) AS last_ns,
+SELECT p.process, p.device, p.stream, count(*) AS kernels, min(p.start_ns) AS first_ns, max(p.end_ns) AS last_ns,
        count(*) FILTER (WHERE n.kind = 'compute') AS compute_kernels
-FROM activities a
-JOIN names n ON a.name = n.name
-WHERE NOT a.is_memory
+FROM placed p
+JOIN names n ON p.name = n.name
+WHERE NOT p.is_memory
 GROUP BY ALL
-ORDER BY a.process, a.device, compute_kernels DESC, a.stream
+ORDER BY p.process, p.device, compute_kernels DESC, p.stream

@@ -1,0 +1,46 @@
+"""Recordings too large for memory: their rows go to disk, a part of their steps at a time, and come out the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lake_content import content
+
+import jitter
+from jitter import capture, launches
+from jitter.simulate import Job, simulate, write
+
+
+@pytest.mark.parametrize("kind", ["nsys", "kineto"])
+def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
+    jitter.ingest([traces], tmp_path / "memory", jobs=1)
+    monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
+    monkeypatch.setattr(capture, "_ROWS_AN_INSERT", 50)
+    monkeypatch.setattr(capture, "_STEP_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(launches, "ROWS_AT_ONCE", 60)
+    opened = _watch(monkeypatch)
+    jitter.ingest([traces], tmp_path / "disk", jobs=1)
+    assert opened == [True, True]
+    assert content(tmp_path / "disk") == content(tmp_path / "memory")
+
+
+def test_a_small_one_writes_no_database(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    opened = _watch(monkeypatch)
+    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    assert opened == [False] * 3
+
+
+def _watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each database that is opened lies on disk."""
+    opened: list[bool] = []
+    really: Callable[..., Any] = capture.Capture._open
+
+    def watched(self: capture.Capture, *, on_disk: bool) -> None:
+        opened.append(on_disk)
+        really(self, on_disk=on_disk)
+
+    monkeypatch.setattr(capture.Capture, "_open", watched)
+    return opened

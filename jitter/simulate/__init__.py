@@ -8,11 +8,14 @@ It shares no code with the analysis. Everything is deterministic, in int64 nanos
         recording.start_ns, recording.clock.offset_ns, recording.steps
     run.truth()                            # (epoch, step, rank) -> [KernelTruth], the three metrics
     answers(run)                           # culprits, causes, and what each fault costs: `truth.json`
-    run.last_collective_ends()             # global time; run.without(fault): the same run and noise without it
+    run.dependencies()                     # stage -> [Dependency]: what waits for what, and where that held it
+    run.step_times()                       # step -> ns, in global time; run.last_collective_ends()
+    run.without(fault)                     # the same run and noise without it
     write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options: each format's `Options`
 """
 
 from jitter.simulate.answers import answers
+from jitter.simulate.dependencies import Dependency
 from jitter.simulate.faults import Fault
 from jitter.simulate.formats import write
 from jitter.simulate.job import Job
@@ -20,4 +23,16 @@ from jitter.simulate.rank_run import RankRun
 from jitter.simulate.run import Run, simulate
 from jitter.simulate.truth import KernelTruth, partners, truth
 
-__all__ = ["Fault", "Job", "KernelTruth", "RankRun", "Run", "answers", "partners", "simulate", "truth", "write"]
+__all__ = [
+    "Dependency",
+    "Fault",
+    "Job",
+    "KernelTruth",
+    "RankRun",
+    "Run",
+    "answers",
+    "partners",
+    "simulate",
+    "truth",
+    "write",
+]

@@ -96,8 +96,9 @@ class Job:
         if self.launch_queue is not None and self.launch_queue < 2:
             raise UsageError(f"a launch queue holds at least 2 launches, not {self.launch_queue}")
         for what in ("tensor", "stages", "microbatches", "experts"):
-            if (getattr(self, what) or 1) < 1:
-                raise UsageError(f"{what}={getattr(self, what)} is not 1 or more")
+            size = getattr(self, what)
+            if size is not None and size < 1:
+                raise UsageError(f"{what}={size} is not 1 or more")
         for what in ("variable_work", "autotuned"):
             if not 0 <= getattr(self, what) <= 1:
                 raise UsageError(f"{what} is a fraction from 0 to 1, not {getattr(self, what)}")

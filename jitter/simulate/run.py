@@ -10,6 +10,7 @@ import numpy as np
 from jitter.errors import UsageError
 from jitter.simulate.assemble import assemble
 from jitter.simulate.costs import costs, operations
+from jitter.simulate.dependencies import Dependency, dependencies
 from jitter.simulate.engine import Events, State, run_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
@@ -18,7 +19,7 @@ from jitter.simulate.names import EXTRA
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
 from jitter.simulate.rank_run import RankRun
 from jitter.simulate.shapes import plan
-from jitter.simulate.truth import Truth, truth
+from jitter.simulate.truth import Truth, cohorts, truth
 
 _BLOCK_CELLS = 4_000_000
 """Operations x ranks of all steps that are in memory at once (some 32 bytes each)."""
@@ -126,9 +127,24 @@ class Run:
         times = [None, *(after - before for before, after in pairwise(ends))]
         return dict(zip(self.job.step_numbers, times, strict=True))
 
+    def cohorts(self) -> list[list[int]]:
+        """The ranks whose kernels are alike, the commonest first: stages, but for those that differ by little."""
+        return cohorts(self.plan)
+
     def truth(self) -> Truth:
         """The three metrics of every kernel, from the events in global time; see `jitter.simulate.truth`."""
-        return truth(list(self.ranks()), self.job.epoch)
+        found: Truth = {}
+        for ranks in self.cohorts():
+            found |= truth(list(self.ranks(ranks)), self.job.epoch)
+        return dict(sorted(found.items(), key=lambda one: one[0][1:]))
+
+    def dependencies(self) -> dict[int, list[Dependency]]:
+        """For each stage what its operations wait for; see `jitter.simulate.dependencies`."""
+        found = {}
+        for stage, program in enumerate(self.plan.programs):
+            phases = self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
+            found[stage] = dependencies(self.job, program.step, phases)
+        return found
 
     def without(self, *faults: Fault) -> "Run":
         """The same run, noise included, had these faults (all, if none is named) not been."""

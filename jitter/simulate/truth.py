@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitter.simulate.program import KERNEL_KINDS
+from jitter.simulate.program import KERNEL_KINDS, Plan
 from jitter.simulate.rank_run import RankRun
 
 
@@ -63,6 +63,27 @@ def truth(recordings: Sequence[RankRun], epoch: int | None) -> Truth:
         for rank, kernels in of_rank.items():
             found[epoch, step, rank] = _metrics(kernels, main[rank], indices[sequences[rank]], earliest)
     return found
+
+
+def cohorts(plan: Plan) -> list[list[int]]:
+    """The ranks whose programs' kernels share at least half, by longest common subsequence over the longer.
+
+    The commonest program (of equally common ones that of the lowest rank) gathers its like; then the rest again.
+    """
+    sequences = [tuple((op.name, op.stream) for op in one.step if op.kernel is not None) for one in plan.programs]
+    left = list(range(len(sequences)))
+    found = []
+    while left:
+        commonest = max(left, key=lambda stage: (len(plan.ranks_of(stage)), -int(plan.ranks_of(stage)[0])))
+        like = [stage for stage in left if _alike(sequences[stage], sequences[commonest])]
+        found.append(sorted(rank for stage in like for rank in plan.ranks_of(stage).tolist()))
+        left = [stage for stage in left if stage not in like]
+    return found
+
+
+def _alike(one: Sequence[object], other: Sequence[object]) -> bool:
+    shared = sum(partner is not None for partner in partners(one, other))
+    return 2 * shared >= max(len(one), len(other))
 
 
 def _kernels(recording: RankRun) -> dict[int, list[_Kernel]]:

@@ -62,6 +62,8 @@ def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--layout", "1999"], "there are 2020.3, 2022.4, 2026.2"),
         (["--option", "shuffle"], "--option shuffle is not WORD=VALUE"),
         (["--noise", "2"], "noise is a fraction"),
+        (["--shape", "star"], "there are data_parallel, tensor_parallel"),
+        (["--syncs", "loss+never"], "no sync is called 'never'"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str):
@@ -77,6 +79,24 @@ def test_help_names_faults_and_formats_without_loading_them(capsys: pytest.Captu
     assert "  cpu_ops=0" in capsys.readouterr().out
     code = "import sys, jitter.cli.sample; sys.exit(bool({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("format_name", ["nsys", "kineto", "rocpd"])
+def test_shapes_and_what_they_are_made_with(tmp_path: Path, format_name: str):
+    given = ["--shape", "pipeline", "--stages", "2", "--microbatches", "2", "--launch-queue", "30", "--syncs", "after"]
+    more = ["--autotuned", "0.5", "--variable-work", "0.1", "--side-stream", "21", "--cpu-bound", "--kernels", "90"]
+    assert main(["sample", str(tmp_path), *SMALL, *given, *more, "--format", format_name]) == 0
+    assert [one["ranks"] for one in json.loads((tmp_path / "truth.json").read_text())["stages"]] == [[0], [1]]
+
+
+def test_help_knows_all_shapes_and_faults(capsys: pytest.CaptureFixture[str]):
+    from jitter.simulate.faults import CAUSES
+    from jitter.simulate.shapes import SHAPES
+
+    assert main(["sample", "--help"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert all(f"{name} {what}" in lines for name, what in SHAPES.items())
+    assert all(any(line.startswith(f"{name} ") for line in lines) for name in CAUSES)
 
 
 def test_the_simulator_shares_nothing_with_the_analysis():

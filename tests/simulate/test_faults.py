@@ -129,6 +129,82 @@ def test_slow_collective():
     assert same(transfers(with_it, 11), transfers(without, 11))
 
 
+GROUPED = Job(ranks=8, steps=3, kernels=110, seed=2, first_step=10, shape="tensor_data", gpus_per_node=2)
+
+
+def transfers_by_group(recordings: list[RankRun], step: int) -> dict[tuple[str, int], int]:
+    """(group, which of its collectives) -> from the last arrival to the end."""
+    come: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for recording in recordings:
+        counts: dict[str, int] = {}
+        for at in of_step(recording, step):
+            op = recording.operations[recording.operation[at]]
+            if op.kind == "collective":
+                number = recording.groups[op.group].number
+                counts[number] = counts.get(number, 0) + 1
+                zero = recording.clock.offset_ns
+                span = int(recording.start_ns[at]) - zero, int(recording.end_ns[at]) - zero
+                come.setdefault((number, counts[number]), []).append(span)
+    return {key: spans[0][1] - max(start for start, _ in spans) for key, spans in come.items()}
+
+
+def test_slow_link():
+    run = simulate(GROUPED, [Fault.parse("slow_link:rank=5,step=11,factor=4")])
+    with_it, without = list(run.ranks()), list(run.without().ranks())
+    assert transfers_by_group(with_it, 10) == transfers_by_group(without, 10)
+    mine = {group.number for group in with_it[5].groups.values()}
+    assert len(mine) == 3
+    slow, usual = transfers_by_group(with_it, 11), transfers_by_group(without, 11)
+    assert {number for number, _ in slow} > mine
+    for key, time in slow.items():
+        assert time == pytest.approx(usual[key] * (4 if key[0] in mine else 1), abs=1)
+
+
+def test_groups_have_noise_of_their_own():
+    found = transfers_by_group(list(simulate(GROUPED).ranks()), 11)
+    first = [time for (_, order), time in found.items() if order == 1]
+    assert len(set(first)) == len(first) > 4
+
+
+def host_times(recording: RankRun, step: int):
+    """Between the end of each call of a step and the start of the next, from the end of the loading on."""
+    launched = zip(recording.launch_start_ns, recording.launch_end_ns, recording.step, strict=True)
+    calls = [(call.start_ns, call.end_ns, call.step) for call in recording.calls]
+    mine = sorted((start, end) for start, end, of in [*launched, *calls] if of == step)
+    loaded = next(r.end_ns for r in recording.ranges if r.kind == "data_loading" and r.step == step)
+    return np.array([start for start, _ in mine]) - np.array([loaded, *(end for _, end in mine[:-1])])
+
+
+def test_pauses_come_in_turn():
+    run = simulate(JOB, [Fault.parse("pause:every=3,ms=2")])
+    with_it, without = list(run.ranks()), list(run.without().ranks())
+    hit = set()
+    for one, other in zip(with_it, without, strict=True):
+        for step in JOB.step_numbers:
+            longer = host_times(one, step) - host_times(other, step)
+            assert set(longer.tolist()) <= {0, 2_000_000}
+            if longer.any():
+                hit.add((one.rank, step))
+    assert hit == {(rank, step) for rank in range(3) for step in JOB.step_numbers if (rank + step) % 3 == 0}
+    said = answers(run)
+    assert said["faults"][0]["ranks"] == [0, 1, 2]
+    assert [one["culprits"] for one in said["steps"]] == [[2], [1], [0], [2]]
+
+
+def test_drift():
+    with_it, without = pair("slow_gpu:rank=1,factor=1.6,drift=yes")
+    grown = [float(np.mean(durations(with_it[1], step) / durations(without[1], step))) for step in JOB.step_numbers]
+    assert grown == pytest.approx([1, 1.2, 1.4, 1.6], rel=1e-3)
+
+
+def test_answers_of_a_pipeline_name_its_stages():
+    job = Job(ranks=4, steps=2, kernels=110, shape="pipeline", stages=2, microbatches=2)
+    said = answers(simulate(job, [Fault.parse("slow_gpu:rank=3,factor=2")]))
+    assert [one["ranks"] for one in said["stages"]] == [[0, 1], [2, 3]]
+    assert said["faults"][0]["gain_ns"] > 0
+    assert "stages" not in answers(simulate(JOB))
+
+
 def test_answers():
     run = simulate(
         JOB, [Fault.parse("cpu_stall:rank=1,step=12,kernel=17,ms=4"), Fault.parse("slow_gpu:rank=0,factor=1.3")]
@@ -181,6 +257,7 @@ def test_wrong_words(text: str, complaint: str):
         ("slow_gpu:rank=1,factor=2,kernels=60-70", "a kernel that no step has"),
         ("missing_kernel:rank=1,kernel=60", "a kernel that no step has"),
         ("missing_kernel:rank=1,kernel=57", "is a collective"),
+        ("pause:every=50,ms=1", "in no step of the job"),
     ],
 )
 def test_faults_that_the_job_cannot_have(text: str, complaint: str):

@@ -1,0 +1,333 @@
+"""Every shape of job against a slow replay, and the rules of streams, events, collectives, queues and syncs."""
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from slow_replay import slow_replay
+
+from jitter.errors import JitterError, UsageError
+from jitter.simulate import Fault, Job, RankRun, Run, simulate
+from jitter.simulate import run as run_module
+from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, numbered
+from jitter.simulate.shapes import SHAPES
+
+SIZE = {"ranks": 8, "gpus_per_node": 4, "steps": 2, "kernels": 110, "seed": 4, "first_step": 10}
+MODIFIERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "queue": {"launch_queue": 12},
+    "syncs": {"syncs": frozenset({"loss", "before", "after"})},
+    "varied": {"variable_work": 0.2, "autotuned": 0.5, "side_stream": 21},
+    "cpu": {"cpu_bound": True, "launch_queue": 200, "second_thread": False},
+}
+
+
+def job(shape: str, modifier: str = "plain", **more: Any) -> Job:
+    return Job(**{**SIZE, **MODIFIERS[modifier], **more}, shape=shape)
+
+
+def global_times(recording: RankRun) -> tuple[Any, Any, Any, Any]:
+    zero = recording.clock.offset_ns
+    columns = (recording.launch_start_ns, recording.launch_end_ns, recording.start_ns, recording.end_ns)
+    return tuple(column - zero for column in columns)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_as_a_slow_replay(shape: str, modifier: str):
+    faults = [
+        Fault.parse("cpu_stall:rank=1,step=11,kernel=17,ms=0.7"),
+        Fault.parse("slow_link:rank=6,factor=3"),
+        Fault.parse("missing_kernel:rank=2,step=10,kernel=1"),
+        Fault.parse("extra_kernel:rank=5,step=11,kernel=8,ms=0.2"),
+        Fault.parse("pause:every=2,ms=0.4"),
+    ]
+    run = simulate(job(shape, modifier), faults)
+    wanted = slow_replay(run)
+    for recording in run.ranks():
+        program = run.plan.programs[run.plan.stage[recording.rank]]
+        lengths = (len(program.prologue), *[len(program.step)] * run.job.steps, len(program.epilogue))
+        gpu = [
+            wanted[recording.rank, phase, at]
+            for phase, length in enumerate(lengths)
+            for at in range(length)
+            if (recording.rank, phase, at) in wanted and _ops(program, phase, run.job.steps)[at].kind in GPU_KINDS
+        ]
+        assert np.array(gpu).T.tolist() == [column.tolist() for column in global_times(recording)]
+        calls = [
+            wanted[recording.rank, phase, at][:2]
+            for phase, length in enumerate(lengths)
+            for at in range(length)
+            if (recording.rank, phase, at) in wanted and _ops(program, phase, run.job.steps)[at].kind not in GPU_KINDS
+        ]
+        zero = recording.clock.offset_ns
+        assert calls == [(call.start_ns - zero, call.end_ns - zero) for call in recording.calls]
+
+
+def _ops(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
+    return program.prologue if phase == 0 else program.step if phase <= steps else program.epilogue
+
+
+@pytest.mark.parametrize("modifier", MODIFIERS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_streams_events_and_collectives(shape: str, modifier: str):
+    run = simulate(job(shape, modifier))
+    ends: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for recording in run.ranks():
+        _, returned, start, end = global_times(recording)
+        assert (start >= returned + run.job.launch_floor_ns).all()
+        last: dict[int, int] = {}
+        # position in the program -> end, of the step in view
+        done: dict[int, int] = {}
+        first = len(run.plan.programs[run.plan.stage[recording.rank]].prologue)
+        met: dict[str, int] = defaultdict(int)
+        for at, op in enumerate(recording.ops()):
+            assert start[at] >= last.get(op.stream, 0)
+            last[op.stream] = end[at]
+            if recording.in_step[at]:
+                for other in op.after:
+                    assert start[at] >= done[first + other]
+                done[int(recording.operation[at])] = end[at]
+            if op.kind == "collective":
+                group = recording.groups[op.group]
+                ends[group.number, met[group.number]].append((recording.rank, start[at], end[at]))
+                met[group.number] += 1
+                assert recording.rank in group.ranks
+    for come in ends.values():
+        assert len({end for _, _, end in come}) == 1
+        assert max(start for _, start, _ in come) < come[0][2]
+    sizes = {group.number: len(group.ranks) for recording in run.ranks() for group in recording.groups.values()}
+    assert {number: len(come) for (number, _), come in ends.items()}.items() <= sizes.items()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_more_launches_wait_than_the_queue_holds(shape: str):
+    for slots in (2, 9):
+        run = simulate(job(shape, launch_queue=slots))
+        deepest = 0
+        for recording in run.ranks():
+            _, returned, start, _ = global_times(recording)
+            for at, when in enumerate(returned.tolist()):
+                deepest = max(deepest, int((start[: at + 1] > when).sum()))
+        assert deepest == slots
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_sync_returns_when_all_that_it_waits_for_is_done(shape: str):
+    run = simulate(job(shape, "syncs"))
+    for recording in run.ranks():
+        zero = recording.clock.offset_ns
+        launched, _, _, end = global_times(recording)
+        syncs = [call for call in recording.calls if call.is_sync]
+        assert {"cudaDeviceSynchronize", "cudaStreamSynchronize"} <= {call.name for call in syncs} or (
+            shape == "pipeline" and not _reads_loss(recording)
+        )
+        for call in syncs:
+            if call.name == "cudaEventSynchronize":
+                continue
+            streams = [op.stream for op in recording.ops()]
+            whole = call.name == "cudaDeviceSynchronize"
+            mine = (launched < call.start_ns - zero) & (whole | (np.array(streams) == call.stream))
+            assert call.end_ns - zero >= end[mine].max()
+
+
+def _reads_loss(recording: RankRun) -> bool:
+    return any(op.copy == "d2h" for op in recording.ops())
+
+
+def test_gathering_ahead_is_held_by_the_host():
+    """A layer's parameters are gathered beside the layer before, and not before the one before that is done."""
+    run = simulate(job("sharded"))
+    for recording in run.ranks():
+        _, _, start, end = global_times(recording)
+        events = [call for call in recording.calls if call.name == "cudaEventSynchronize" and call.step == 11]
+        gathers = [
+            at
+            for at, op in enumerate(recording.ops())
+            if op.collective == "all_gather" and recording.in_step[at] and recording.step[at] == 11
+        ]
+        n_layers = len(gathers) // 2
+        assert len(events) == len(gathers) - 4 > 0
+        first_compute = {
+            # of each layer forward: the first main kernel that waits for its gathering
+            number: min(int(s) for s in start[gather + 1 :] if s >= end[gather])
+            for number, gather in enumerate(gathers[:n_layers])
+        }
+        assert all(start[gathers[n + 1]] < first_compute[n] for n in range(2, n_layers - 1))
+
+
+def test_pipeline_stages_run_different_programs():
+    run = simulate(job("pipeline", stages=4))
+    programs = run.plan.programs
+    assert len({tuple(op.name for op in one.step) for one in programs}) == 4
+    recordings = list(run.ranks())
+    pairs = [{group.name for group in one.groups.values() if group.name.startswith("pipe")} for one in recordings]
+    assert pairs[::2] == [{"pipe0"}, {"pipe0", "pipe1"}, {"pipe1", "pipe2"}, {"pipe2"}]
+    said = [op.collective for op in programs[1].step if op.group == "pipe1"]
+    assert said == ["send"] * 2 + ["send_recv"] * 6 + ["recv"] * 2
+    assert [op.collective for op in programs[3].step if op.group == "pipe2"] == ["recv", *["send_recv"] * 7, "send"]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 2), (2, 1), (4, 2), (4, 7), (8, 3)])
+def test_pipelines_of_any_depth_come_to_an_end(stages: int, microbatches: int):
+    run = simulate(job("pipeline", stages=stages, microbatches=microbatches, kernels=160))
+    assert all(time is None or time > 0 for time in run.step_times().values())
+
+
+def test_ranks_that_wait_for_each_other_are_told():
+    def stage(*groups: str) -> Program:
+        ops = [Operation("x", "collective", "cudaLaunchKernel", 7, group=name, collective="send") for name in groups]
+        return Program(numbered(ops))
+
+    plan = Plan(
+        (stage("a", "b"), stage("b", "a")), np.array([0, 1]), {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.int64)}
+    )
+    with pytest.raises(JitterError, match="wait for each other: stage 0 in send 1 of group a, stage 1 in send 1 of"):
+        list(Run(Job(ranks=2, data_loading=False), (), plan).ranks())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_step_has_the_kernels_asked_for(shape: str):
+    for kernels in (110, 251):
+        run = simulate(job(shape, kernels=kernels, steps=1))
+        counts = [one.kernels for one in run.plan.programs]
+        if shape == "pipeline":
+            # the first and the last stage have kernels of their own; the rest is rounded to micro-batches
+            assert kernels - 30 < min(counts) <= max(counts) <= kernels + 25
+        else:
+            assert counts == [kernels]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_ranks_computed_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch, shape: str):
+    run = simulate(job(shape, "varied"), [Fault.parse("slow_link:rank=2,factor=2")])
+    whole = list(run.ranks())
+    truth = run.dependencies()
+    monkeypatch.setattr(run_module, "_BLOCK_CELLS", 1000)
+    again = simulate(run.job, run.faults)
+    for one, other in zip(whole, again.ranks(), strict=True):
+        assert one.start_ns.tolist() == other.start_ns.tolist()
+        assert one.operations == other.operations
+    assert again.dependencies() == truth
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_cpu_bound_host_is_never_ahead(shape: str):
+    """Some rank's: the others, if their hosts began earlier, stay ahead of their GPUs, which wait for that one's."""
+
+    def least_ahead(cpu_bound: bool) -> float:
+        found = []
+        for recording in simulate(job(shape, cpu_bound=cpu_bound, stages=1, microbatches=2)).ranks():
+            compute = np.array([op.kind == "compute" for op in recording.ops()])
+            late = recording.start_ns - recording.launch_end_ns > 20_000
+            found.append(float(late[compute & recording.in_step].mean()))
+        return min(found)
+
+    assert least_ahead(True) < 0.2
+    assert least_ahead(False) > 0.5
+
+
+def test_variable_work_moves_grids_and_durations_together():
+    run, same = simulate(job("tensor_parallel", variable_work=0.3)), simulate(job("tensor_parallel"))
+    factors = []
+    for one, other in zip(run.ranks(), same.ranks(), strict=True):
+        longer = (one.end_ns - one.start_ns) / (other.end_ns - other.start_ns)
+        wider = one.grid_x / other.grid_x
+        sized = np.array([op.sized for op in one.ops()])
+        assert 0.2 < sized.mean() < 0.8
+        assert longer[sized] == pytest.approx(wider[sized], rel=0.02)
+        assert (wider[~sized] == 1).all()
+        for step in (10, 11):
+            mine = sized & one.in_step & (one.step == step)
+            assert np.ptp(longer[mine]) < 0.02
+            factors.append(float(longer[mine].mean()))
+    assert 0.7 <= min(factors) < 0.85
+    assert 1.15 < max(factors) <= 1.3
+    assert len({round(factor, 3) for factor in factors}) > 12
+
+
+def test_autotuned_names_differ_by_rank_and_nothing_else_does():
+    run, same = simulate(job("sharded", autotuned=0.5)), simulate(job("sharded"))
+    names = [[op.name for op in one.ops()] for one in run.ranks()]
+    differing = [at for at, seen in enumerate(zip(*names, strict=True)) if len(set(seen)) > 1]
+    assert 4 < len(differing) < len(names[0]) / 4
+    for one, other in zip(run.ranks(), same.ranks(), strict=True):
+        assert one.start_ns.tolist() == other.start_ns.tolist()
+
+
+def test_the_side_stream_waits_and_is_waited_for():
+    run = simulate(job("data_parallel", side_stream=21))
+    (program,) = run.plan.programs
+    aside = [at for at, op in enumerate(program.step) if op.stream == 21]
+    assert len(aside) > 20
+    back = {other for op in program.step if op.stream == 7 for other in op.after if program.step[other].stream == 21}
+    there = [op.after for op in program.step if op.stream == 21 and op.after]
+    assert back
+    assert len(there) == len(back)
+    assert back <= set(aside)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_step_times_are_from_meeting_to_meeting(shape: str):
+    run = simulate(job(shape))
+    ends: dict[int, int] = {}
+    for recording in run.ranks():
+        _, _, _, end = global_times(recording)
+        for at, op in enumerate(recording.ops()):
+            if op.group == "world" and recording.in_step[at]:
+                step = int(recording.step[at])
+                ends[step] = max(ends.get(step, 0), int(end[at]))
+    assert run.step_times() == {10: None, 11: ends[11] - ends[10]}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"shape": "tensor_data", "tensor": 3}, "tensor=3 does not divide the 8 ranks"),
+        ({"shape": "pipeline", "stages": 5}, "stages=5 does not divide"),
+        ({"shape": "pipeline", "kernels": 30}, "give at least"),
+        ({"shape": "sharded", "kernels": 12}, "give at least"),
+        ({"shape": "expert", "experts": 0}, "experts=0 is not 1 or more"),
+        ({"shape": "tensor_parallel", "launch_queue": 1}, "at least 2 launches"),
+        ({"shape": "tensor_parallel", "syncs": frozenset({"often"})}, "no sync is called 'often'"),
+        ({"shape": "tensor_parallel", "variable_work": 2}, "variable_work is a fraction"),
+    ],
+)
+def test_impossible_jobs(wrong: dict[str, Any], complaint: str):
+    with pytest.raises(UsageError) as raised:
+        simulate(Job(**{**SIZE, **wrong}))
+    assert complaint in str(raised.value) + str(raised.value.hint)
+
+
+def test_needed_kernels_are_enough():
+    for shape in ("tensor_parallel", "sharded", "tensor_data", "expert", "pipeline"):
+        with pytest.raises(UsageError) as raised:
+            simulate(job(shape, kernels=8))
+        needed = int("".join(filter(str.isdigit, str(raised.value.hint))))
+        simulate(job(shape, kernels=needed))
+
+
+def test_dependencies_are_those_of_the_recordings():
+    """Each that is said to hold an operation does, in as many steps of as many ranks as it says."""
+    for shape in SHAPES:
+        run = simulate(job(shape, "queue", syncs=frozenset({"loss"})))
+        for stage, found in run.dependencies().items():
+            assert {one.kind for one in found} == {"event", "sync", "queue"} or shape == "pipeline"
+            of_step: list[Any] = []
+            for recording in run.ranks(run.plan.ranks_of(stage).tolist()):
+                times = np.array(global_times(recording))
+                for step in run.job.step_numbers:
+                    mine = recording.in_step & (recording.step == step)
+                    of_step.append((recording.rank, times[:, mine]))
+            assert all(a <= b for (a, _), (b, _) in pairwise(of_step))
+            for one in found:
+                if one.steps_back or one.kind != "event":
+                    continue
+                cells = [t[2, one.ordinal] == t[3, one.on_ordinal] for _, t in of_step]
+                assert sum(cells) == one.binding
+                assert all(t[2, one.ordinal] >= t[3, one.on_ordinal] for _, t in of_step)
+            for one in found:
+                if one.kind == "queue" and not one.steps_back:
+                    assert sum(t[1, one.ordinal] == t[2, one.on_ordinal] for _, t in of_step) == one.binding

@@ -1,0 +1,276 @@
+"""The run as operations: each team's program, its rules, who meets whom; and its steps, one after another."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from jitter.cells import COLLECTIVE, SYNC, Cell, Floats, Ints
+from jitter.dependencies import Rules, Sample, infer
+from jitter.meetings import Group, Meetings, match
+from jitter.own_time import OwnTimes, own_times
+from jitter.program import NO_LANE, Program, Signature, lanes_of, lay_out
+from jitter.readiness import Readiness, Tail, no_tail, readiness, threads_of
+from jitter.schedule import Schedule, schedule
+from jitter.step_arrays import StepArrays, arrays
+from jitter.steps import StepKey
+from jitter.teams import teams
+
+_SAMPLED_CELLS = 512
+"""Cells of a team from which the rules are inferred."""
+_SAMPLED_ORDERS = 8
+"""Ranks whose launches are followed over all sampled steps, for the queue."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank in one step that counts (uncut, or cut after the step's last collective)."""
+
+    rank: int
+    cohort: int
+    sequence: str
+    cut: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the run's rows come from."""
+
+    steps: Sequence[StepKey]
+    members: Callable[[StepKey], Sequence[Member]]
+    cells: Callable[[StepKey], Mapping[int, Cell]]
+    """A step's cells, by rank."""
+    names: Callable[[StepKey, int], Sequence[str]]
+    """The names of a cell's operations."""
+    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
+    """Rank to row in the step (ordinal) to the group of the collective there."""
+    main_streams: Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class TeamStep:
+    """One team in one step; columns are its ranks of the run that have the step."""
+
+    arrays: StepArrays
+    ready: Readiness
+    tail: Tail
+    """How the step before left these ranks."""
+    own: OwnTimes
+    joined: np.ndarray
+    """(ranks,) whose step before is not known."""
+
+
+@dataclass(frozen=True)
+class ObservedStep:
+    """All teams in one step."""
+
+    key: StepKey
+    teams: Mapping[int, TeamStep]
+
+
+class Observed:
+    """The whole run; rows are read step by step, as often as the steps are gone through."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._programs: dict[int, Program] = {}
+        self._members = {key: list(source.members(key)) for key in source.steps}
+
+    @cached_property
+    def team_of(self) -> dict[int, int]:
+        """Each rank's team."""
+        survey = self._survey
+        cohort_of = {m.rank: m.cohort for members in self._members.values() for m in members}
+        usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
+        examples = {}
+        for signature in set(usual.values()):
+            key, rank = survey.examples[signature]
+            examples[signature] = self._source.cells(key)[rank]
+        return teams(usual, cohort_of, examples)
+
+    @cached_property
+    def _survey(self) -> "_Survey":
+        """A first look at every cell."""
+        survey = _Survey()
+        for key in self._source.steps:
+            cells = self._source.cells(key)
+            for member in self._members[key]:
+                survey.add(key, member, cells[member.rank])
+        return survey
+
+    @cached_property
+    def programs(self) -> dict[int, Program]:
+        """Each team's."""
+        counts: dict[int, Counter[Signature]] = defaultdict(Counter)
+        for rank, own in self._survey.by_rank.items():
+            counts[self.team_of[rank]].update(own)
+        return {team: lay_out(found, self._content) for team, found in sorted(counts.items())}
+
+    def _content(self, signature: Signature) -> tuple[Cell, Sequence[str], Sequence[int]]:
+        key, rank = self._survey.examples[signature]
+        cell = self._source.cells(key)[rank]
+        lanes = lanes_of(self._source.main_streams[rank], cell.stream.tolist())
+        return cell, self._source.names(key, rank), [lanes[stream] for stream in cell.stream.tolist()]
+
+    def _placed(self, key: StepKey, team: int) -> StepArrays:
+        cells = self._source.cells(key)
+        program = self.programs[team]
+        here = [m for m in self._members[key] if self.team_of[m.rank] == team]
+        found = [cells[m.rank] for m in here]
+        places = [program.places[m.sequence, cell.shape] for m, cell in zip(here, found, strict=True)]
+        return arrays(program, [m.rank for m in here], found, places)
+
+    @cached_property
+    def rules(self) -> dict[int, Rules]:
+        """Each team's."""
+        return {team: self.infer_rules(team, self._source.steps) for team in self.programs}
+
+    def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Rules:
+        """Infer what waits for what from these steps alone."""
+        program = self.programs[team]
+        thread = threads_of(program)
+        having = [key for key in steps if any(self.team_of[m.rank] == team for m in self._members[key])]
+        ranks = max(sum(self.team_of[m.rank] == team for m in self._members[key]) for key in having)
+        wanted = max(2, _SAMPLED_CELLS // ranks)
+        sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
+        parts = [part for part in self._followed(team, sorted(sampled, key=lambda k: k.order), thread)]
+        return infer(program, thread, _sample(program, parts))
+
+    def _followed(
+        self, team: int, steps: Sequence[StepKey], thread: Ints
+    ) -> Iterator[tuple[StepKey, StepArrays, Readiness, Tail]]:
+        """Each step with what held its operations back; the step before it is read for that where it is there."""
+        program = self.programs[team]
+        tails = _Tails(program, thread, None)
+        there = set(self._source.steps)
+        last: StepKey | None = None
+        for key in steps:
+            before = StepKey(key.epoch, key.step - 1)
+            if before in there and before != last:
+                placed = self._placed(before, team)
+                tails.follow(before, placed)
+            placed = self._placed(key, team)
+            tail, _ = tails.before(key, placed.ranks)
+            ready = tails.follow(key, placed)
+            last = key
+            yield key, placed, ready, tail
+
+    @cached_property
+    def meetings(self) -> Meetings:
+        """Who meets whom."""
+        attended: dict[int, list[tuple[int, Group]]] = {}
+        for key in self._source.steps:
+            missing = [m for m in self._members[key] if m.rank not in attended and not m.cut]
+            if not missing:
+                continue
+            groups, cells = self._source.groups(key), self._source.cells(key)
+            for member in missing:
+                program, cell = self.programs[self.team_of[member.rank]], cells[member.rank]
+                place = program.places[member.sequence, cell.shape]
+                at = np.flatnonzero(cell.kind == COLLECTIVE)
+                attended[member.rank] = [
+                    (int(place[i]), groups[member.rank].get(int(cell.ordinal[i]))) for i in at.tolist()
+                ]
+        return match(self.programs, self.team_of, attended)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """In which order to compute."""
+        return schedule(self.programs, self.rules, self.meetings)
+
+    def steps(self) -> Iterator[ObservedStep]:
+        """Go through the run."""
+        tails = {
+            team: _Tails(program, self.rules[team].thread, self.rules[team].queue)
+            for team, program in self.programs.items()
+        }
+        for key in self._source.steps:
+            found = {}
+            for team, program in self.programs.items():
+                if not any(self.team_of[m.rank] == team for m in self._members[key]):
+                    continue
+                placed = self._placed(key, team)
+                tail, joined = tails[team].before(key, placed.ranks)
+                ready = tails[team].follow(key, placed)
+                own = own_times(program, self.rules[team], placed, ready, tail)
+                found[team] = TeamStep(placed, ready, tail, own, joined)
+            yield ObservedStep(key, found)
+
+
+class _Survey:
+    def __init__(self) -> None:
+        self.by_rank: dict[int, Counter[Signature]] = defaultdict(Counter)
+        self.examples: dict[Signature, tuple[StepKey, int]] = {}
+
+    def add(self, key: StepKey, member: Member, cell: Cell) -> None:
+        signature = (member.sequence, cell.shape)
+        # a cut cell's operations belong to the program too, after all uncut ones
+        self.by_rank[member.rank][signature] += 0 if member.cut else 1
+        self.examples.setdefault(signature, (key, member.rank))
+
+
+class _Tails:
+    """How the step before left each rank of a team."""
+
+    def __init__(self, program: Program, thread: Ints, queue: int | None) -> None:
+        self._program, self._thread = program, thread
+        self._lanes = 1 + max((op.lane for op in program.operations), default=NO_LANE)
+        self._threads = 1 + int(thread.max(initial=0))
+        self._queue = queue
+        self._left: dict[int, tuple[StepKey, Floats, Floats, Floats]] = {}
+
+    def before(self, key: StepKey, ranks: Ints) -> tuple[Tail, np.ndarray]:
+        """What these ranks' step before left, and which of them have none."""
+        tail = no_tail(self._lanes, self._threads, len(ranks), self._queue)
+        joined = np.ones(len(ranks), np.bool_)
+        for column, rank in enumerate(ranks.tolist()):
+            left = self._left.get(rank)
+            if left is not None and left[0] == StepKey(key.epoch, key.step - 1):
+                joined[column] = False
+                _, tail.lane_end[:, column], tail.back[:, column], tail.starts[:, column] = left
+        return tail, joined
+
+    def follow(self, key: StepKey, step: StepArrays) -> Readiness:
+        """Take the step in."""
+        tail, _ = self.before(key, step.ranks)
+        ready, left = readiness(self._program, self._thread, step, tail)
+        for column, rank in enumerate(step.ranks.tolist()):
+            self._left[rank] = (key, left.lane_end[:, column], left.back[:, column], left.starts[:, column])
+        return ready
+
+
+def _sample(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]) -> Sample:
+    def beside(values: Sequence[Floats]) -> Floats:
+        return np.concatenate(values, axis=1)
+
+    return Sample(
+        beside([p.start for _, p, _, _ in parts]),
+        beside([p.end for _, p, _, _ in parts]),
+        beside([p.call for _, p, _, _ in parts]),
+        beside([p.back for _, p, _, _ in parts]),
+        beside([r.submit for _, _, r, _ in parts]),
+        beside([r.end_before for _, _, r, _ in parts]),
+        beside([t.lane_end for _, _, _, t in parts]),
+        _orders(program, parts),
+    )
+
+
+def _orders(
+    program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]
+) -> list[tuple[Floats, Floats]]:
+    """Launches of some ranks in order, each stretch of consecutive steps by itself."""
+    launches = np.array([op.kind != SYNC for op in program.operations], np.bool_)
+    found: dict[tuple[int, int], list[tuple[Floats, Floats]]] = defaultdict(list)
+    stretch, last = 0, None
+    for key, step, _, _ in parts:
+        stretch += last is None or key != StepKey(last.epoch, last.step + 1)
+        last = key
+        for column in range(min(_SAMPLED_ORDERS, len(step.ranks))):
+            known = launches & ~np.isnan(step.back[:, column])
+            found[stretch, int(step.ranks[column])].append((step.back[known, column], step.start[known, column]))
+    return [
+        (np.concatenate([back for back, _ in pieces]), np.concatenate([start for _, start in pieces]))
+        for pieces in found.values()
+    ]

@@ -10,7 +10,7 @@ _HIP_CALLS: Final = {
     "cudaLaunchKernel": "hipLaunchKernel",
     "cudaLaunchKernelExC": "hipExtLaunchKernel",
     "cudaGraphLaunch": "hipGraphLaunch",
-    "cudaMemcpyAsync": "hipMemcpyWithStream",
+    "cudaMemcpyAsync": "hipMemcpyAsync",
     "cudaMemsetAsync": "hipMemsetAsync",
     "cudaEventRecord": "hipEventRecord",
     "cudaStreamWaitEvent": "hipStreamWaitEvent",

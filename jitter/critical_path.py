@@ -54,10 +54,7 @@ class PathWalker:
 
     def __init__(self, programs: Mapping[int, Program], rules: Mapping[int, Rules], meetings: Meetings) -> None:
         self._programs, self._rules, self._meetings = programs, rules, meetings
-        self._first_kernel = {
-            team: next((place for place, op in enumerate(program.operations) if op.on_main), len(program.operations))
-            for team, program in programs.items()
-        }
+        self._first_kernel = {team: program.first_kernel for team, program in programs.items()}
         self._meeting_at = {
             (member.block, member.place): (number, member)
             for number, meeting in enumerate(meetings.meetings)

@@ -78,6 +78,11 @@ class Observed:
         self._programs: dict[int, Program] = {}
         self._members = {key: list(source.members(key)) for key in source.steps}
 
+    @property
+    def keys(self) -> Sequence[StepKey]:
+        """The steps, in order."""
+        return self._source.steps
+
     @cached_property
     def team_of(self) -> dict[int, int]:
         """Each rank's team."""

@@ -49,6 +49,11 @@ class Program:
     reference: Signature
     """The commonest cell's; its operations are all in the program under their own names."""
 
+    @property
+    def first_kernel(self) -> int:
+        """The place of the step's first main-stream kernel: what the host does up to it is its start."""
+        return next((place for place, op in enumerate(self.operations) if op.on_main), len(self.operations))
+
 
 @dataclass
 class _Place:

@@ -6,11 +6,12 @@ clock: what couples ranks is how much later than recorded the last of a group ar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.cells import COLLECTIVE, SYNC, Floats, Ints
+from jitter.cells import COLLECTIVE, SYNC, Floats
 from jitter.dependencies import Rules
 from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
@@ -20,16 +21,31 @@ from jitter.schedule import Meet, Schedule
 from jitter.step_arrays import StepArrays
 
 Bools = npt.NDArray[np.bool_]
+START, CPU, GPU = range(3)
+"""Positions in `Repairs`."""
 
 
 @dataclass
 class BlockStep:
-    """One block's step as recorded, columns the block's ranks; `here` tells who has the step."""
+    """One block's step as recorded, columns the block's ranks."""
 
     recorded: StepArrays
-    here: Bools
+    own: OwnTimes
+    typical: OwnTimes
+    """(operations, 1): the median of its team."""
     joined: Bools
     """(ranks,) those whose step before is not known: they begin as recorded."""
+
+
+class Repairs(NamedTuple):
+    """Where own times are replaced by the median, (scenarios, ranks) each."""
+
+    start: Bools
+    """The host's, up to the step's first main-stream kernel."""
+    cpu: Bools
+    """The host's after that."""
+    gpu: Bools
+    """Durations and delays on the GPU."""
 
 
 @dataclass
@@ -73,18 +89,18 @@ class Replay:
     def step(
         self,
         blocks: Sequence[BlockStep],
-        own: Sequence[Sequence[OwnTimes]],
+        repairs: Sequence[Repairs],
         transfers: Mapping[int, Floats],
         ahead: Floats,
     ) -> list[Floats]:
         """Compute one step of all blocks; returns each block's ends, (operations, scenarios, ranks).
 
-        `own[block][scenario]` are its own times (columns its ranks, or one for all); `transfers[meeting]` is
-        (scenarios, groups), from the last arrival to the end; `ahead` (scenarios,) is how much earlier than recorded
-        those stand who were there before: who joins now joins there.
+        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (scenarios, groups),
+        from the last arrival to the end; `ahead` (scenarios,) is how much earlier than recorded those stand who were
+        there before: who joins now joins there.
         """
         work = [
-            _Work(self._programs[n], self._rules[n], self._states[n], block, own[n], ahead)
+            _Work(self._programs[n], self._rules[n], self._states[n], block, repairs[n], ahead)
             for n, block in enumerate(blocks)
         ]
         for instruction in self._schedule.instructions:
@@ -122,17 +138,17 @@ class _Work:
         rules: Rules,
         state: _State,
         block: BlockStep,
-        own: Sequence[OwnTimes],
+        repairs: Repairs,
         ahead: Floats,
     ) -> None:
         self.block = block
         self._operations = program.operations
         self._rules = rules
         self._state = state
-        shape = (len(program.operations), len(own), len(block.here))
-        self._own = [
-            _stacked([getattr(one, name) for one in own], shape) for name in ("host", "call", "lead", "delay", "gpu")
-        ]
+        shape = (len(program.operations), *repairs.gpu.shape)
+        self._repairs = repairs
+        self._any = [bool(mask.any()) for mask in repairs]
+        self._first_kernel = program.first_kernel
         self._starts = np.full(shape, np.nan)
         self.ends = np.full(shape, np.nan)
         self._all_here = block.recorded.present.all(axis=1)
@@ -149,9 +165,20 @@ class _Work:
         self._begin = block.recorded.call[:, None, :] - ahead[:, None] if joined.any() else None
         self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None] if joined.any() else None
 
+    def _time(self, name: str, place: int, part: int) -> Floats:
+        """One own time of all scenarios: the median where it is repaired."""
+        own: Floats = getattr(self.block.own, name)[place]
+        if not self._any[part]:
+            return own
+        usual: Floats = getattr(self.block.typical, name)[place]
+        repaired: Floats = np.where(self._repairs[part], usual, own)
+        return repaired
+
     def compute(self, place: int) -> None:
         op, state, rules = self._operations[place], self._state, self._rules
-        host, call, lead, delay, gpu = (own[place] for own in self._own)
+        part = START if place <= self._first_kernel else CPU
+        host, call, lead = (self._time(values, place, part) for values in ("host", "call", "lead"))
+        delay, gpu = (self._time(values, place, GPU) for values in ("delay", "gpu"))
         thread = int(rules.thread[place])
         back = state.back[thread]
         called = back + host
@@ -208,15 +235,6 @@ class _Work:
             end = self.ends[other] if other >= 0 else self._lane_end_before[~other]
             found = end if found is None else np.fmax(found, end)
         return found
-
-
-def _stacked(values: Sequence[Floats], shape: tuple[int, int, int]) -> Floats:
-    if len(values) == 1 and values[0].shape[1] == shape[2]:
-        return values[0][:, None, :]
-    found = np.empty(shape)
-    for scenario, own in enumerate(values):
-        found[:, scenario, :] = own
-    return found
 
 
 def _pushed(pending: Floats, start: Floats) -> Floats:

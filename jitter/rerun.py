@@ -1,16 +1,16 @@
-"""The run replayed in several ways at once: as it was, with every rank at the median, with some ranks repaired."""
+"""A step cut into the blocks of ranks that meet each other, with its medians: what replay and path work on."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from jitter.cells import COMPUTE, Floats, Ints
+from jitter.cells import Floats, Ints
 from jitter.meetings import Meetings
-from jitter.observed import TeamStep, Observed, ObservedStep
+from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes, typical
-from jitter.replay import BlockStep, Replay
-from jitter.steps import StepKey
+from jitter.replay import BlockStep
+from jitter.step_arrays import StepArrays
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,56 @@ class StepWork:
     """(groups,) of each meeting: from the last arrival to the end; NaN where nobody came."""
 
 
-def transfers_of(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, Floats]:
+def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) -> StepWork:
+    """Cut a step into blocks. `alone` are the medians over steps of teams of one rank, which has no peers."""
+    usual = {team: alone[team] if team in alone else medians(found.own) for team, found in step.teams.items()}
+    blocks, columns = [], []
+    for block in run.meetings.blocks:
+        team = step.teams.get(block.team)
+        operations = len(run.programs[block.team].operations)
+        where = np.full(len(block.ranks), -1, np.int64)
+        if team is not None:
+            column_of = {rank: column for column, rank in enumerate(team.arrays.ranks.tolist())}
+            where = np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64)
+        blocks.append(_block(team, where, operations, usual.get(block.team)))
+        columns.append(where)
+    return StepWork(step, usual, blocks, columns, _transfers(run.meetings, blocks))
+
+
+def medians(own: OwnTimes) -> OwnTimes:
+    """(operations, 1): the lower median of each own time."""
+    return OwnTimes(*(typical(getattr(own, field.name)) for field in fields(OwnTimes)))
+
+
+def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes | None) -> BlockStep:
+    shape = (operations, len(where))
+    if team is None or usual is None:
+        nothing = np.zeros(shape)
+        own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
+        return BlockStep(_nobody(shape), own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_))
+    if (where >= 0).all():
+        arrays, own = _columns(team.arrays, where), team.own.columns(where)
+        return BlockStep(arrays, own, usual, team.joined[where])
+    there = np.flatnonzero(where >= 0)
+    arrays, own = _nobody(shape), OwnTimes(*(np.zeros(shape) for _ in fields(OwnTimes)))
+    joined = np.ones(len(where), np.bool_)
+    joined[there] = team.joined[where[there]]
+    for whole, part in ((arrays, team.arrays), (own, team.own)):
+        for field in fields(whole):
+            getattr(whole, field.name)[..., there] = getattr(part, field.name)[..., where[there]]
+    return BlockStep(arrays, own, usual, joined)
+
+
+def _columns(arrays: StepArrays, where: Ints) -> StepArrays:
+    return StepArrays(*(getattr(arrays, field.name)[..., where] for field in fields(StepArrays)))
+
+
+def _nobody(shape: tuple[int, int]) -> StepArrays:
+    times = [np.full(shape, np.nan) for _ in range(4)]
+    return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), *times, np.full(shape, -1))
+
+
+def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, Floats]:
     """Measure, for each meeting's groups, the time from the last arrival to the end."""
     found = {}
     for number, meeting in enumerate(meetings.meetings):
@@ -39,51 +88,3 @@ def transfers_of(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, F
             np.minimum.at(least, member.group[known], took[known])
         found[number] = np.where(np.isinf(least), np.nan, least)
     return found
-
-
-def work_of(run: Observed, step: ObservedStep) -> StepWork:
-    """Cut a step into the blocks that meet each other."""
-    blocks, columns = [], []
-    for block in run.meetings.blocks:
-        team = step.teams.get(block.team)
-        program = run.programs[block.team]
-        where = np.full(len(block.ranks), -1, np.int64)
-        if team is not None:
-            column_of = {rank: column for column, rank in enumerate(team.arrays.ranks.tolist())}
-            where = np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64)
-        here = where >= 0
-        blocks.append(BlockStep(_spread(team, where, len(program.operations)), here, _joined(team, where)))
-        columns.append(where)
-    usual = {
-        number: OwnTimes(*(typical(getattr(team.own, field.name)) for field in fields(OwnTimes)))
-        for number, team in step.teams.items()
-    }
-    return StepWork(step, usual, blocks, columns, transfers_of(run.meetings, blocks))
-
-
-def _spread(team: TeamStep | None, where: Ints, operations: int):  # noqa: ANN202
-    from jitter.step_arrays import StepArrays
-
-    if team is not None and (where >= 0).all():
-        a = team.arrays
-        return StepArrays(
-            a.ranks[where], a.present[:, where], a.start[:, where], a.end[:, where], a.call[:, where],
-            a.back[:, where], a.ordinal[:, where],
-        )
-    shape = (operations, len(where))
-    empty = StepArrays(
-        np.full(len(where), -1), np.zeros(shape, bool), *(np.full(shape, np.nan) for _ in range(4)), np.full(shape, -1)
-    )
-    if team is not None:
-        there = np.flatnonzero(where >= 0)
-        for field in fields(StepArrays):
-            values, own = getattr(empty, field.name), getattr(team.arrays, field.name)
-            values[..., there] = own[..., where[there]]
-    return empty
-
-
-def _joined(team: TeamStep | None, where: Ints):  # noqa: ANN202
-    joined = np.ones(len(where), bool)
-    if team is not None:
-        joined[where >= 0] = team.joined[where[where >= 0]]
-    return joined

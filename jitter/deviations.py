@@ -1,0 +1,96 @@
+"""How far each rank's own time is from its team's in each step, and how far chance alone would take it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from jitter.cells import Floats, Ints
+from jitter.observed import TeamStep
+from jitter.own_time import OwnTimes, typical
+from jitter.replay import CPU, GPU, START
+
+PARTS: Final = (START, CPU, GPU)
+_TO_SIGMA: Final = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
+_ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
+
+
+@dataclass(frozen=True)
+class TeamDeviations:
+    """One team's run. NaN where a rank has not the step."""
+
+    team: int
+    ranks: Ints
+    total_ns: Floats
+    """(parts, steps, ranks): own time of the step less the other ranks' median of the same."""
+    noise_ns: Floats
+    """(parts, steps, 1): what a total's standard deviation is if the operations vary independently."""
+
+
+class DeviationsOfRun:
+    """Adds up, step by step."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._ranks: dict[int, set[int]] = {}
+        self._sums: dict[int, list[tuple[int, Ints, Floats, Floats]]] = {}
+
+    def add(self, number: int, team: int, step: TeamStep, usual: OwnTimes, first_kernel: int) -> None:
+        """Take in one team's step, the run's `number`th."""
+        gpu = _rows(step.own.gpu + step.own.delay, usual.gpu + usual.delay)
+        host = _rows(step.own.host + step.own.call, usual.host + usual.call)
+        border = first_kernel + 1
+        pieces = {START: host[:border], CPU: host[border:], GPU: gpu}
+        typicals = usual.host + usual.call
+        scales = {START: typicals[:border], CPU: typicals[border:], GPU: usual.gpu + usual.delay}
+        totals = np.stack([pieces[part].sum(axis=0) for part in PARTS])
+        noise = np.array([_noise(pieces[part], scales[part]) for part in PARTS])
+        self._ranks.setdefault(team, set()).update(step.arrays.ranks.tolist())
+        self._sums.setdefault(team, []).append((number, step.arrays.ranks, totals, noise))
+
+    def teams(self) -> list[TeamDeviations]:
+        """Each team's totals over the run."""
+        return [self._team(team) for team in sorted(self._sums)]
+
+    def _team(self, team: int) -> TeamDeviations:
+        ranks = np.array(sorted(self._ranks[team]), np.int64)
+        total = np.full((len(PARTS), self._steps, len(ranks)), np.nan)
+        noise = np.full((len(PARTS), self._steps, 1), np.nan)
+        for number, own, sums, own_noise in self._sums[team]:
+            total[:, number, np.searchsorted(ranks, own)] = sums
+            noise[:, number, 0] = own_noise
+        return TeamDeviations(team, ranks, _against_others(total), noise)
+
+
+def _rows(own: Floats, usual: Floats) -> Floats:
+    return np.nan_to_num(own - usual)
+
+
+def _noise(deviations: Floats, usual: Floats) -> float:
+    """The standard deviation of the sum over operations, each one's from its spread over ranks."""
+    if not deviations.size:
+        return 0.0
+    if deviations.shape[1] >= _ENOUGH_RANKS:
+        sigma = _TO_SIGMA * np.median(np.abs(deviations), axis=1)
+    else:
+        size = np.maximum(np.abs(usual), 1.0)
+        sigma = _TO_SIGMA * float(np.median(np.abs(deviations) / size)) * size[:, 0]
+    return float(np.sqrt((sigma**2).sum()))
+
+
+def _against_others(total: Floats) -> Floats:
+    """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
+    found = np.full_like(total, np.nan)
+    for part in range(total.shape[0]):
+        for column in range(total.shape[2]):
+            others = np.delete(total[part], column, axis=1)
+            reference = typical(others)[:, 0] if others.shape[1] else np.zeros(total.shape[1])
+            found[part, :, column] = total[part, :, column] - reference
+    return found
+
+
+def spread_of(values: Floats) -> float:
+    """The standard deviation that the median absolute deviation tells, unknown values left out."""
+    known: Sequence[float] = values[~np.isnan(values)]  # type: ignore[assignment]
+    return _TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0

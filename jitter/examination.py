@@ -1,0 +1,223 @@
+"""The run examined: each step's time, its path, the suspects, and by replay what each of them costs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from jitter.cells import Floats
+from jitter.critical_path import Charge, PathWalker
+from jitter.deviations import DeviationsOfRun, TeamDeviations
+from jitter.observed import Observed
+from jitter.own_time import OwnTimes
+from jitter.rerun import StepWork, medians, work_of
+from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
+from jitter.step_end import StepEnds, StepTimes
+from jitter.steps import StepKey
+from jitter.suspects import Limits, Suspect, most_suspicious, suspects
+from jitter.what_if import Scenario, WhatIf, usual_transfers
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something that costs time: one rank's own time of one part, or slow transfers between ranks."""
+
+    suspect: Suspect | None
+    links: tuple[frozenset[int], tuple[SlowTransfers, ...]] | None
+    gain_ns: float
+    """What the run would gain if it alone were repaired."""
+    marginal_ns: float
+    """What it still adds when all other suspects are repaired."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions in the run of the steps it happens in."""
+        if self.suspect is not None:
+            return self.suspect.steps
+        assert self.links is not None
+        return tuple(sorted({step for slow in self.links[1] for step in slow.steps}))
+
+    @property
+    def scenario(self) -> Scenario:
+        """Its repair."""
+        steps = frozenset(self.steps)
+        if self.suspect is not None:
+            return Scenario(own={(self.suspect.rank, self.suspect.part): steps})
+        assert self.links is not None
+        return Scenario(transfers={which: steps for slow in self.links[1] for which in slow.meetings})
+
+
+@dataclass(frozen=True)
+class StepPath:
+    """One step's critical path."""
+
+    key: StepKey
+    charges: tuple[Charge, ...]
+    waited_ns: Mapping[int, float]
+    """How long each rank waited for others at collectives, all together."""
+
+
+class Examination:
+    """Goes through the run's steps as often as it must, and keeps what is small."""
+
+    def __init__(self, run: Observed, limits: Limits) -> None:
+        self.run, self.limits = run, limits
+        self.ends = StepEnds(run)
+
+    @cached_property
+    def keys(self) -> list[StepKey]:
+        """The steps, in order."""
+        return list(self.run.keys)
+
+    def works(self) -> Iterator[tuple[int, StepWork]]:
+        """Every step, ready to be computed again."""
+        for number, step in enumerate(self.run.steps()):
+            yield number, work_of(self.run, step, self._alone)
+
+    @cached_property
+    def _alone(self) -> dict[int, OwnTimes]:
+        """Of teams of one rank, which has no peers: the medians over its steps."""
+        sizes: dict[int, int] = {}
+        for team in self.run.team_of.values():
+            sizes[team] = sizes.get(team, 0) + 1
+        alone = {team for team, size in sizes.items() if size == 1}
+        if not alone:
+            return {}
+        seen: dict[int, list[OwnTimes]] = {team: [] for team in alone}
+        for step in self.run.steps():
+            for team in alone & step.teams.keys():
+                seen[team].append(step.teams[team].own)
+        return {
+            team: medians(
+                OwnTimes(
+                    *(
+                        np.concatenate([getattr(own, name) for own in found], axis=1)
+                        for name in ("host", "call", "lead", "delay", "gpu")
+                    )
+                )
+            )
+            for team, found in seen.items()
+        }
+
+    @cached_property
+    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[Mapping[int, Floats]]]:
+        times, deviations = StepTimes(), DeviationsOfRun(len(self.keys))
+        step_ns, transfers = [], []
+        for number, work in self.works():
+            places = {team: self.ends.of_team(team, step) for team, step in work.observed.teams.items()}
+            step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
+            transfers.append(work.transfers)
+            for team, step in work.observed.teams.items():
+                first = self.run.programs[team].first_kernel
+                deviations.add(number, team, step, work.typical[team], first)
+        return np.array(step_ns), deviations.teams(), transfers
+
+    @property
+    def step_ns(self) -> Floats:
+        """(steps,) each step's time; NaN for the first of a stretch."""
+        return self._first_pass[0]
+
+    @property
+    def deviations(self) -> list[TeamDeviations]:
+        """Each team's."""
+        return self._first_pass[1]
+
+    @cached_property
+    def usual_transfers(self) -> dict[int, float]:
+        """By meeting, ns."""
+        return usual_transfers(self.run.meetings, self._first_pass[2])
+
+    @cached_property
+    def _candidates(self) -> list[Found]:
+        limits, step_ns = self.limits, self._typical_step_ns
+        own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
+        slow = slow_transfers(self.run.meetings, self._first_pass[2], self.usual_transfers, step_ns, limits)
+        found = [Found(one, None, 0, 0) for one in most_suspicious(own, limits)]
+        return found + [Found(None, (ranks, tuple(why)), 0, 0) for ranks, why in behind(slow, self.run.meetings)]
+
+    @cached_property
+    def _typical_step_ns(self) -> Floats:
+        """Each step's time, where unknown the median of those known; without any, the span of the step."""
+        if not np.isnan(self.step_ns).all():
+            return np.where(np.isnan(self.step_ns), np.nanmedian(self.step_ns), self.step_ns)
+        spans = []
+        for _, work in self.works():
+            of_ranks = [
+                np.fmax.reduce(step.arrays.end) - np.fmin.reduce(step.arrays.start)
+                for step in work.observed.teams.values()
+            ]
+            spans.append(float(np.median(np.concatenate(of_ranks))))
+        return np.array(spans)
+
+    @cached_property
+    def _second_pass(self) -> tuple[list[Floats], list[StepPath]]:
+        everything = [found.scenario for found in self._candidates]
+        together = _all(everything)
+        without = [_all(everything[:at] + everything[at + 1 :]) for at in range(len(everything))]
+        scenarios = [Scenario(everything=True), together, *everything, *without]
+        replay = WhatIf(self.run, self.ends, scenarios, self.usual_transfers)
+        walker = PathWalker(self.run.programs, self.run.rules, self.run.meetings)
+        paths = []
+        for number, work in self.works():
+            replay.step(number, work)
+            charges = walker.walk(work, self.usual_transfers, self.run.schedule.uncoupled)
+            paths.append(StepPath(work.observed.key, tuple(charges), _waited(self.run, work)))
+        return replay.gained, paths
+
+    @property
+    def loss_ns(self) -> Floats:
+        """(steps,) what each step would take less with every own time at its median."""
+        return np.array([gained[0] for gained in self._second_pass[0]])
+
+    @property
+    def paths(self) -> list[StepPath]:
+        """Each step's."""
+        return self._second_pass[1]
+
+    @cached_property
+    def found(self) -> list[Found]:
+        """What costs enough to be worth repairing, most first."""
+        gained = np.sum(self._second_pass[0], axis=0) if self._second_pass[0] else np.zeros(2)
+        size = len(self._candidates)
+        kept = []
+        for at, candidate in enumerate(self._candidates):
+            gain, marginal = float(gained[2 + at]), float(gained[1] - gained[2 + size + at])
+            least = self.limits.step_share * float(self._typical_step_ns[list(candidate.steps)].sum())
+            if max(gain, marginal) >= least:
+                kept.append(Found(candidate.suspect, candidate.links, gain, marginal))
+        return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
+
+    @cached_property
+    def culprits_gain_ns(self) -> float:
+        """What the run would gain with all that was found repaired."""
+        if len(self.found) == len(self._candidates):
+            return float(np.sum([gained[1] for gained in self._second_pass[0]]))
+        if not self.found:
+            return 0.0
+        scenario = _all([found.scenario for found in self.found])
+        replay = WhatIf(self.run, self.ends, [scenario], self.usual_transfers)
+        for number, work in self.works():
+            replay.step(number, work)
+        return float(np.sum(replay.gained))
+
+
+def _all(scenarios: Sequence[Scenario]) -> Scenario:
+    together = Scenario()
+    for scenario in scenarios:
+        together = together.with_(scenario)
+    return together
+
+
+def _waited(run: Observed, work: StepWork) -> dict[int, float]:
+    """Each rank's time between its arrivals and the last ones, over the step's collectives."""
+    waited: dict[int, float] = {}
+    for number, meeting in enumerate(run.meetings.meetings):
+        took = work.transfers[number]
+        for member in meeting.members:
+            block = work.blocks[member.block].recorded
+            own = block.end[member.place] - block.start[member.place] - took[member.group]
+            for rank, ns in zip(block.ranks.tolist(), own.tolist(), strict=True):
+                if ns == ns and rank >= 0:  # NaN: it has not the step
+                    waited[rank] = waited.get(rank, 0.0) + ns
+    return waited

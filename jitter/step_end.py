@@ -1,0 +1,75 @@
+"""Where a step ends: at its last aligning collective, else with its last main-stream kernel (METRICS, 3)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitter.cells import Floats
+from jitter.kernels import ALIGNING, collective_operation
+from jitter.observed import Observed, TeamStep
+from jitter.rerun import StepWork
+from jitter.steps import StepKey
+
+
+class StepEnds:
+    """Finds the place at which each team's steps end."""
+
+    def __init__(self, run: Observed) -> None:
+        self._run = run
+        self._aligning = {team: self._aligning_places(team) for team in run.programs}
+        self._kernels = {
+            team: [place for place, op in enumerate(program.operations) if op.on_main]
+            for team, program in run.programs.items()
+        }
+
+    def _aligning_places(self, team: int) -> list[int]:
+        """Places of collectives that the whole team leaves together."""
+        meetings = self._run.meetings
+        blocks = {number for number, block in enumerate(meetings.blocks) if block.team == team}
+        operations = self._run.programs[team].operations
+        found = []
+        for meeting in meetings.meetings:
+            here = [member for member in meeting.members if member.block in blocks]
+            together = {group for member in here for group in member.group.tolist()}
+            if {member.block for member in here} != blocks or len(together) != 1:
+                continue
+            for place in {member.place for member in here}:
+                operation = collective_operation(operations[place].name)
+                if operation is None or operation in ALIGNING:
+                    found.append(place)
+        return sorted(found)
+
+    def of_team(self, team: int, step: TeamStep) -> int | None:
+        """The place where this step of the team ends; None if none of its ranks recorded such an operation."""
+        for places in (self._aligning[team], self._kernels[team]):
+            ends = step.arrays.end[places] if places else np.empty((0, 0))
+            known = [row for row in range(len(ends)) if not np.isnan(ends[row]).all()]
+            if known:
+                return places[max(known, key=lambda row: (float(np.nanmedian(ends[row])), row))]
+        return None
+
+    def places(self, work: StepWork) -> list[int | None]:
+        """Each block's."""
+        of_team = {team: self.of_team(team, step) for team, step in work.observed.teams.items()}
+        return [of_team.get(block.team) for block in self._run.meetings.blocks]
+
+
+class StepTimes:
+    """Measures each step's time: from the end of the step before to its own, median over ranks."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[StepKey, float]] = {}
+
+    def of(self, key: StepKey, ends: Sequence[tuple[TeamStep, int | None]]) -> float:
+        """The time of this step in ns; NaN for the first of a stretch. Give it every step in order."""
+        times: list[Floats] = []
+        for step, place in ends:
+            if place is None:
+                continue
+            for rank, end in zip(step.arrays.ranks.tolist(), step.arrays.end[place].tolist(), strict=True):
+                before = self._before.get(rank)
+                if before is not None and before[0] == StepKey(key.epoch, key.step - 1):
+                    times.append(end - before[1])
+                self._before[rank] = (key, end)
+        known = sorted(time for time in times if not np.isnan(time))
+        return float(known[(len(known) - 1) // 2]) if known else np.nan

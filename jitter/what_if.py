@@ -1,0 +1,107 @@
+"""What the run would take if some own times were the median's: several scenarios in one pass over the steps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jitter.cells import Floats
+from jitter.meetings import Meetings
+from jitter.observed import Observed
+from jitter.replay import CPU, GPU, START, Repairs, Replay
+from jitter.rerun import StepWork
+from jitter.step_end import StepEnds
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What is repaired: (rank, part) to the steps (positions in the run) in which, and transfers likewise."""
+
+    own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    """(meeting, group) to steps."""
+    everything: bool = False
+
+    def with_(self, other: "Scenario") -> "Scenario":
+        """Both repaired."""
+        return Scenario(_joined(self.own, other.own), _joined(self.transfers, other.transfers))
+
+
+def _joined(
+    one: Mapping[tuple[int, int], frozenset[int]], other: Mapping[tuple[int, int], frozenset[int]]
+) -> dict[tuple[int, int], frozenset[int]]:
+    return {key: one.get(key, frozenset()) | other.get(key, frozenset()) for key in {**one, **other}}
+
+
+class WhatIf:
+    """Computes scenarios step by step; give it every step in order."""
+
+    def __init__(
+        self,
+        run: Observed,
+        ends: StepEnds,
+        scenarios: Sequence[Scenario],
+        usual_transfers: Mapping[int, float],
+    ) -> None:
+        self._run, self._ends, self._scenarios = run, ends, scenarios
+        self._usual = usual_transfers
+        self._replay = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
+        self._ahead = np.zeros(len(scenarios))
+        self.gained: list[Floats] = []
+        """For each step (scenarios,): how much shorter it would be, ns."""
+
+    def step(self, number: int, work: StepWork) -> None:
+        """Compute the run's `number`th step."""
+        repairs = [self._repairs(number, block.ranks) for block in self._run.meetings.blocks]
+        ends = self._replay.step(work.blocks, repairs, self._transfers(number, work), self._ahead)
+        moved = [
+            block_ends[place] - block.recorded.end[place]
+            for block_ends, block, place in zip(ends, work.blocks, self._ends.places(work), strict=True)
+            if place is not None
+        ]
+        before = self._ahead
+        if moved:
+            shift = np.concatenate(moved, axis=1)
+            known = ~np.isnan(shift[0])
+            if known.any():
+                self._ahead = -np.median(shift[:, known], axis=1)
+        self.gained.append(self._ahead - before)
+
+    def _repairs(self, number: int, ranks: Sequence[int]) -> Repairs:
+        masks = [np.zeros((len(self._scenarios), len(ranks)), np.bool_) for _ in (START, CPU, GPU)]
+        column_of = {rank: column for column, rank in enumerate(ranks)}
+        for row, scenario in enumerate(self._scenarios):
+            if scenario.everything:
+                for mask in masks:
+                    mask[row] = True
+            for (rank, part), steps in scenario.own.items():
+                if number in steps and rank in column_of:
+                    masks[part][row, column_of[rank]] = True
+        return Repairs(*masks)
+
+    def _transfers(self, number: int, work: StepWork) -> dict[int, Floats]:
+        found = {}
+        for meeting, took in work.transfers.items():
+            every = np.repeat(took[None], len(self._scenarios), axis=0)
+            for row, scenario in enumerate(self._scenarios):
+                if scenario.everything:
+                    every[row] = self._usual[meeting]
+            found[meeting] = every
+        for row, scenario in enumerate(self._scenarios):
+            for (meeting, group), steps in scenario.transfers.items():
+                if number in steps:
+                    found[meeting][row, group] = self._usual[meeting]
+        return found
+
+
+def usual_transfers(meetings: Meetings, seen: Iterable[Mapping[int, Floats]]) -> dict[int, float]:
+    """The lower median of each meeting's time from last arrival to end, over steps and groups."""
+    stacked: dict[int, list[Floats]] = {number: [] for number in range(len(meetings.meetings))}
+    for transfers in seen:
+        for number, took in transfers.items():
+            stacked[number].append(took[~np.isnan(took)])
+    found = {}
+    for number, pieces in stacked.items():
+        values = np.concatenate(pieces) if pieces else np.empty(0)
+        found[number] = float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else np.nan
+    return found

@@ -27,7 +27,7 @@ MEMORY_LIMIT = "400MB"
 SPILL_BYTES = 96 << 20
 """A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
 _ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
-_STEP_ROWS_AT_ONCE = 65_536
+_STEP_ROWS_AT_ONCE = 32_768
 _NAMES = pa.schema(
     [
         ("name", pa.int32()),

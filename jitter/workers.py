@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 
+from jitter import fork_server
 from jitter.convert import Outcome, Task, convert
 from jitter.errors import ExitCode, JitterError
 
@@ -64,8 +65,7 @@ class _Shared:
     """What the workers and the process that started them have in common."""
 
     def __init__(self) -> None:
-        # spawn: a forked worker would inherit this process's threads' locks (DuckDB, pyarrow)
-        self.context = multiprocessing.get_context("spawn")
+        self.context = fork_server.context()
         self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
         self.stop = self.context.Event()
 

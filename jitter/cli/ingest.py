@@ -41,6 +41,10 @@ def ingest(
         jitter ingest traces/ --rank-map ranks.csv
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
     """
+    if jobs != 1:
+        from jitter import fork_server
+
+        fork_server.context()  # loads on another core what this process is about to load, too
     from jitter.intake import ingest as run
 
     with byte_progress("Reading", quiet) as progress:

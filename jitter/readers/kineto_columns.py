@@ -23,8 +23,8 @@ class GpuArgs(Struct, gc=False):
     correlation: int | None = None
     device: int | None = None
     stream: int | str | None = None
-    grid: tuple[int, int, int] | None = None
-    block: tuple[int, int, int] | None = None
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
     kind: str | None = None
     collective: Raw = field(name="Collective name", default=ABSENT)
 
@@ -39,8 +39,8 @@ class _AnyGpuArgs(Struct):
     correlation: Any = None
     device: Any = None
     stream: Any = None
-    grid: Any = None
-    block: Any = None
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
     kind: Any = None
     collective: Raw = field(name="Collective name", default=ABSENT)
 
@@ -92,11 +92,11 @@ class Gathered:
 
     def pids(self) -> list[int | None]:
         """The processes, or for GPU activities the devices."""
-        return _integers(self._pids)
+        return _integers(self._pids, len(self))
 
     def tids(self) -> list[int | None]:
         """The threads, or for GPU activities the streams."""
-        return _integers(self._tids)
+        return _integers(self._tids, len(self))
 
     def gpu_args(self) -> list[GpuArgs]:
         """Their arguments, if they are GPU activities."""
@@ -109,8 +109,8 @@ class Gathered:
                     as_int(args.correlation),
                     as_int(args.device),
                     as_int(args.stream),
-                    as_shape(args.grid),
-                    as_shape(args.block),
+                    args.grid,
+                    args.block,
                     args.kind if isinstance(args.kind, str) else None,
                     args.collective,
                 )
@@ -144,11 +144,19 @@ def _list(texts: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(texts) + b"]"
 
 
-def _integers(texts: Sequence[bytes]) -> list[int | None]:
+def _integers(texts: Sequence[bytes], size: int) -> list[int | None]:
+    text = b",".join(texts)
+    first = text[: text.index(b",")] if size > 1 else text
+    if text == b",".join([first] * size):  # as the process nearly always is
+        return _decoded_integers(first) * size
+    return _decoded_integers(text)
+
+
+def _decoded_integers(text: bytes) -> list[int | None]:
     try:
-        return cast(list[int | None], _INTEGERS.decode(_list(texts)))
+        return cast(list[int | None], _INTEGERS.decode(b"[" + text + b"]"))
     except msgspec.ValidationError:
-        return [as_int(value) for value in _ANYTHING.decode(_list(texts))]
+        return [as_int(value) for value in _ANYTHING.decode(b"[" + text + b"]")]
 
 
 def _lenient(text: Raw, kind: type[_Args]) -> _Args:
@@ -173,13 +181,16 @@ def as_int(value: object) -> int | None:
     return None
 
 
-def as_shape(value: object) -> tuple[int, int, int] | None:
-    """Three whole numbers; missing ones are 1."""
+def as_shape(text: bytes) -> list[int | None]:
+    """Three whole numbers of a JSON list; missing ones are 1, and all are None where it is no such list."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = None
     if not isinstance(value, list) or not 0 < len(value) <= 3:
-        return None
-    sizes = [as_int(size) for size in value] + [1] * (3 - len(value))
-    x, y, z = sizes
-    return None if x is None or y is None or z is None else (x, y, z)
+        return [None] * 3
+    sizes = [as_int(size) for size in value]
+    return [None] * 3 if None in sizes else sizes + [1] * (3 - len(sizes))
 
 
 def integers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:

@@ -4,11 +4,10 @@ import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from jitter.kernels import operation
 
-PARAMS: Final = Raw(b'"record_param_comms"')
 _RANKS: Final = re.compile(r"\s*\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]\s*")
 _DTYPE_BYTES: Final = {
     "byte": 1,

@@ -1,14 +1,15 @@
 """GPU activities of a trace: gathered, then made into batches of `schema.ACTIVITIES`."""
 
 from collections.abc import Sequence
-from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Raw
 
 from jitter.readers import Batch
-from jitter.readers.kineto_columns import ABSENT, Gathered, Times, as_int, integers, kept
+from jitter.readers.kineto_columns import ABSENT, Gathered, Times, as_int, as_shape, integers, kept
 from jitter.readers.kineto_comms import Comms, comms_of
 from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_names import Names
@@ -16,7 +17,6 @@ from jitter.readers.kineto_numbers import Bools
 from jitter.readers.kineto_processes import Processes
 from jitter.schema import ACTIVITIES
 
-_NO_SHAPE: Final = (-1, -1, -1)
 _MARKER: Final = "Marker"
 """What ROCm PyTorch before 2.1.2 put between the activities of a stream, as name or as kind."""
 _COARSE_NS: Final = 1_000
@@ -59,15 +59,15 @@ class Activities:
             told = comms_of(text)[1]
             if told is not None:
                 self._comms[row] = told
-        devices: list[int | None] = [one.device for one in args]
+        devices: list[int | None] = list(map(attrgetter("device"), args))
         if None in devices:
             devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
-        streams = [one.stream for one in args]
-        if not all(type(stream) is int for stream in streams):
+        streams = list(map(attrgetter("stream"), args))
+        if set(map(type, streams)) != {int}:
             streams = [tid if own is None else as_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)]
-        correlations = [one.correlation for one in args]
+        correlations = list(map(attrgetter("correlation"), args))
         marker = names.number(_MARKER)
-        if marker in gathered.names or any(one.kind == _MARKER for one in args):
+        if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
             markers = [name == marker or one.kind == _MARKER for name, one in zip(gathered.names, args, strict=True)]
             keep = keep & ~np.array(markers)
         keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
@@ -75,8 +75,8 @@ class Activities:
         start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
         device = integers(kept(devices, chosen), pa.int32())
         correlation = integers(kept(correlations, chosen), pa.int64())
-        grids = _axes(kept([one.grid for one in args], chosen))
-        blocks = _axes(kept([one.block for one in args], chosen))
+        grids = _axes(kept(list(map(attrgetter("grid"), args)), chosen))
+        blocks = _axes(kept(list(map(attrgetter("block"), args)), chosen))
         columns: dict[str, pa.Array] = {
             "process": _process(device, correlation, start_ns, processes),
             "device": device,
@@ -90,16 +90,20 @@ class Activities:
         for axis, letter in enumerate("xyz"):
             columns[f"grid_{letter}"] = grids[axis]
             columns[f"block_{letter}"] = blocks[axis]
-        columns |= self._collective_columns(chosen)
+        columns |= self._collective_columns(keep)
         fields = [field for field in ACTIVITIES if field.name in columns]
         return Batch("activities", pa.record_batch([columns[field.name] for field in fields], schema=pa.schema(fields)))
 
-    def _collective_columns(self, chosen: Bools | None) -> dict[str, pa.Array]:
+    def _collective_columns(self, keep: Bools) -> dict[str, pa.Array]:
         if not self._comms:
             return {}
-        told = kept([self._comms.get(row) for row in range(len(self._gathered))], chosen)
+        told = list(self._comms.values())
+        numbers = np.full(len(self._gathered), -1, np.int32)
+        numbers[list(self._comms)] = np.arange(len(told))
+        numbers = numbers[keep]
+        rows = pa.array(numbers, mask=numbers < 0)
         return {
-            name: pa.array([None if one is None else getattr(one, name) for one in told], ACTIVITIES.field(name).type)
+            name: pa.array([getattr(one, name) for one in told], ACTIVITIES.field(name).type).take(rows)
             for name in Comms._fields
         }
 
@@ -119,16 +123,14 @@ class Activities:
         return repeated
 
 
-def _axes(shapes: Sequence[tuple[int, int, int] | None]) -> list[pa.Array]:
-    """Three columns; null where there is no shape, or one that does not fit."""
-    try:
-        flat = np.fromiter(chain.from_iterable(shape or _NO_SHAPE for shape in shapes), np.int64, 3 * len(shapes))
-    except OverflowError:
-        columns = zip(*(shape or (None, None, None) for shape in shapes), strict=True)
-        return [integers(column, pa.int32()) for column in columns]
-    table = flat.reshape(-1, 3)
-    unfit = (table < 0) | (table >= 2**31)
-    return [pa.array(table[:, axis].astype(np.int32), mask=unfit[:, axis]) for axis in range(3)]
+def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
+    """Three columns of shapes given as JSON; null where there is none, or a size that does not fit."""
+    words = list(map(bytes, texts))
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}  # kernels are many, shapes few
+    rows = pa.array(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
+    shapes = [as_shape(word) for word in numbers]
+    fit = [[size if size is not None and 0 <= size < 2**31 else None for size in shape] for shape in shapes]
+    return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
 
 
 def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: Processes) -> pa.Array:

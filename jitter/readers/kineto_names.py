@@ -1,7 +1,7 @@
 """Names from JSON text: each decoded once, and given a number."""
 
 import json
-from typing import Final
+from typing import Final, cast
 
 from msgspec import Raw
 
@@ -20,8 +20,13 @@ class Names:
 
     def of(self, raws: list[Raw]) -> list[int]:
         """The numbers of names given as JSON."""
-        numbers = self._by_text
-        return [numbers[text] if text in numbers else self._new(text) for text in map(bytes, raws)]
+        numbers = list(map(self._by_text.get, map(bytes, raws)))
+        if None in numbers:
+            numbers = [
+                self._number_of(bytes(raw)) if number is None else number
+                for number, raw in zip(numbers, raws, strict=True)
+            ]
+        return cast(list[int], numbers)
 
     def number(self, name: str) -> int | None:
         """The number of a name, if it has appeared."""
@@ -31,7 +36,10 @@ class Names:
         """One text given as JSON, not numbered."""
         return self._decoded(bytes(raw))
 
-    def _new(self, text: bytes) -> int:
+    def _number_of(self, text: bytes) -> int:
+        known = self._by_text.get(text)
+        if known is not None:
+            return known
         name = self._decoded(text) or _UNNAMED
         number = self._by_name.setdefault(name, len(self.listed))
         if number == len(self.listed):

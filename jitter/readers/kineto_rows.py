@@ -9,23 +9,23 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Raw
 
 from jitter.kernels import is_collective
 from jitter.readers import Batch
 from jitter.readers.kineto_columns import Gathered, Times, integers, kept, where
-from jitter.readers.kineto_comms import PARAMS, Comms, comms_of
+from jitter.readers.kineto_comms import Comms, comms_of
 from jitter.readers.kineto_gpu import Activities
-from jitter.readers.kineto_json import Event
+from jitter.readers.kineto_json import PARAMS, TAKEN, Event
 from jitter.readers.kineto_names import Names
 from jitter.readers.kineto_numbers import Bools
 from jitter.readers.kineto_processes import Processes
 from jitter.schema import CALLS, RANGES
 
 ROWS: Final = 16_384
-_MEMORY: Final = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
-_GPU: Final = _MEMORY | {"kernel", "Kernel"}
-_CALLS: Final = ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver")
+_MEMORY: Final = frozenset(TAKEN["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
+_PARAMS: Final = Raw(b'"%s"' % PARAMS)
 _category = attrgetter("cat")
 _name = attrgetter("name")
 # old traces have operators and the user's own ranges in one category
@@ -65,12 +65,12 @@ class Rows:
         calls: list[Event] = []
         ranges: list[Event] = []
         old_operators: list[Event] = []
-        put = dict.fromkeys(_GPU, gpu.append) | dict.fromkeys(_CALLS, calls.append)
-        put |= {"user_annotation": ranges.append, "Operator": old_operators.append}
+        put = dict.fromkeys(TAKEN["memory"] + TAKEN["kernel"], gpu.append) | dict.fromkeys(TAKEN["call"], calls.append)
+        put |= dict.fromkeys(TAKEN["range"], ranges.append) | dict.fromkeys(TAKEN["old operator"], old_operators.append)
         # most events are of no interest: they are passed over without a line of Python run for each
         for event in compress(events, map(put.__contains__, map(_category, events))):
             put[event.cat](event)  # type: ignore[index]  # it is in put, so it is text
-        if PARAMS in map(_name, events):
+        if type(events[0]) is Event:  # else none is such an operator
             self._note_params(events)
         if gpu:
             self._add_gpu(gpu)
@@ -106,8 +106,10 @@ class Rows:
         return found + self.processes.problems()
 
     def _note_params(self, events: list[Event]) -> None:
+        if _PARAMS not in map(_name, events):
+            return
         for event in events:
-            if event.name == PARAMS and event.cat in _OPERATORS:
+            if event.name == _PARAMS and event.cat in _OPERATORS:
                 external, told = comms_of(bytes(event.args))
                 if external is not None and told is not None:
                     self._params.setdefault(external, self._same.setdefault(told, told))
@@ -231,4 +233,6 @@ class Rows:
 
     def _processes(self, pids: Sequence[int | None]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
         known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}
+        if len(known) == 1:
+            return np.full(len(pids), next(iter(known.values())), dtype=np.int32)
         return np.array([known[pid] for pid in pids], dtype=np.int32)

@@ -136,6 +136,19 @@ def test_what_is_no_activity(tmp_path: Path) -> None:
     assert len(rows["activities"]) == 3
 
 
+@pytest.mark.parametrize("where", ["first", "last"])
+@pytest.mark.parametrize("other", [None, {"ph": "M"}, {"cat": "of_tomorrow"}, {"cat": None}, {"cat": 7}, [], 7])
+def test_categories_that_nobody_knows(tmp_path: Path, other, where: str) -> None:
+    """Lists of events all of whose categories are known are decoded in another way: the result is the same."""
+    known = [event for event in small(5) if "cat" in event]
+    rest = [{key: value for key, value in event.items() if key != "cat"} for event in known]
+    categories = [{"cat": event["cat"]} for event in known]
+    events = [c | r if where == "first" else r | c for c, r in zip(categories, rest, strict=True)]
+    recording, rows = one(tmp_path, *events, *([] if other is None else [other]))
+    assert as_read(recording, rows) == expected(parsed(text(known))["traceEvents"])
+    assert recording.problems == []
+
+
 @pytest.mark.parametrize("order", ["params first", "kernel first"])
 @pytest.mark.parametrize("told_by", ["kernel", "params"])
 def test_collectives(tmp_path: Path, order: str, told_by: str) -> None:

@@ -1,0 +1,25 @@
+"""The process that workers are forked from: it loads once, and early, what each of them would load for itself.
+
+Workers are not forked from the process that asks for them: they would inherit its threads' locks (DuckDB's, pyarrow's).
+"""
+
+import multiprocessing
+from importlib.metadata import entry_points
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
+
+
+def context() -> BaseContext:
+    """Start the server, if it does not run yet, and return the way to make processes with it.
+
+    It comes back at once: the server loads what it needs meanwhile. It ends with this process.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    found = multiprocessing.get_context("forkserver")
+    # pandas, because pyarrow loads it at the first array it makes
+    found.set_forkserver_preload(
+        ["jitter.convert", "pandas", *(p.module for p in entry_points(group="jitter.readers"))]
+    )
+    forkserver.ensure_running()
+    return found

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -100,7 +101,11 @@ class Lake:
 
     def metrics(self, step: int, epoch: int | None = None) -> StepMetrics:
         """Every kernel's metrics on every rank in one step, with their deviations and how ranks were aligned."""
-        return self._metrics(self.step(step, epoch))
+        return self.metrics_of(self.step(step, epoch))
+
+    def metrics_of(self, key: StepKey) -> StepMetrics:
+        """Do as `metrics` does, for a step of `steps`."""
+        return self._metrics(key)
 
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
@@ -141,6 +146,15 @@ class Lake:
         from jitter.tables import unmatched_table
 
         return unmatched_table(self._metrics(self.step(step, epoch)).rows)
+
+    def sql(self, text: str) -> pa.Table:
+        """Answer one SELECT over the lake's relations (`jitter query --relations` lists them) with an Arrow table.
+
+        Raises `UsageError` for what is no SELECT and what DuckDB refuses.
+        """
+        from jitter.query import query_table
+
+        return query_table(self, text)
 
     def choose_cohort(self, cohort: int | None) -> int:
         """Check a cohort's number, or take the only one; raise `UsageError` naming them otherwise."""

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
-_MARK = b"jitter"
-_NEVER = b"\0 parquet tells by its metadata, not by its beginning"
+PARQUET_MARK = {b"jitter": b"table"}
+"""Metadata by which a parquet file is known to be ours."""
+NEVER = b"\0 parquet tells by its metadata, not by its beginning"
 
 
 def write_table(frame: "pd.DataFrame", form: str | None, output: Path | None, force: bool) -> None:
@@ -22,7 +23,7 @@ def write_table(frame: "pd.DataFrame", form: str | None, output: Path | None, fo
 
     Raises `UsageError` for a file that is not ours and for parquet on a terminal.
     """
-    form = form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None) or "csv"
+    form = form_of(form, output) or "csv"
     if form == "parquet":
         _write_parquet(frame, output, force)
         return
@@ -36,6 +37,22 @@ def write_table(frame: "pd.DataFrame", form: str | None, output: Path | None, fo
     write_whole(output, text)
 
 
+def form_of(form: str | None, output: Path | None) -> str | None:
+    """The form asked for, or that of the file's suffix, if it tells any."""
+    return form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None)
+
+
+def is_our_parquet(path: Path) -> bool:
+    """Whether this is a parquet file that jitter wrote."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return path.is_file() and PARQUET_MARK.items() <= (pq.read_schema(path).metadata or {}).items()
+    except (OSError, pa.ArrowInvalid):
+        return False
+
+
 def _as_json(frame: "pd.DataFrame") -> str:
     rows = json.loads(frame.to_json(orient="records", double_precision=3))
     return json.dumps({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1) + "\n"
@@ -45,21 +62,11 @@ def _write_parquet(frame: "pd.DataFrame", output: Path | None, force: bool) -> N
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata({_MARK: b"table"})
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(PARQUET_MARK)
     if output is not None:
-        check_target(output, force or _is_our_parquet(output), _NEVER)
+        check_target(output, force or is_our_parquet(output), NEVER)
         pq.write_table(table, output)
     elif sys.stdout.isatty():
         raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
     else:
         pq.write_table(table, sys.stdout.buffer)
-
-
-def _is_our_parquet(path: Path) -> bool:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return path.is_file() and _MARK in (pq.read_schema(path).metadata or {})
-    except (OSError, pa.ArrowInvalid):
-        return False

@@ -1,0 +1,11 @@
+-- What the hosts did that the answers need: synchronising calls and data loading.
+CREATE VIEW host AS
+SELECT TRY_CAST(regexp_extract(filename, 'rank=(\d+)/[^/]+$', 1) AS INTEGER) AS rank,  -- the job's global rank
+       epoch,                  -- null: markers name none
+       step,                   -- null: outside every step
+       kind,                   -- sync or data_loading
+       name,                   -- of the call or range
+       thread,                 -- the operating system's thread id
+       start_ns,               -- the rank's own clock
+       end_ns                  -- null: the recording ended first
+FROM read_parquet(getvariable('host_files'), filename = true, hive_partitioning = false)

@@ -1,0 +1,15 @@
+-- One row a rank's step, as its record tells it.
+CREATE VIEW steps AS
+SELECT epoch,                  -- null: markers name none
+       step,                   -- its number
+       rank,                   -- the job's global rank
+       source,                 -- digest of the source, in sources
+       marker,                 -- its text; null: found by repetition, or the whole capture
+       start_ns,               -- the rank's own clock
+       end_ns,                 -- null: the range has no end in the trace
+       cut,                    -- launches in it have no kernel, or its range has no end
+       launches_without_kernel,  -- lost by the profiler
+       kernels,                -- compute and collectives
+       memory_activities,      -- copies and fills
+       sequence                -- equal digests: the same kernels in the same order
+FROM steps_rows

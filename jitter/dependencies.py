@@ -105,12 +105,14 @@ def _waits(
     unexplained = held_until - known > _LATER_NS
     if not unexplained.any():
         return []
+    # the host's clock and the GPU's agree to some microseconds only
+    slack = RIGHT_AFTER_NS if is_sync else 0
     found: list[tuple[int, Floats]] = []
     for lane in others:
         for candidate in [*on_lane[lane][: -_LOOK_BACK - 1 : -1], ~lane]:
             end = sample.end[candidate] if candidate >= 0 else sample.lane_end[~candidate]
             both = ~np.isnan(end) & ~np.isnan(held_until)
-            if both.any() and (end[both] <= held_until[both]).all():
+            if both.any() and (end[both] <= held_until[both] + slack).all():
                 found.append((candidate, end))
                 break
     if not found:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.cells import Ints
+from jitter.kernels import collective_operation
 from jitter.program import Program
 
 Group = tuple[object, ...] | None
@@ -48,7 +49,7 @@ class Meetings:
     unrecorded: bool
     """Some collective's group was not recorded: it was read as all ranks'."""
     unpaired: int
-    """Sends and receives that name no partner: they hold nobody up in the replay."""
+    """Collectives of unknown partners, rank by rank: they hold nobody up in the replay."""
 
 
 class _Attended(NamedTuple):
@@ -57,9 +58,15 @@ class _Attended(NamedTuple):
 
 
 def match(
-    programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Mapping[int, Sequence[tuple[int, Group]]]
+    programs: Mapping[int, Program],
+    team_of: Mapping[int, int],
+    attended: Mapping[int, Sequence[tuple[int, Group]]],
+    alone: frozenset[tuple[int, int]] = frozenset(),
 ) -> Meetings:
-    """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order."""
+    """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
+
+    `alone` are (team, place) of collectives without a recorded group that turned out not to be all ranks'.
+    """
     unrecorded = any(group is None for found in attended.values() for _, group in found)
     whole = _whole_job(programs, team_of, attended)
     instances: dict[tuple[Group, int], list[_Attended]] = defaultdict(list)
@@ -69,7 +76,8 @@ def match(
         for place, group in found:
             key = group
             if group is None:
-                if _is_pairwise(programs[team_of[rank]].operations[place].name):
+                name = programs[team_of[rank]].operations[place].name
+                if (team_of[rank], place) in alone or (not whole and collective_operation(name) == "send_recv"):
                     key = ("alone", rank)
                     unpaired += 1
                 else:
@@ -140,9 +148,3 @@ def _whole_job(
         operations = programs[team_of[rank]].operations
         told.add(tuple(operations[place].name for place, group in found if group is None))
     return len(told) <= 1
-
-
-def _is_pairwise(name: str) -> bool:
-    from jitter.kernels import collective_operation
-
-    return collective_operation(name) == "send_recv"

@@ -17,11 +17,16 @@ from jitter.schedule import Schedule, schedule
 from jitter.step_arrays import StepArrays, arrays
 from jitter.steps import StepKey
 from jitter.teams import teams
+from jitter.together import not_together
 
 _SAMPLED_CELLS = 512
 """Cells of a team from which the rules are inferred."""
 _SAMPLED_ORDERS = 8
 """Ranks whose launches are followed over all sampled steps, for the queue."""
+
+
+_TRIED_STEPS = 4
+"""Steps in which collectives without a recorded group are tried for being left together."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,22 @@ class Observed:
                 attended[member.rank] = [
                     (int(place[i]), groups[member.rank].get(int(cell.ordinal[i]))) for i in at.tolist()
                 ]
-        return match(self.programs, self.team_of, attended)
+        found = match(self.programs, self.team_of, attended)
+        if not found.unrecorded:
+            return found
+        recorded = {
+            (self.team_of[rank], place) for rank, seen in attended.items() for place, group in seen if group is not None
+        }
+        return match(self.programs, self.team_of, attended, self._apart(found) - recorded)
+
+    def _apart(self, meetings: Meetings) -> frozenset[tuple[int, int]]:
+        """(team, place) of collectives that their supposed members do not leave together."""
+        steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
+        counts: Counter[tuple[int, int]] = Counter()
+        for key in steps:
+            ends = {team: self._placed(key, team) for team in self.programs}
+            counts.update(not_together(meetings, ends))
+        return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
     @cached_property
     def schedule(self) -> Schedule:

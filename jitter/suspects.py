@@ -23,11 +23,13 @@ class Limits:
     """The same for the mean over steps."""
     step_share: float = 0.01
     """What does not cost this part of the steps it happens in is no culprit."""
+    least_steps_alone: int = 5
+    """Steps that a rank without peers must have for one of them to stand out."""
     worth_replaying: float = 0.004
     """What is less than this part of a step's time is not even tried."""
     most_tried: int = 24
     """Suspects that are replayed; the rest is less suspicious than all of these."""
-    host_share: float = 0.99
+    range_share: float = 0.95
     """Of a culprit's excess, the kernel index range holds this part."""
 
 
@@ -47,6 +49,9 @@ class Suspect:
 
 def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> list[Suspect]:
     """Find them in one team; `step_ns` is each step's time (NaN where unknown)."""
+    steps, ranks = deviations.total_ns.shape[1:]
+    if ranks == 1 and steps < limits.least_steps_alone:
+        return []
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     for part, total in enumerate(deviations.total_ns):

@@ -1,0 +1,81 @@
+"""What a rank's host did beside launching: calls that waited for the GPU, ranges that waited for data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter.cells import NO_SYNCS, Ints, Syncs
+from jitter.lake_paths import host_file
+from jitter.records import SourceRecord
+from jitter.steps import StepKey
+
+_ENDLESS: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A rank's waits for data in one step, on its own clock."""
+
+    start_ns: Ints
+    end_ns: Ints
+
+
+class HostRows:
+    """One rank's, sorted by step: what lies between two steps belongs to the earlier."""
+
+    def __init__(self, root: Path, record: SourceRecord) -> None:
+        assert record.rank is not None
+        path = root / host_file(record.rank, record.digest)
+        rows = pq.ParquetFile(path).read(["kind", "name", "thread", "start_ns", "end_ns"]) if path.exists() else None
+        steps = sorted(record.steps, key=lambda step: step.start_ns)
+        self._borders = np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64)
+        self._number = {step.key: number for number, step in enumerate(steps)}
+        self._kinds = {} if rows is None else {kind: _sorted(rows, kind) for kind in ("sync", "data_loading")}
+
+    def syncs(self, key: StepKey) -> Syncs:
+        """The step's synchronising calls; one without an end is left out."""
+        found = self._of("sync", key)
+        if found is None or not found.num_rows:
+            return NO_SYNCS
+        found = found.filter(found["end_ns"].is_valid())
+        return Syncs(
+            found["start_ns"].to_numpy(),
+            found["end_ns"].to_numpy(),
+            found["thread"].fill_null(-1).to_numpy(),
+            tuple(found["name"].to_pylist()),
+        )
+
+    def loading(self, key: StepKey) -> Loading:
+        """The step's waits for data, and those between the step before and it."""
+        rows = self._kinds.get("data_loading")
+        at = self._number.get(key)
+        if rows is None or at is None:
+            return Loading(np.empty(0, np.int64), np.empty(0, np.int64))
+        start = rows["start_ns"].to_numpy()
+        end = rows["end_ns"].fill_null(_ENDLESS).to_numpy()
+        since = self._borders[at - 1] if at else np.iinfo(np.int64).min
+        inside = (start >= since) & (start < self._borders[at + 1])
+        return Loading(start[inside], end[inside])
+
+    def _of(self, kind: str, key: StepKey) -> pa.Table | None:
+        rows, at = self._kinds.get(kind), self._number.get(key)
+        if rows is None or at is None:
+            return None
+        first, last = np.searchsorted(rows["start_ns"].to_numpy(), self._borders[at : at + 2])
+        return rows.slice(first, last - first)
+
+
+def _sorted(rows: pa.Table, kind: str) -> pa.Table:
+    own = rows.filter(pc.equal(rows["kind"], kind))
+    return own.sort_by("start_ns").combine_chunks()
+
+
+def host_rows(root: Path, records: Sequence[SourceRecord]) -> Mapping[int, HostRows]:
+    """Each rank's; of several sources of one rank, the one of each step is to be asked."""
+    return {number: HostRows(root, record) for number, record in enumerate(records)}

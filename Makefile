@@ -2,7 +2,7 @@ PYTHON ?= python
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check format lint types imports test sample picture bench bench-quick fuzz clean
+.PHONY: help install lock check format lint types imports test sample picture bench bench-quick accuracy accuracy-quick fuzz clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -50,6 +50,12 @@ bench:  ## PyTorch traces against HTA and the floor: long, a run of HTA takes mi
 
 bench-quick:  ## the same on a tenth of the size, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick
+
+accuracy:  ## how often the analysis is right: hundreds of simulated jobs, known faults, a table
+	$(PYTHON) -m tests.accuracy --processes $(JOBS)
+
+accuracy-quick:  ## the tenth of them that the tests take
+	$(PYTHON) -m tests.accuracy --quick --processes $(JOBS)
 
 fuzz:  ## damage a PyTorch trace in thousands of ways
 	$(PYTHON) tests/readers/fuzz_kineto.py 5000

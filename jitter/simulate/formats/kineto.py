@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Options(Capture):
     """Where `distributedInfo`, which names the rank, stands; the base time stands with it."""
     comm_args: Literal["kernel", "params", "none"] = "kernel"
     """What tells a collective's operation and size: its kernel, only the host's record_param_comms, or nothing."""
+    sequence: bool = False
+    """Whether a collective's kernel tells its number in its group, as some versions do."""
     names: Literal["rank", "host"] = "rank"
     """Files called after their rank, or after host and process, as torch.profiler does."""
     zipped: bool = True
@@ -161,8 +164,12 @@ def _gpu(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
         tails.append(f', "device": {device}, "context": 1, "stream": {stream}{extra}, "correlation": ')
     is_kernel = [op.kind != "memory" for op in own.operations]
     columns = (own.operation, own.start_ns, own.end_ns, own.correlation, own.grid_x)
+    met: Counter[str] = Counter()
     for at, start, end, number, grid in zip(*(c.tolist() for c in columns), strict=True):
         shape = f', "grid": [{grid}, 1, 1]' if is_kernel[at] else ""
+        if options.sequence and (group := own.operations[at].group) is not None:
+            met[group] += 1
+            shape += f', "Seq": {met[group]}'
         timed = f'{stamp(start, spelled)}, "dur": {duration(start, end, spelled)}'
         yield f'{heads[at]}{timed}, "args": {{"External id": {number}{tails[at]}{number}{shape}}}}}'
 

@@ -90,7 +90,7 @@ def costs(
             if fault.at_step(step):
                 _afflict(found, fault.in_step(step, job.step_numbers), ops, groups, ranks)
             if fault.kind == "pause":
-                _pause(found, fault, job, step, phase, ranks)
+                _pause(found, fault, job, ops, phase, ranks)
             if fault.kind == "extra_kernel":
                 row = _row_drawing(ops, n - _extras_from(faults, number))
                 # an added operation stands in everybody's program; it happens only where the fault wants it
@@ -144,10 +144,12 @@ def _grid(found: Costs, ops: tuple[Operation, ...]) -> Ints:
     return found.grid
 
 
-def _pause(found: Costs, fault: Fault, job: Job, step: int, phase: int, ranks: Ints) -> None:
+def _pause(found: Costs, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+    """Somewhere behind the first kernel: before it, it would be a late start."""
+    first = next(at for at, op in enumerate(ops) if op.kind == "compute")
     for column, rank in enumerate(ranks.tolist()):
-        if fault.pauses(rank, step):
-            where = np.random.default_rng((job.seed, _PAUSES, rank, phase)).integers(len(found.cpu))
+        if fault.pauses(rank, job.step_numbers[phase - 1]):
+            where = np.random.default_rng((job.seed, _PAUSES, rank, phase)).integers(first + 1, len(ops))
             found.cpu[where, column] += fault.delay_ns
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jitter.kernels import short_name
-from jitter.report.words import brief, count_words, percent_words, rank_words, time_words
+from jitter.words import brief, count_words, percent_words, rank_words, time_words
 from jitter.run import RunSummary, StepOfRun
 from jitter.summary import Split, StepSummary
 

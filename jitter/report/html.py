@@ -20,7 +20,7 @@ from jitter.report.figures.step_axis import places
 from jitter.report.run_facts import run_facts
 from jitter.report.run_words import alignment_words, coverage_words, kernels_per_step_words, remainder_words
 from jitter.report.step_view import KernelNames, StepView, step_view
-from jitter.report.words import count_words, percent_words, time_words
+from jitter.words import count_words, percent_words, time_words
 from jitter.run import RunSummary, StepOfRun
 from jitter.steps import StepKey
 from jitter.summary import StepSummary

@@ -2,7 +2,7 @@
 
 from jitter.numbers import format_numbers
 from jitter.report.run_facts import Alignment, RunFacts
-from jitter.report.words import count_words, time_words
+from jitter.words import count_words, time_words
 from jitter.steps import StepKey
 
 _MOST = 8

@@ -8,7 +8,7 @@ from jitter.analysis import Lake
 from jitter.report.answer import answer, run_sentence
 from jitter.report.run_facts import RunFacts, run_facts
 from jitter.report.run_words import alignment_words, coverage_words, kernels_per_step_words, remainder_words
-from jitter.report.words import count_words
+from jitter.words import count_words
 from jitter.steps import StepKey
 
 _MOST_PROBLEMS = 3

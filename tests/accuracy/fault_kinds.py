@@ -57,11 +57,11 @@ class Site:
 
 
 def _late(site: Site) -> list[Fault]:
-    return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.1, 1.0), loading=False)]
+    return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0), loading=False)]
 
 
 def _loading(site: Site) -> list[Fault]:
-    return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.1, 1.0))]
+    return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0))]
 
 
 def _stall(site: Site) -> list[Fault]:

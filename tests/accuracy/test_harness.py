@@ -137,14 +137,30 @@ def test_a_wait_that_is_not_there_is_no_part_of_the_truth():
     assert broken(run, lake, [0, 1, 2])[0] == 1
 
 
-def scored(monkeypatch: pytest.MonkeyPatch, run: Run, *culprits: Any, repaired: int = 0) -> Score:
+def test_who_knows_everything_meets_every_target(monkeypatch: pytest.MonkeyPatch):
+    scores = []
+    for seed in tenth(REPORTED):
+        one = case(seed)
+        gains = scoring._gains(one.run)
+        known = [fault for fault, gain in gains.items() if gain > 0.01 * scoring._total(one.run)]
+        said = [culprit(fault.cause, *sorted(fault.ranks), gain_ns=gains[fault]) for fault in known]
+        repaired = scoring._total(one.run) - scoring._total(one.run.without(*known)) if known else 0
+        scores.append(scored(monkeypatch, one.run, *said, repaired=repaired, made=one))
+    assert [target for target in targets(scores) if not target.met] == []
+    assert {verdict.kind for one in scores for verdict in one.verdicts} >= {"slow_gpu", "late_start", "slow_cpu"}
+    assert misses(scores) == []
+
+
+def scored(
+    monkeypatch: pytest.MonkeyPatch, run: Run, *culprits: Any, repaired: int = 0, made: Case | None = None
+) -> Score:
     """The score of a diagnosis that says this."""
     lake = truthful(run)
     lake.said = SimpleNamespace(culprits=culprits, what_if=SimpleNamespace(culprits_repaired_ns=repaired))
     monkeypatch.setattr(scoring, "_traces", lambda one, folder, wanted: folder)
     monkeypatch.setattr(scoring, "_lake", lambda traces, folder: lake)
     nobody: frozenset[int] = frozenset()
-    one = Case(1, run, "made", "nsys", nobody, nobody, nobody)
+    one = made or Case(1, run, "made", "nsys", nobody, nobody, nobody)
     monkeypatch.setattr(scoring, "case", lambda seed: one)
     return score(1)
 

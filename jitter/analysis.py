@@ -1,7 +1,6 @@
 """A lake, opened for questions: the Python API. Read-only, the same for command line, notebook and report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +12,12 @@ import pyarrow.parquet as pq
 from jitter import catalog
 from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
 from jitter.errors import LakeError, UsageError
+from jitter.holdings import holdings
 from jitter.kernels import is_collective
 from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE, kernels_file
 from jitter.metrics import METRICS, RankInStep, StepMetrics, step_metrics
-from jitter.records import SourceRecord, StepRecord
+from jitter.records import StepRecord
 from jitter.run import RunSummary, outstanding, summarise_run
 from jitter.steps import StepKey
 from jitter.summary import StepSummary, summarise
@@ -25,11 +25,9 @@ from jitter.summary import StepSummary, summarise
 if TYPE_CHECKING:
     import pandas as pd
 
-
-@dataclass(frozen=True)
-class _InStep:
-    record: SourceRecord
-    step: StepRecord
+    from jitter.dependencies import Wait
+    from jitter.diagnosis import Diagnosis
+    from jitter.examination import Examination
 
 
 def open_lake(path: str | Path = DEFAULT_LAKE) -> "Lake":
@@ -50,14 +48,11 @@ class Lake:
         """One record a source that went in."""
         self.refused = [record for record in records if record.rank is None]
         """One record a source that did not, with the reason in its problems."""
-        self._by_step: dict[StepKey, dict[int, _InStep]] = {}
-        for record in self.sources:
-            for step in record.steps:
-                assert record.rank is not None
-                self._by_step.setdefault(step.key, {})[record.rank] = _InStep(record, step)
+        self._by_step = holdings(self.sources)
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._contents: dict[str, list[Element]] = {}
+        self._examined: dict[tuple[StepKey, ...], Examination] = {}
 
     @cached_property
     def steps(self) -> list[StepKey]:
@@ -116,6 +111,37 @@ class Lake:
     def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
         """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
         return summarise_run(self.summaries(steps))
+
+    def diagnosis(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
+        """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
+        from jitter.diagnose import diagnose
+        from jitter.evidence import Evidence
+
+        examined = self.examination(steps)
+        return diagnose(examined, Evidence(examined, self._by_step))
+
+    def examination(self, steps: Sequence[StepKey] | None = None) -> "Examination":
+        """What the diagnosis rests on: dependencies, replay and critical path of these steps (all)."""
+        from jitter.examination import Examination
+        from jitter.lake_run import LakeRun
+        from jitter.suspects import Limits
+
+        chosen = tuple(self.steps if steps is None else steps)
+        if chosen not in self._examined:
+            self._examined[chosen] = Examination(LakeRun(self.root, self._by_step, self.indices, chosen), Limits())
+        return self._examined[chosen]
+
+    def waits(self, cohort: int | None = None) -> "list[Wait]":
+        """What waits for what in a cohort's step, as inferred; places are ordinals of its commonest sequence.
+
+        Of a cohort whose ranks exchange in different orders (pipeline stages), those of its first.
+        """
+        from jitter.dependencies import waits_by_ordinal
+
+        chosen = self.choose_cohort(cohort)
+        run = self.examination().run
+        team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
+        return waits_by_ordinal(run.programs[team], run.rules[team])
 
     def table(
         self,

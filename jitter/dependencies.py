@@ -162,3 +162,21 @@ def _queue(orders: Sequence[tuple[Floats, Floats]]) -> int | None:
     if most < _LEAST_QUEUE or full.mean() < _FULL_QUEUE_SHARE:
         return None
     return most if (since_start[full] <= RIGHT_AFTER_NS).mean() >= 1 - _FULL_QUEUE_SHARE else None
+
+
+def waits_by_ordinal(program: Program, rules: Rules) -> list[Wait]:
+    """The waits within a step, with places as ordinals of the program's commonest sequence (rows of the lake).
+
+    A call that waits has none: what is launched next stands for it.
+    """
+    operations = program.operations
+    reference = sorted(program.places[program.reference].tolist())
+    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
+    found = []
+    for wait in rules.waits:
+        waiting = wait.ordinal
+        while waiting < len(operations) and waiting not in ordinal:
+            waiting += 1
+        if waiting in ordinal and (wait.on_ordinal < 0 or wait.on_ordinal in ordinal):
+            found.append(Wait(ordinal[waiting], ordinal.get(wait.on_ordinal, wait.on_ordinal), wait.kind))
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 from jitter.cells import Floats
 from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import DeviationsOfRun, TeamDeviations
+from jitter.lake_run import LakeRun
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes
 from jitter.rerun import StepWork, medians, work_of
@@ -61,9 +62,10 @@ class StepPath:
 class Examination:
     """Goes through the run's steps as often as it must, and keeps what is small."""
 
-    def __init__(self, run: Observed, limits: Limits) -> None:
-        self.run, self.limits = run, limits
-        self.ends = StepEnds(run)
+    def __init__(self, lake: LakeRun, limits: Limits) -> None:
+        self.lake, self.limits = lake, limits
+        self.run = Observed(lake.source)
+        self.ends = StepEnds(self.run)
 
     @cached_property
     def keys(self) -> list[StepKey]:
@@ -122,6 +124,16 @@ class Examination:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's."""
         return self._first_pass[1]
+
+    @property
+    def usual_step_ns(self) -> float:
+        """The median step's time."""
+        return float(np.median(self._typical_step_ns))
+
+    def transfer_excess(self, meetings: Sequence[tuple[int, int]], number: int) -> float:
+        """How much longer than usual these (meeting, group) took in a step."""
+        took = self._first_pass[2][number]
+        return float(np.nansum([took[meeting][group] - self.usual_transfers[meeting] for meeting, group in meetings]))
 
     @cached_property
     def usual_transfers(self) -> dict[int, float]:
@@ -187,19 +199,6 @@ class Examination:
             if max(gain, marginal) >= least:
                 kept.append(Found(candidate.suspect, candidate.links, gain, marginal))
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
-
-    @cached_property
-    def culprits_gain_ns(self) -> float:
-        """What the run would gain with all that was found repaired."""
-        if len(self.found) == len(self._candidates):
-            return float(np.sum([gained[1] for gained in self._second_pass[0]]))
-        if not self.found:
-            return 0.0
-        scenario = _all([found.scenario for found in self.found])
-        replay = WhatIf(self.run, self.ends, [scenario], self.usual_transfers)
-        for number, work in self.works():
-            replay.step(number, work)
-        return float(np.sum(replay.gained))
 
 
 def _all(scenarios: Sequence[Scenario]) -> Scenario:

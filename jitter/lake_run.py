@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from jitter.align import StepIndex
 from jitter.cells import COLUMNS, Cell, Syncs, cells
@@ -52,6 +53,18 @@ class LakeRun:
         if record.digest not in self._hosts:
             self._hosts[record.digest] = HostRows(self._root, record)
         return self._hosts[record.digest]
+
+    def launch_shapes(self, key: StepKey) -> dict[int, npt.NDArray[np.int64]]:
+        """A number for each row of a step's ranks (by ordinal): the same for the same name, grid and block."""
+        columns = ("kernel_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        found = read_step(self._root, key, self._held[key], columns)
+        names, _ = found.codes("kernel_name")
+        stacked = np.stack([names.astype(np.int64), *(found.values(column) for column in columns[1:])])
+        _, codes = np.unique(stacked, axis=1, return_inverse=True)
+        return {
+            rank: codes[first:last]
+            for rank, first, last in zip(found.ranks, found.bounds[:-1].tolist(), found.bounds[1:].tolist(), strict=True)
+        }
 
     def _members(self, key: StepKey) -> list[Member]:
         found = [

@@ -48,6 +48,8 @@ class Meetings:
     meetings: tuple[Meeting, ...]
     unrecorded: bool
     """Some collective's group was not recorded: it was read as all ranks'."""
+    named: int
+    """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
     unpaired: int
     """Collectives of unknown partners, rank by rank: they hold nobody up in the replay."""
 
@@ -97,6 +99,7 @@ def match(
         tuple(Block(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
         tuple(_meeting(held, ordered, numbered) for held in meetings.values()),
         unrecorded,
+        len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
         unpaired,
     )
 
@@ -148,3 +151,7 @@ def _whole_job(
         operations = programs[team_of[rank]].operations
         told.add(tuple(operations[place].name for place, group in found if group is None))
     return len(told) <= 1
+
+
+def _ranks_of(group: Group) -> tuple[object, ...]:
+    return group[1:] if group is not None and group[0] == "ranks" else ()

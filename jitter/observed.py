@@ -124,7 +124,12 @@ class Observed:
         lanes = lanes_of(self._source.main_streams[rank], cell.stream.tolist())
         return cell, self._source.names(key, rank), [lanes[stream] for stream in cell.stream.tolist()]
 
-    def _placed(self, key: StepKey, team: int) -> StepArrays:
+    def collective_places(self, team: int) -> Ints:
+        """Where a team's program has collectives."""
+        return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
+
+    def placed(self, key: StepKey, team: int) -> StepArrays:
+        """One team's step, laid out along its program."""
         cells = self._source.cells(key)
         program = self.programs[team]
         here = [m for m in self._members[key] if self.team_of[m.rank] == team]
@@ -159,9 +164,9 @@ class Observed:
         for key in steps:
             before = StepKey(key.epoch, key.step - 1)
             if before in there and before != last:
-                placed = self._placed(before, team)
+                placed = self.placed(before, team)
                 tails.follow(before, placed)
-            placed = self._placed(key, team)
+            placed = self.placed(key, team)
             tail, _ = tails.before(key, placed.ranks)
             ready = tails.follow(key, placed)
             last = key
@@ -196,7 +201,7 @@ class Observed:
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
-            ends = {team: self._placed(key, team) for team in self.programs}
+            ends = {team: self.placed(key, team) for team in self.programs}
             counts.update(not_together(meetings, ends))
         return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
@@ -216,7 +221,7 @@ class Observed:
             for team, program in self.programs.items():
                 if not any(self.team_of[m.rank] == team for m in self._members[key]):
                     continue
-                placed = self._placed(key, team)
+                placed = self.placed(key, team)
                 tail, joined = tails[team].before(key, placed.ranks)
                 ready = tails[team].follow(key, placed)
                 own = own_times(program, self.rules[team], placed, ready, tail)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.cells import COMPUTE, Cell, Ints
+from jitter.cells import COLLECTIVE, COMPUTE, Cell, Ints
 from jitter.lcs import lcs_partners
 
 MAIN = 0
@@ -33,6 +33,11 @@ class Operation(NamedTuple):
     def on_main(self) -> bool:
         """Whether it is a compute kernel of the main stream."""
         return self.kind == COMPUTE and self.lane == MAIN
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the kernel index counts it."""
+        return self.kind in (COMPUTE, COLLECTIVE)
 
 
 Signature = tuple[str, bytes]

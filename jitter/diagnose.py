@@ -1,0 +1,81 @@
+"""Puts the seven answers together: the one diagnosis that every form of report shows."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitter.culprits import Case, cases, culprit
+from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
+from jitter.evidence import Evidence
+from jitter.examination import Examination
+from jitter.step_answers import step_answers
+from jitter.verdict import verdict
+from jitter.what_if import Scenario
+from jitter.what_if import WhatIf as Replays
+
+
+def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
+    """Answer."""
+    found = cases(examined, facts)
+    gains, together = _gains(examined, found)
+    culprits = sorted(
+        (culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
+        key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
+    )
+    steps = step_answers(examined, facts, found)
+    loss = _loss(steps)
+    return Diagnosis(
+        loss=loss,
+        steps=steps,
+        culprits=tuple(culprits),
+        what_if=WhatIf(round(together), loss.ns),
+        verdict=verdict(loss, culprits, steps, round(together)),
+        notes=_notes(examined),
+    )
+
+
+def _gains(examined: Examination, found: Sequence[Case]) -> tuple[list[float], float]:
+    """What each case's repair alone would gain, and all of them together."""
+    if not found:
+        return [], 0.0
+    together = Scenario()
+    for case in found:
+        together = together.with_(case.scenario)
+    scenarios = [together, *(case.scenario for case in found)]
+    replay = Replays(examined.run, examined.ends, scenarios, examined.usual_transfers)
+    for number, work in examined.works():
+        replay.step(number, work)
+    gained = np.sum(replay.gained, axis=0)
+    return gained[1:].tolist(), float(gained[0])
+
+
+def _loss(steps: Sequence[StepAnswer]) -> Loss:
+    known = [step for step in steps if step.loss_ns is not None]
+    timed = [step for step in known if step.step_time_ns]
+    if not known:
+        return Loss(None, None)
+    return Loss(
+        sum(step.loss_ns or 0 for step in known),
+        sum(step.loss_ns or 0 for step in timed) / sum(step.step_time_ns or 0 for step in timed) if timed else None,
+    )
+
+
+def _notes(examined: Examination) -> tuple[str, ...]:
+    run = examined.run
+    told = []
+    if run.meetings.unrecorded:
+        told.append("The groups of some collectives were not recorded: these are read as held by all ranks.")
+    if run.meetings.unpaired:
+        told.append(
+            "Some exchanges name no partners, and their ends show that not all ranks share them: "
+            "waiting in them is not told from their own time."
+        )
+    if run.schedule.uncoupled:
+        told.append("Some collectives' recorded groups contradict their order: each rank's is taken by itself.")
+    if len(run.team_of) < 2:
+        told.append("Only one rank was recorded: there is nobody to compare it with.")
+    if len(run.keys) < 2:
+        told.append("Only one step was recorded: what changes from step to step cannot be told.")
+    return tuple(told)
+
+

@@ -1,0 +1,221 @@
+"""What speaks for a cause, from the lake: launch shapes, data-loading ranges, launch latencies, sizes of messages."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jitter.critical_path import Charge, Part
+from jitter.diagnosis import Cause, LookAt
+from jitter.examination import Examination, Found
+from jitter.holdings import Held
+from jitter.host_rows import Loading
+from jitter.own_time import typical
+from jitter.replay import CPU, START
+from jitter.scopes import Place
+from jitter.slow_transfers import SlowTransfers
+from jitter.steps import StepKey
+from jitter.words import count_words, percent_words, time_words
+from jitter.work_shape import work_shape
+
+if TYPE_CHECKING:
+    from jitter.culprits import Case
+
+_MOST = 0.5
+"""Part of an excess that must be of one kind for that to be the cause."""
+_STEPS_LOOKED_AT = 3
+
+
+class Evidence:
+    """Asks the lake about what the examination found."""
+
+    def __init__(self, examined: Examination, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+        self._run, self._examined, self._held = examined.lake, examined, held
+        self.limits = examined.limits
+
+    @cached_property
+    def places(self) -> dict[int, Place]:
+        """Where each rank runs."""
+        return {
+            rank: Place(one.record.host, one.record.device)
+            for key in self._examined.keys
+            for rank, one in self._held[key].items()
+        }
+
+    def compared_with(self, ranks: Collection[int]) -> int:
+        """How many ranks the least compared of these were compared with."""
+        team_of = self._examined.run.team_of
+        sizes = Counter(team_of.values())
+        return min(sizes[team_of[rank]] for rank in ranks if rank in team_of) - 1
+
+    def doubts(self, ranks: Collection[int], *, transfers: bool) -> bool:
+        """Whether something that was not recorded may explain it as well."""
+        if transfers:
+            return self._examined.run.meetings.named > len(self.places)
+        return self.compared_with(ranks) < 1
+
+    def kernel_index(self, team: int, place: int) -> int | None:
+        """The kernel index of a place of a team's program; that of the next kernel for copies and calls."""
+        return self._indices[team].get(place)
+
+    @cached_property
+    def _indices(self) -> dict[int, dict[int, int]]:
+        found = {}
+        for team, program in self._examined.run.programs.items():
+            indices: dict[int, int] = {}
+            reference = set(program.places[program.reference].tolist())
+            number = 0
+            waiting: list[int] = []
+            for place, op in enumerate(program.operations):
+                waiting.append(place)
+                if place in reference and op.is_kernel:
+                    indices.update(dict.fromkeys(waiting, number))
+                    waiting, number = [], number + 1
+            indices.update(dict.fromkeys(waiting, max(number - 1, 0)))
+            found[team] = indices
+        return found
+
+    def kernel_name(self, team: int, index: int) -> str:
+        """The name of the kernel of this index."""
+        operations = self._examined.run.programs[team].operations
+        places = [place for place, own in self._indices[team].items() if own == index and operations[place].is_kernel]
+        return operations[places[-1]].name
+
+    def usual_last(self, charges: Mapping[int, Sequence[Charge]]) -> int:
+        """The rank that came last most often."""
+        counts = Counter(charge.rank for own in charges.values() for charge in own)
+        return max(counts, key=lambda rank: (counts[rank], -rank))
+
+    def excess_of_step(self, case: "Case", number: int) -> float:
+        """The case's excess in a step of the run, whether it counts as one of its steps or not."""
+        total = 0.0
+        for found in case.found:
+            if found.suspect is not None:
+                team = next(t for t in self._examined.deviations if t.team == found.suspect.team)
+                column = int(np.searchsorted(team.ranks, found.suspect.rank))
+                total += float(np.nan_to_num(team.total_ns[found.suspect.part, number, column]))
+            elif found.links is not None:
+                total += sum(self._examined.transfer_excess(slow.meetings, number) for slow in found.links[1])
+        return total
+
+    def cause(self, own: Sequence[Found]) -> tuple[Cause, tuple[str, ...]]:
+        """Tell the cause of one rank's findings, and why."""
+        suspect = own[0].suspect
+        assert suspect is not None
+        steps = sorted(own[0].steps, key=lambda n: -self._own_excess(own[0], n))[:_STEPS_LOOKED_AT]
+        if suspect.part == START:
+            return "late_start", self._start_evidence(suspect.rank, steps, suspect.excess_ns / len(suspect.steps))
+        if suspect.part == CPU:
+            return "cpu_launch", self._launch_evidence(suspect.rank, own[0].steps)
+        return self._gpu_cause(suspect.team, suspect.rank, steps)
+
+    def _own_excess(self, found: Found, number: int) -> float:
+        assert found.suspect is not None
+        team = next(t for t in self._examined.deviations if t.team == found.suspect.team)
+        column = int(np.searchsorted(team.ranks, found.suspect.rank))
+        return float(team.total_ns[found.suspect.part, number, column])
+
+    def _gpu_cause(self, team: int, rank: int, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
+        excess = differing = 0.0
+        operations = others = extra = 0
+        for number in steps:
+            key = self._examined.keys[number]
+            arrays = self._examined.run.placed(key, team)
+            columns = np.flatnonzero(arrays.ranks == rank)
+            if not len(columns):
+                continue
+            collective = self._examined.run.collective_places(team)
+            gpu = np.where(arrays.present, arrays.end - arrays.start, 0.0)
+            gpu[collective] = 0.0
+            shape = work_shape(
+                arrays, np.nan_to_num(gpu), typical(np.nan_to_num(gpu)), int(columns[0]), self._run.launch_shapes(key)
+            )
+            excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
+            operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
+        if excess and differing >= _MOST * excess:
+            told = f"{percent_words(differing / excess)} of the GPU time above the others' is in {others} operations"
+            more = f", {extra} of which the others do not run" if extra else ""
+            return "workload_imbalance", (f"{told} of another name or launch shape than theirs{more}",)
+        same = operations - others
+        return "gpu_compute", (f"{same} of {operations} operations that took longer have the others' launch shape",)
+
+    def _start_evidence(self, rank: int, steps: Sequence[int], excess_ns: float) -> tuple[str, ...]:
+        own = [_length(self._loading(rank, number)) for number in steps]
+        others = [
+            _length(self._loading(other, number))
+            for number in steps
+            for other in self._held[self._examined.keys[number]]
+            if other != rank
+        ]
+        if not any(own) and not any(others):
+            return ("no data-loading range was recorded",)
+        more = float(np.median(own)) - (float(np.median(others)) if others else 0.0)
+        told = f"its data-loading ranges take {time_words(float(np.median(own)))} a step" + (
+            f", the others' {time_words(float(np.median(others)))}" if others else ""
+        )
+        if more >= _MOST * excess_ns:
+            return (f"{told}: the input pipeline stalled",)
+        return (f"{told}: they do not cover it",)
+
+    def _loading(self, rank: int, number: int) -> Loading | None:
+        key = self._examined.keys[number]
+        return self._run.host(key, rank).loading(key) if rank in self._held[key] else None
+
+    def _launch_evidence(self, rank: int, steps: Sequence[int]) -> tuple[str, ...]:
+        waited = passed = 0
+        for number in steps:
+            for charge in self._examined.paths[number].charges:
+                if charge.rank == rank and charge.part in (Part.CPU, Part.GPU):
+                    passed += 1
+                    waited += charge.part == Part.CPU
+        if not passed:
+            return ("its launches come late; other ranks are later still where it would show",)
+        return (f"on the critical path {waited} of its {passed} waits were for the host's launches, not for the GPU",)
+
+    def link_evidence(self, ranks: Collection[int], slow: Sequence[SlowTransfers]) -> tuple[str, ...]:
+        """Say what is known of slow collectives."""
+        number = sum(len(one.meetings) for one in slow)
+        usual = sum(self._examined.usual_transfers[meeting] for one in slow for meeting, _ in one.meetings)
+        steps = sorted({step for one in slow for step in one.steps})
+        taken = usual + sum(one.excess_ns for one in slow) / max(len(steps), 1)
+        told = [
+            f"the ranks arrive together; from the last arrival to the end {count_words(number, 'collective')} a step "
+            f"take {time_words(taken)}, usually {time_words(usual)}"
+        ]
+        if len(ranks) == 1:
+            told.append("all slow groups have this rank in common, and no other group is slow")
+        if self.doubts(ranks, transfers=True):
+            told.append("ranks of these groups were not recorded: the wait may be for them")
+        return tuple(told)
+
+    def look_at(
+        self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]
+    ) -> LookAt | None:
+        """Find the stretch of the worst step in the rank's own recording."""
+        number = max(
+            charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ()))
+        )
+        key = self._examined.keys[number]
+        if rank not in self._held[key]:
+            return None
+        team = self._examined.run.team_of[rank]
+        arrays = self._examined.run.placed(key, team)
+        column = int(np.flatnonzero(arrays.ranks == rank)[0])
+        worst = max((c.excess_ns for c in charges.get(number, ())), default=0.0)
+        places = sorted({c.place for c in charges.get(number, ()) if c.excess_ns >= worst / 100 and c.team == team})
+        chosen = places or list(range(len(arrays.start)))
+        begun = np.fmin(arrays.call[chosen, column], arrays.start[chosen, column])
+        ended = np.fmax(arrays.back[chosen, column], arrays.end[chosen, column])
+        before = arrays.back[: chosen[0], column]
+        # a stall of the host lies before the launch that it delays
+        since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun)
+        first = float(np.fmin(since, np.nanmin(begun)))
+        origin = self._run.origin_ns[rank]
+        record = self._held[key][rank].record
+        return LookAt(record.file, origin + round(first), origin + round(float(np.nanmax(ended))))
+
+
+def _length(loading: Loading | None) -> float:
+    return 0.0 if loading is None else float((loading.end_ns - loading.start_ns).sum())

@@ -1,0 +1,74 @@
+"""Whether late ranks have something in common: a host, the same device on every host, every Nth rank."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Scope = Literal["rank", "host", "device", "ranks"]
+_MOST_OF_THEM: Final = 0.75
+"""A host, device or series is behind it if this part of its ranks is late."""
+_LEAST_SERIES: Final = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs; null where the trace does not tell."""
+
+    host: str | None
+    device: int | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Late ranks that are late for one reason."""
+
+    scope: Scope
+    ranks: tuple[int, ...]
+    host: str | None = None
+    device: int | None = None
+    every: int | None = None
+    """Of a series: every how many ranks."""
+
+
+def group(late: Collection[int], places: Mapping[int, Place]) -> list[Group]:
+    """Divide late ranks into groups; `places` are all ranks of the run. Who shares nothing stands alone."""
+    left = set(late)
+    found: list[Group] = []
+    for candidate in sorted(_candidates(places), key=lambda one: -len(one.ranks)):
+        own = left & set(candidate.ranks)
+        # as many others late as in the group: then it is not the group
+        if len(own) >= 2 and len(own) >= _MOST_OF_THEM * len(candidate.ranks):
+            found.append(Group(candidate.scope, tuple(sorted(own)), candidate.host, candidate.device, candidate.every))
+            left -= own
+    return found + [Group("rank", (rank,), places[rank].host, places[rank].device) for rank in sorted(left)]
+
+
+def _candidates(places: Mapping[int, Place]) -> list[Group]:
+    """All groups but those that are the whole run."""
+    hosts: dict[str, list[int]] = {}
+    devices: dict[int, list[int]] = {}
+    for rank, place in sorted(places.items()):
+        if place.host is not None:
+            hosts.setdefault(place.host, []).append(rank)
+        if place.device is not None:
+            devices.setdefault(place.device, []).append(rank)
+    found = []
+    if len(hosts) > 1:
+        found += [Group("host", tuple(ranks), host=host) for host, ranks in hosts.items() if len(ranks) > 1]
+        found += [
+            Group("device", tuple(ranks), device=device)
+            for device, ranks in devices.items()
+            if len({places[rank].host for rank in ranks}) > 1 and len(ranks) < len(places)
+        ]
+    return found + _series(sorted(places))
+
+
+def _series(ranks: Sequence[int]) -> list[Group]:
+    """Every Nth rank from some first one on."""
+    found = []
+    for every in range(2, len(ranks) // _LEAST_SERIES + 1):
+        for first in range(every):
+            own = tuple(rank for rank in ranks if rank % every == first)
+            if len(own) >= _LEAST_SERIES:
+                found.append(Group("ranks", own, every=every))
+    return found

@@ -1,0 +1,89 @@
+"""One answer a step: its time, its loss, who came first and last, where the last one left the others, and why."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from jitter.critical_path import Charge, Part
+from jitter.culprits import Case
+from jitter.diagnosis import Cause, Divergence, Split, StepAnswer
+from jitter.evidence import Evidence
+from jitter.examination import Examination, StepPath
+
+_NOISE = 5.0
+_TO_SIGMA = 1.4826
+_FLOOR_NS = 2_000.0  # profilers' own resolution
+
+
+def step_answers(examined: Examination, facts: Evidence, cases: Sequence[Case]) -> tuple[StepAnswer, ...]:
+    """Answer for every step of the run, in order."""
+    return tuple(_answer(number, path, examined, facts, cases) for number, path in enumerate(examined.paths))
+
+
+def _answer(
+    number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]
+) -> StepAnswer:
+    step_ns, loss_ns = examined.step_ns[number], examined.loss_ns[number]
+    known = not np.isnan(step_ns)
+    excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
+    for charge in path.charges:
+        excess[charge.rank][charge.part] += charge.excess_ns
+    own = {rank: parts[Part.START] + parts[Part.CPU] + parts[Part.GPU] for rank, parts in excess.items()}
+    worst = max(own, key=lambda rank: (own[rank], -rank), default=None)
+    if worst is not None and own[worst] <= 0:
+        worst = None
+    cause = _cause(number, worst, cases)
+    return StepAnswer(
+        key=path.key,
+        step_time_ns=round(float(step_ns)) if known else None,
+        loss_ns=round(float(loss_ns)),
+        loss_fraction=float(loss_ns / step_ns) if known and step_ns else None,
+        min_rank=max(path.waited_ns, key=lambda rank: (path.waited_ns[rank], -rank), default=None),
+        max_rank=worst,
+        divergence=None if worst is None or cause == "none" else _divergence(path.charges, worst, examined, facts),
+        split=None if worst is None else _split(excess[worst]),
+        cause=cause,
+    )
+
+
+def _split(parts: dict[Part, float]) -> Split:
+    """Round so that the parts still add up to the whole."""
+    start, cpu = round(parts[Part.START]), round(parts[Part.CPU])
+    return Split(start, cpu, round(parts[Part.START] + parts[Part.CPU] + parts[Part.GPU]) - start - cpu)
+
+
+def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
+    """The cause of the case that the step's max rank is in; else of slow transfers in this step."""
+    here = [case for case in cases if number in case.steps]
+    for case in here:
+        if worst in case.group.ranks and case.parts:
+            return case.cause
+    return next((case.cause for case in here if not case.parts), "none")
+
+
+def _divergence(
+    charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
+) -> Divergence | None:
+    """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
+    best: list[Charge] = []
+    for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
+        stretch = [charge for charge in group if charge.part != Part.TRANSFER]
+        if of == rank and sum(c.excess_ns for c in stretch) > sum(c.excess_ns for c in best):
+            best = stretch
+    if not best:
+        return None
+    excess = np.array([charge.excess_ns for charge in best])
+    noise = _NOISE * _TO_SIGMA * float(np.median(np.abs(excess))) * np.sqrt(np.arange(1, len(excess) + 1))
+    outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), _FLOOR_NS)
+    if not outside[-1]:
+        return None
+    inside = np.flatnonzero(~outside)
+    charge = best[int(inside[-1]) + 1 if len(inside) else 0]
+    index = facts.kernel_index(charge.team, charge.place)
+    if index is None:
+        return None
+    return Divergence(index, facts.kernel_name(charge.team, index))
+
+

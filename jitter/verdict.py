@@ -1,0 +1,49 @@
+"""The verdict: one sentence a person can act on."""
+
+from collections.abc import Sequence
+
+from jitter.diagnosis import Culprit, Loss, StepAnswer
+from jitter.numbers import format_numbers
+from jitter.words import count_words, percent_words, time_words
+
+_DO = {
+    "late_start": "starts its steps late: look at its data loading and host",
+    "cpu_launch": "launches its kernels late: look at its host's CPU",
+    "gpu_compute": "computes the same kernels more slowly: look at its GPU's clocks and neighbours",
+    "workload_imbalance": "has more or other work than its peers: look at how work is divided",
+    "communication": "exchanges slowly although all arrive together: look at its network",
+}
+_NAMED = 3
+
+
+def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int) -> str:
+    """Say what to do, or that there is nothing to do."""
+    cost = (
+        "What jitter costs cannot be told"
+        if loss.ns is None
+        else f"Jitter costs {time_words(max(loss.ns, 0))} over {count_words(len(steps), 'step')}"
+        + ("" if loss.fraction is None else f" ({percent_words(max(loss.fraction, 0.0))})")
+    )
+    if not culprits:
+        return f"{cost}; nothing leaves the noise: no rank, host or link is to blame."
+    first = culprits[0]
+    gain = f"repairing it gains {time_words(first.gain_ns)}"
+    told = f"{cost}. {subject(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
+    if len(culprits) > 1:
+        others = ", ".join(
+            f"{subject(other)[:1].lower()}{subject(other)[1:]} ({other.cause})" for other in culprits[1:_NAMED]
+        )
+        more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
+        told += f". Also {others}{more}; repairing all of them gains {time_words(together_ns)}"
+    return told + "."
+
+
+def subject(culprit: Culprit) -> str:
+    """Name what is to be repaired."""
+    if culprit.scope == "host":
+        return f"Host {culprit.host} (ranks {format_numbers(culprit.ranks)})"
+    if culprit.scope == "device":
+        return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
+    if culprit.scope == "ranks":
+        return f"The group of ranks {format_numbers(culprit.ranks)}"
+    return f"Rank {culprit.rank}" + ("" if culprit.host is None else f" ({culprit.host})")

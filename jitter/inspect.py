@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jitter.discover import Source, discover
 from jitter.errors import JitterError
-from jitter.intake import IngestReport, check_one_rank, ingest_found
+from jitter.intake import IngestReport, check_one_rank, converter, ingest_found
 from jitter.ranks import told_by_user
 from jitter.records import SourceRecord
 from jitter.steps import step_pattern_of
@@ -44,7 +44,7 @@ def inspect(
     found = discover([Path(path) for path in paths])
     check_one_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
-        report = ingest_found(found, Path(folder, "lake"), step_pattern, told, False, jobs, progress)
+        report = ingest_found(found, Path(folder, "lake"), step_pattern, told, False, converter(jobs), progress)
     findings = [Finding(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]
 

@@ -4,7 +4,7 @@ Not called `ingest`: `jitter.ingest` is the function, and importing a module of 
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,9 @@ from jitter.ranks import Told, told_by_user, told_rows
 from jitter.records import SourceRecord
 from jitter.steps import step_pattern_of
 from jitter.workers import Progress, convert_all
+
+Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
+"""Converts tasks somewhere and yields their outcomes in the order of the tasks."""
 
 
 class LeftOut(NamedTuple):
@@ -59,18 +62,31 @@ def ingest(
     rank_pattern: str | None = None,
     replace: bool = False,
     jobs: int | None = None,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Put all recordings under `paths` into the lake, adding only what is new.
 
-    `jobs` is the number of worker processes (default: the processors at hand). Raises `UsageError` for options that
-    cannot be, `LakeError` for a folder that is no lake; what is wrong with a single source is in the report.
+    `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
+    cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
+    no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
     """
     told = told_by_user(rank, rank_map, rank_pattern)
     step_pattern_of(step_pattern)
     found = discover([Path(path) for path in paths])
     check_one_rank(rank, found)
-    return ingest_found(found, Path(lake), step_pattern, told, replace, jobs, progress)
+    return ingest_found(found, Path(lake), step_pattern, told, replace, converter(jobs, scheduler), progress)
+
+
+def converter(jobs: int | None, scheduler: str | None = None) -> Converter:
+    """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
+    if scheduler is None:
+        return lambda tasks, progress: convert_all(tasks, jobs, progress)
+    if jobs is not None:
+        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
+    from jitter.cluster import convert_on
+
+    return lambda tasks, progress: convert_on(scheduler, tasks, progress)
 
 
 def check_one_rank(rank: int | None, found: Findings) -> None:
@@ -85,7 +101,7 @@ def ingest_found(
     step_pattern: str | None,
     told: Told,
     replace: bool,
-    jobs: int | None,
+    convert: Converter,
     progress: Progress | None,
 ) -> IngestReport:
     """Do what `ingest` does with what `discover` found."""
@@ -102,7 +118,7 @@ def ingest_found(
     try:
         known = publisher.digests(step_pattern, told)
         tasks = [Task(source, staging, step_pattern, told, known) for source in fresh]
-        _Run(folder, publisher, report).run(tasks, jobs, progress)
+        _Run(folder, publisher, report, convert).run(tasks, progress)
     finally:
         folder.close()
         catalog.refresh(folder.root, folder.records)
@@ -118,22 +134,23 @@ def _unused_lines(told: Told, sources: Sequence[Source]) -> list[str]:
 class _Run:
     """One ingest's way from tasks to a published lake."""
 
-    def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport) -> None:
+    def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport, convert: Converter) -> None:
         self._folder = folder
         self._publisher = publisher
         self._report = report
+        self._convert = convert
         self._seen: dict[str, Path] = {}
 
-    def run(self, tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> None:
+    def run(self, tasks: Sequence[Task], progress: Progress | None) -> None:
         """Publish in path order, so that who comes first in a conflict does not depend on who was faster."""
         provisional: list[tuple[Task, Outcome]] = []
-        for task, outcome in zip(tasks, convert_all(tasks, jobs, progress), strict=True):
+        for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if self._is_new(outcome):
                 if in_phase.is_provisional(outcome):
                     provisional.append((task, outcome))
                 else:
                     self._publish(outcome)
-        for outcome in self._in_phase(provisional, jobs):
+        for outcome in self._in_phase(provisional):
             self._publish(outcome)
 
     def _is_new(self, outcome: Outcome) -> bool:
@@ -150,7 +167,7 @@ class _Run:
             return False
         return True
 
-    def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]], jobs: int | None) -> Iterator[Outcome]:
+    def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
         """Number the steps of sources without markers alike; those cut at another kernel are cut again first."""
         if not provisional:
             return
@@ -164,7 +181,7 @@ class _Run:
         for n in again:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
         tasks = [provisional[n][0].cut_like(tuple(known)) for n in again]
-        for n, outcome in zip(again, convert_all(tasks, jobs, None), strict=True):
+        for n, outcome in zip(again, self._convert(tasks, None), strict=True):
             outcomes[n] = outcome
         refused = in_phase.number(outcomes, reference, others)
         for outcome, error in refused:

@@ -6,11 +6,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures import TimeoutError as StillRunningError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 
@@ -28,8 +27,8 @@ _counter: "Synchronized[int] | None" = None
 def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    A worker that dies (out of memory, say) takes nothing with it: the tasks it leaves are done again one at a time,
-    and only the one that kills its worker again is given up.
+    A worker that dies (out of memory, say) takes nothing with it: the few tasks that may have killed it are done
+    again one at a time, and only one that kills its worker again is given up. The others go on together.
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
@@ -38,15 +37,48 @@ def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | No
         yield from _here(tasks, total, report)
         return
     shared = _Shared()
-    with _pool(workers, shared) as pool:
-        futures = [pool.submit(_work, task) for task in tasks]
-        for task, future in zip(tasks, futures, strict=True):
-            try:
-                outcome = _wait(future, lambda: report(min(shared.counter.value, total), total))
-            except BrokenProcessPool:
-                outcome = _alone(task, shared)
-            yield outcome
+    yield from in_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
+
+
+def in_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
+    """Sort numbered outcomes as they come: whoever is late holds up what is told, not what is done."""
+    early: dict[int, Outcome] = {}
+    following = 0
+    for number, outcome in outcomes:
+        early[number] = outcome
+        while following in early:
+            yield early.pop(following)
+            following += 1
+
+
+def _in_pools(
+    tasks: Sequence[Task], workers: int, shared: "_Shared", tick: Callable[[], None]
+) -> Iterator[tuple[int, Outcome]]:
+    left = dict(enumerate(tasks))
+    while left:
+        yield from _in_pool(left, workers, shared, tick)
+        # a worker has died, if any are left. They begin in their order: those that were being done come first
+        for number in list(left)[:workers]:
+            yield number, _alone(left.pop(number), shared)
+
+
+def _in_pool(
+    left: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield outcomes as they come and take their tasks out of `left`, until none is left or a worker dies."""
+    with _pool(min(workers, len(left)), shared) as pool, suppress(BrokenProcessPool):
+        numbers: dict[Future[Outcome], int] = {}
+        for number, task in left.items():
+            numbers[pool.submit(_work, task)] = number
+        pending = set(numbers)
+        while pending:
+            finished, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
+            tick()
+            for future in sorted(finished, key=lambda f: f.exception() is not None):  # what is whole, first
+                outcome = future.result()
+                del left[numbers[future]]
+                yield numbers[future], outcome
 
 
 def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outcome]:
@@ -111,21 +143,15 @@ def _work(task: Task) -> Outcome:
     return convert(task, advance)
 
 
-def _wait(future: "Future[Outcome]", tick: Callable[[], None]) -> Outcome:
-    while True:
-        try:
-            return future.result(timeout=_POLL_S)
-        except StillRunningError:
-            tick()
-
-
 def _alone(task: Task, shared: _Shared) -> Outcome:
     with _pool(1, shared) as pool:
         try:
-            return _wait(pool.submit(_work, task), lambda: None)
+            return pool.submit(_work, task).result()
         except BrokenProcessPool:
-            error = JitterError(
-                f"{task.source.path}: the process that read it died, and again when tried alone",
-                "was it out of memory? see the system's log",
-            )
-            return Outcome(task.source, "", task.staging, error=error)
+            return given_up(task, "the process that read it died, and again when tried alone")
+
+
+def given_up(task: Task, why: str) -> Outcome:
+    """The outcome of a task whose worker never came back."""
+    error = JitterError(f"{task.source.path}: {why}", "was it out of memory? see the system's log")
+    return Outcome(task.source, "", task.staging, error=error)

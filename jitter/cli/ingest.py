@@ -15,6 +15,7 @@ from jitter.lake_paths import DEFAULT_LAKE
 @click.option("-o", "--output", "lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True)
 @ingest_options
 @click.option("--replace", is_flag=True, help="Where two sources hold the same rank and step, take the newer.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster does the work: tcp://host:8786.")
 @click.option("--strict", is_flag=True, help="Exit 3 if anything was left out.")
 @quiet_option
 def ingest(
@@ -25,6 +26,7 @@ def ingest(
     rank: int | None,
     rank_map: Path | None,
     jobs: int | None,
+    scheduler: str | None,
     replace: bool,
     strict: bool,
     quiet: bool,
@@ -40,8 +42,9 @@ def ingest(
         jitter ingest odd.sqlite --rank 12
         jitter ingest traces/ --rank-map ranks.csv
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
+        jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    if jobs != 1:
+    if jobs != 1 and scheduler is None:
         from jitter import fork_server
 
         fork_server.context()  # loads on another core what this process is about to load, too
@@ -57,6 +60,7 @@ def ingest(
             rank_pattern=rank_pattern,
             replace=replace,
             jobs=jobs,
+            scheduler=scheduler,
             progress=progress,
         )
     from jitter.cli.ingest_words import say_ingested

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter import workers
 from jitter.readers import Advance, Batch, Files, Recording, readers
 
 PLUGIN = """
@@ -49,6 +50,22 @@ def test_a_worker_that_dies(own: Path, tmp_path: Path):
     (error,) = report.refused
     assert str(error).startswith(f"{own / 'rank0b.deadly'}: the process that read it died")
     assert not (tmp_path / "lake" / ".staging").exists()
+
+
+@pytest.mark.usefixtures("deadly")
+def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "rank0.deadly").write_bytes(b"x")
+    for number in range(1, 13):
+        (many / f"rank{number}.sqlite").write_bytes((traces / "rank1.sqlite").read_bytes())
+    alone = []
+    really = workers._alone
+    monkeypatch.setattr(workers, "_alone", lambda task, shared: alone.append(task) or really(task, shared))
+    report = jitter.ingest([many], tmp_path / "lake", jobs=2)
+    assert "rank0.deadly" in str(report.refused[0])
+    assert len(report.warnings) == 11  # the same content twelve times
+    assert 1 <= len(alone) <= 2
 
 
 class _Buggy:

@@ -17,6 +17,8 @@ from tests.accuracy.waits import Found, broken, compare
 
 COSTLY: Final = 0.02
 """A fault that gains more than this part of the steps' time must be found."""
+_TOLD_APART: Final = 2
+"""So many ranks that are late together may be named one by one."""
 HALVES_EVERY: Final = 5
 """In every so many jobs the rules are inferred from odd steps and tried on even ones."""
 
@@ -98,7 +100,7 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
     verdicts = []
     matched: list[Fault] = []
     for fault, gain in gains.items():
-        mine = [culprit for culprit in culprits if _names(one.run, culprit, fault)]
+        mine = _naming(one.run, culprits, fault)
         matched += [fault] if mine else []
         if _costly(one, gain):
             exact = [culprit.gain_ns for culprit in mine if _ranks(culprit) == fault.ranks]
@@ -160,18 +162,22 @@ def _ranks(culprit: Any) -> frozenset[int]:
     return frozenset(culprit.ranks or ())
 
 
-def _names(run: Run, culprit: Any, fault: Fault) -> bool:
-    """Whether it is this fault's ranks and cause that the culprit names.
+def _naming(run: Run, culprits: Sequence[Any], fault: Fault) -> list[Any]:
+    """The culprits that name this fault's ranks and cause; none where they do not.
 
-    Faults of one cause may be told as one culprit with the ranks of several. Of a transfer that is slow for a group
-    it may be the group that is named.
+    Faults of one cause may be told as one culprit with the ranks of several. What befalls many ranks together must be
+    told as one; two may be told one by one. Of a transfer that is slow for a group it may be the group that is named.
     """
-    if culprit.cause != fault.cause:
-        return False
+    alike = [culprit for culprit in culprits if culprit.cause == fault.cause]
     if fault.cause == "communication":
-        return not fault.ranks or not culprit.ranks or fault.ranks <= _ranks(culprit)
-    alike = frozenset(rank for other in run.faults if other.cause == fault.cause for rank in other.ranks)
-    return fault.ranks <= _ranks(culprit) <= alike
+        return [one for one in alike if not fault.ranks or not one.ranks or fault.ranks <= _ranks(one)]
+    guilty = frozenset(rank for other in run.faults if other.cause == fault.cause for rank in other.ranks)
+    alike = [one for one in alike if _ranks(one) <= guilty]
+    whole = [one for one in alike if fault.ranks <= _ranks(one)]
+    if whole or len(fault.ranks) > _TOLD_APART:
+        return whole
+    parts = [one for one in alike if _ranks(one) & fault.ranks]
+    return parts if fault.ranks <= frozenset[int]().union(*map(_ranks, parts)) else []
 
 
 def _allowed(run: Run, culprit: Any) -> frozenset[int]:

@@ -205,6 +205,17 @@ def test_two_faults_of_one_cause_may_be_told_together(monkeypatch: pytest.Monkey
     assert [verdict.right for verdict in one.verdicts] == [True, False]
 
 
+def test_ranks_that_are_late_together_are_one_culprit(monkeypatch: pytest.MonkeyPatch):
+    pair = small("tensor_parallel", Fault.parse("slow_gpu:ranks=0+2,factor=1.5"))
+    apart = culprit("gpu_compute", 0), culprit("gpu_compute", 2)
+    assert scored(monkeypatch, pair, culprit("gpu_compute", 0, 2)).verdicts[0].right
+    assert scored(monkeypatch, pair, *apart).verdicts[0].right
+    assert not scored(monkeypatch, pair, apart[0]).verdicts[0].right
+    three = small("tensor_parallel", Fault.parse("slow_gpu:ranks=0-2,factor=1.5"))
+    assert scored(monkeypatch, three, culprit("gpu_compute", 0, 1, 2)).verdicts[0].right
+    assert not scored(monkeypatch, three, *apart, culprit("gpu_compute", 1)).verdicts[0].right
+
+
 def test_a_slow_link_is_its_ranks_or_its_groups(monkeypatch: pytest.MonkeyPatch):
     run = small("tensor_data", Fault.parse("slow_link:rank=2,factor=6"))
     assert scored(monkeypatch, run, culprit("communication", 2)).verdicts[0].right

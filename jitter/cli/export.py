@@ -1,49 +1,106 @@
 """`jitter export`: steps in other tools' formats."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import force_option, lake_argument
 
+if TYPE_CHECKING:
+    from jitter.analysis import Lake
+
 
 @click.command()
 @lake_argument
+@click.option("--csv", "folder", type=click.Path(path_type=Path), help="The talk's CSV, into this folder.")
 @click.option(
-    "--csv", "folder", type=click.Path(path_type=Path), required=True, help="The talk's CSV, into this folder."
+    "--perfetto",
+    "timeline",
+    type=click.Path(path_type=Path),
+    help="One step's ranks on one aligned timeline, into this FILE.json or FILE.json.gz, for ui.perfetto.dev.",
 )
-@click.option("--step", "numbers", metavar="LIST", help="Steps: 2003 or 2000-2004,2010. Default: all.")
+@click.option(
+    "--step",
+    "numbers",
+    metavar="LIST",
+    help="Steps: 2003 or 2000-2004,2010. Default: all; a timeline's: the costliest.",
+)
 @click.option("--epoch", type=int, help="Only of this epoch.")
-@click.option("--ranks", metavar="LIST", help="Ranks: 0-7,180. Default: all.")
+@click.option("--ranks", metavar="LIST", help="Ranks: 0-7,180. Default: all; a timeline's: min, max and beside them.")
 @force_option
-def export(lake: Path, folder: Path, numbers: str | None, epoch: int | None, ranks: str | None, force: bool) -> None:
-    """Write one CSV a GPU a step, with the twelve columns of the talk.
+def export(
+    lake: Path,
+    folder: Path | None,
+    timeline: Path | None,
+    numbers: str | None,
+    epoch: int | None,
+    ranks: str | None,
+    force: bool,
+) -> None:
+    """Write one CSV a GPU a step, with the twelve columns of the talk, or one step's timeline.
 
     \b
     Examples:
         jitter export --csv out --step 2003
         jitter export run17-lake --csv out --step 2000-2004 --ranks 180,392
+        jitter export --perfetto step.json.gz
+        jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
     """
     from jitter.analysis import open_lake
+    from jitter.errors import UsageError
+    from jitter.numbers import parse_numbers
+
+    if (folder is None) == (timeline is None):
+        raise UsageError("say what to write", "one of --csv DIR and --perfetto FILE.json")
+    wanted = None if numbers is None else parse_numbers(numbers, "--step")
+    chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
+    opened = open_lake(lake)
+    if folder is not None:
+        _csv(opened, folder, wanted, epoch, chosen, force)
+    elif timeline is not None:
+        _timeline(opened, timeline, wanted, epoch, chosen, force)
+
+
+def _csv(
+    lake: "Lake", folder: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
+) -> None:
     from jitter.cli.output import check_target
     from jitter.errors import UsageError
     from jitter.export.talk_csv import COLUMNS, csv_name, talk_rows, write_talk_csv
-    from jitter.numbers import parse_numbers
 
-    opened = open_lake(lake)
-    wanted = None if numbers is None else set(parse_numbers(numbers, "--step"))
-    chosen = None if ranks is None else set(parse_numbers(ranks, "--ranks"))
     steps = [
-        key for key in opened.steps if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
+        key for key in lake.steps if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
     ]
-    pairs = [(key, rank) for key in steps for rank in opened.ranks_of(key) if chosen is None or rank in chosen]
+    pairs = [(key, rank) for key in steps for rank in lake.ranks_of(key) if chosen is None or rank in chosen]
     if not pairs:
-        raise UsageError(f"{lake}: no such step and rank", f"it holds {opened.steps[0]} to {opened.steps[-1]}")
+        raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.steps[0]} to {lake.steps[-1]}")
     folder.mkdir(parents=True, exist_ok=True)
     heading = ",".join(COLUMNS).encode()
     for key, rank in pairs:
         check_target(folder / csv_name(key, rank), force, heading)
     for key, rank in pairs:
         path = folder / csv_name(key, rank)
-        write_talk_csv(path, talk_rows(opened, key, rank))
+        write_talk_csv(path, talk_rows(lake, key, rank))
         click.echo(path)
+
+
+def _timeline(
+    lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
+) -> None:
+    from jitter.cli.frames import NEVER
+    from jitter.cli.output import check_target
+    from jitter.errors import UsageError
+    from jitter.export.aligned import AlignedStep, ranks_to_see
+    from jitter.export.perfetto import begins_as_ours, write_perfetto
+    from jitter.numbers import format_numbers
+
+    if wanted is not None and len(wanted) != 1:
+        raise UsageError("a timeline is of one step", "give one number with --step")
+    check_target(path, force or begins_as_ours(path), NEVER)
+    run = lake.run(None if wanted is None else [lake.step(wanted[0], epoch)])
+    step = run.costliest
+    seen = AlignedStep(lake, step.step, chosen or ranks_to_see(lake, step))
+    write_perfetto(path, seen)
+    click.echo(f"{step.step}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}", err=True)
+    click.echo(path)

@@ -1,0 +1,122 @@
+"""Ranks of one step on one clock: each rank's rows, and the moment that all ranks share on the rank's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter.analysis import Lake
+from jitter.errors import UsageError
+from jitter.holdings import holdings
+from jitter.lake_paths import host_file
+from jitter.metrics import StepMetrics
+from jitter.numbers import format_numbers
+from jitter.run import StepOfRun
+from jitter.step_columns import read_step
+from jitter.steps import StepKey
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One rank's step. Times in ns on the rank's clock, on which `zero_ns` is the shared moment."""
+
+    rank: int
+    host: str | None
+    device: int | None
+    main_stream: int | None
+    zero_ns: int
+    activities: list[dict[str, Any]]
+    """The lake's rows, by ordinal."""
+    metrics: list[dict[str, Any]]
+    """Rows of `sql/metrics/metrics.sql`, by position: of the activities that are no copies or fills."""
+    calls: list[dict[str, Any]]
+    """Synchronising calls and data loading: rows of `schema.HOST`."""
+
+
+class AlignedStep:
+    """One step of some ranks."""
+
+    def __init__(self, lake: Lake, key: StepKey, ranks: Sequence[int]) -> None:
+        """Raise `UsageError` where a rank lacks the step, or nothing puts the ranks on one clock."""
+        self._lake = lake
+        self.key = key
+        self._held = holdings(lake.sources)[key]
+        self.ranks = sorted(set(ranks))
+        missing = [rank for rank in self.ranks if rank not in self._held]
+        if missing:
+            raise UsageError(f"{lake.root}: {key} has no rank {missing[0]}", f"it has {format_numbers(self._held)}")
+        measured = lake.metrics_of(key)
+        self._rows = measured.rows
+        self._zeros, self.method = self._shared(measured)
+        """The shared moment on each rank's clock, and what told it."""
+
+    def of(self, rank: int) -> RankStep:
+        """Read one rank."""
+        record = self._held[rank].record
+        rows = self._rows.filter(pc.equal(self._rows["rank"], rank)).sort_by("position")
+        return RankStep(
+            rank,
+            record.host,
+            record.device,
+            record.main_stream,
+            self._zeros[rank],
+            read_step(self._lake.root, self.key, self._held, ranks=[rank]).table.to_pylist(),
+            rows.to_pylist(),
+            self._calls(rank).to_pylist(),
+        )
+
+    def earliest_ns(self) -> int:
+        """When the first of what `of` gives begins, against the shared moment."""
+        found: list[int] = []
+        for rank in self.ranks:
+            read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
+            starts = [read["start_ns"], read["launch_start_ns"], self._calls(rank)["start_ns"]]
+            found += [first - self._zeros[rank] for one in starts if (first := pc.min(one).as_py()) is not None]
+        return min(found)
+
+    def _shared(self, measured: StepMetrics) -> tuple[dict[int, int], str]:
+        cohorts = {self._lake.cohorts[rank] for rank in self.ranks}
+        if len(cohorts) > 1:
+            raise UsageError(
+                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
+                "choose ranks of one with --ranks",
+            )
+        moment = measured.moments[cohorts.pop()]
+        moments = moment.moments_ns
+        if len(self.ranks) == 1:
+            return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"
+        apart = [rank for rank in self.ranks if rank not in moments]
+        if apart:
+            raise UsageError(
+                f"{self._lake.root}: {self.key}: nothing puts rank {apart[0]} on the others' clock "
+                "(no collective that all leave together, or cut before it)",
+                "choose one rank with --ranks",
+            )
+        return (
+            moments,
+            "the last collective that all leave together" if moment.method == "collective" else moment.method,
+        )
+
+    def _calls(self, rank: int) -> pa.Table:
+        path = self._lake.root / host_file(rank, self._held[rank].record.digest)
+        columns = ["epoch", "step", "kind", "name", "thread", "start_ns", "end_ns"]
+        if not path.exists():
+            return pa.table({name: pa.array([], pa.int64()) for name in columns})
+        rows = pq.read_table(path, columns=columns, partitioning=None)
+        epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)
+        return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
+
+
+def ranks_to_see(lake: Lake, step: StepOfRun) -> list[int]:
+    """The min and the max rank of a step and the ranks beside them; the first few where neither is known."""
+    cohort = step.worst.cohort
+    present = [rank for rank in lake.ranks_of(step.step) if lake.cohorts[rank] == cohort]
+    present = [rank for rank in present if rank not in step.worst.left_out]
+    ends = [rank for rank in (step.worst.min_rank, step.worst.max_rank) if rank is not None]
+    if not ends:
+        return present[:4]
+    places = {place for rank in ends for place in range(present.index(rank) - 1, present.index(rank) + 2)}
+    return [present[place] for place in sorted(places) if 0 <= place < len(present)]

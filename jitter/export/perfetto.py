@@ -1,0 +1,192 @@
+"""A step's ranks on one aligned timeline, as Chrome's trace JSON, which ui.perfetto.dev opens.
+
+Each rank is a process; its launching threads and streams are tracks; an arrow leads from each launch to its kernels;
+the deviations of gap and time to kernel end are counters. Format: "Trace Event Format" of Chromium's trace viewer,
+times in microseconds.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from jitter.export.aligned import AlignedStep, RankStep
+from jitter.export.lanes import lanes
+from jitter.kernels import short_name
+
+Event = dict[str, Any]
+_HEAD = b'{"otherData":{"made_by":"jitter"'
+"""A timeline of ours begins so."""
+_TRACKS = 10_000  # of one rank at most; a thread's number must be its own in the whole file
+_METRICS = ("duration", "gap", "ttke", "launch_latency")
+_SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y", "block_z")}
+
+
+def write_perfetto(path: Path, step: AlignedStep) -> None:
+    """Write the timeline, a rank at a time in memory; compressed if the name ends in `.gz`."""
+    half = path.with_name(f".{path.name}.part")
+    try:
+        with _opened(half, "wb", path) as file:
+            about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
+            file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
+            before = b""
+            for event in timeline(step):
+                file.write(before + _json(event))
+                before = b",\n"
+            file.write(b"\n]}\n")
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def timeline(step: AlignedStep) -> Iterator[Event]:
+    """Give all events, rank by rank, each rank's in the order of time. The first begins at 0."""
+    origin_ns = step.earliest_ns()
+    arrows = count(1)
+    for number, rank in enumerate(step.ranks):
+        name = f"rank {rank:0{len(str(step.ranks[-1]))}}"  # Perfetto sorts by name
+        yield from _Process(step.of(rank), name, number, origin_ns, arrows).events()
+
+
+def begins_as_ours(path: Path) -> bool:
+    """Whether a file is a timeline that jitter wrote."""
+    try:
+        with _opened(path, "rb", path) as file:
+            return file.read(len(_HEAD)) == _HEAD
+    except (OSError, EOFError):
+        return False
+
+
+def _json(value: Event) -> bytes:
+    # letters are written as they are: Perfetto shows an escaped one in its escaped form
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "IO[bytes] | gzip.GzipFile":
+    """Open a file that is compressed if `name` says so."""
+    return gzip.open(path, mode, compresslevel=6) if name.suffix == ".gz" else path.open(mode)
+
+
+class _Process:
+    """One rank's events."""
+
+    def __init__(self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]") -> None:
+        self._rank = rank
+        self._name = name
+        self._pid = (number + 1) * _TRACKS  # never 0, which is the idle process
+        self._number = number
+        self._zero_ns = rank.zero_ns + origin_ns
+        self._arrows = arrows
+        self._tracks: dict[str, int] = {}
+        self._found: list[tuple[int, Event]] = []
+
+    def events(self) -> Iterator[Event]:
+        """Names first, then what happened."""
+        launched = self._launches()
+        self._activities(launched)
+        self._counters()
+        host = "" if self._rank.host is None else f" · {self._rank.host}"
+        device = "" if self._rank.device is None else f" · GPU {self._rank.device}"
+        yield self._named("process_name", self._pid, {"name": f"{self._name}{host}{device}"})
+        yield self._named("process_sort_index", self._pid, {"sort_index": self._number})
+        for place, (name, tid) in enumerate(self._tracks.items()):
+            yield self._named("thread_name", tid, {"name": name})
+            yield self._named("thread_sort_index", tid, {"sort_index": place})
+        for _, event in sorted(self._found, key=lambda found: found[0]):  # stable: a slice comes before its arrows
+            yield event
+
+    def _launches(self) -> dict[tuple[Any, ...], int]:
+        """Put calls on their threads' tracks; gives each launch's track."""
+        calls: dict[int | None, dict[tuple[Any, ...], tuple[str, str, int | None]]] = {}
+        for row in self._rank.activities:
+            if row["launch_start_ns"] is not None:
+                its = calls.setdefault(row["launch_thread"], {})
+                its[_launch(row)] = (row["launch_name"] or "launch", "launch", row["launch_end_ns"])
+        for row in self._rank.calls:
+            its = calls.setdefault(row["thread"], {})
+            its[row["thread"], row["start_ns"], row["name"]] = (row["name"], row["kind"], row["end_ns"])
+        tracks: dict[tuple[Any, ...], int] = {}
+        for thread, its in sorted(calls.items(), key=lambda item: (item[0] is None, item[0])):
+            label = "thread unknown" if thread is None else f"thread {thread}"
+            spans = [(call[1], end if end is not None else call[1]) for call, (_, _, end) in its.items()]
+            for (call, (name, kind, end)), lane in zip(its.items(), lanes(spans), strict=True):
+                tracks[call] = self._track(label, lane)
+                args = {} if end is not None else {"end": "not recorded"}
+                self._slice(name, kind, tracks[call], call[1], end if end is not None else call[1], args)
+        return tracks
+
+    def _activities(self, launched: dict[tuple[Any, ...], int]) -> None:
+        """Put activities on their streams' tracks, each with an arrow from its launch."""
+        measured = iter(self._rank.metrics)
+        of = {row["ordinal"]: next(measured, None) for row in self._rank.activities if row["kind"] != "memory"}
+        streams: dict[int | None, list[dict[str, Any]]] = {}
+        for row in self._rank.activities:
+            streams.setdefault(row["stream"], []).append(row)
+        main = self._rank.main_stream
+        for stream, rows in sorted(streams.items(), key=lambda item: (item[0] != main, item[0] is None, item[0])):
+            label = "stream unknown" if stream is None else f"stream {stream}{' (main)' if stream == main else ''}"
+            for row, lane in zip(rows, lanes((row["start_ns"], row["end_ns"]) for row in rows), strict=True):
+                track = self._track(label, lane)
+                args = _told(row, of.get(row["ordinal"]))
+                self._slice(short_name(row["kernel_name"]), row["kind"], track, row["start_ns"], row["end_ns"], args)
+                self._arrow(row, track, launched)
+
+    def _arrow(self, row: dict[str, Any], track: int, launched: dict[tuple[Any, ...], int]) -> None:
+        if row["launch_start_ns"] is None or row["launch_start_ns"] > row["start_ns"]:
+            return  # an arrow back in time is none
+        arrow = next(self._arrows)
+        common = {"name": "launch", "cat": "launch", "id": arrow, "pid": self._pid}
+        self._add(row["launch_start_ns"], common | {"ph": "s", "tid": launched[_launch(row)]})
+        self._add(row["start_ns"], common | {"ph": "f", "bp": "e", "tid": track})
+
+    def _counters(self) -> None:
+        """Show the deviations of the main stream's kernels: of the gap where it ends, of ttke at the kernel's end."""
+        for row in self._rank.metrics:
+            for metric, at in (("gap", "start_ns"), ("ttke", "end_ns")):
+                deviation = row[f"{metric}_deviation_ns"]
+                if row["on_main"] and deviation is not None:
+                    told = {"µs": round(deviation / 1000, 3)}
+                    self._add(row[at], {"name": f"{metric} deviation", "ph": "C", "pid": self._pid, "args": told})
+
+    def _track(self, label: str, lane: int) -> int:
+        name = label if lane == 0 else f"{label} [{lane + 1}]"
+        return self._tracks.setdefault(name, self._pid + 1 + len(self._tracks))
+
+    def _slice(self, name: str, kind: str, track: int, start_ns: int, end_ns: int, args: Event) -> None:
+        event = {
+            "name": name,
+            "cat": kind,
+            "ph": "X",
+            "pid": self._pid,
+            "tid": track,
+            "dur": (end_ns - start_ns) / 1000,
+        }
+        self._add(start_ns, event | ({"args": args} if args else {}))
+
+    def _add(self, at_ns: int, event: Event) -> None:
+        ns = at_ns - self._zero_ns
+        self._found.append((ns, event | {"ts": ns / 1000}))
+
+    def _named(self, what: str, track: int, args: Event) -> Event:
+        return {"name": what, "ph": "M", "pid": self._pid, "tid": track, "ts": 0, "args": args}
+
+
+def _launch(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Name a launching call: the kernels of one graph launch share it."""
+    return row["launch_thread"], row["launch_start_ns"], None
+
+
+def _told(row: dict[str, Any], metrics: dict[str, Any] | None) -> Event:
+    """What a click on a kernel shows; times in ns."""
+    told: Event = {"kernel_name": row["kernel_name"]}
+    if metrics is not None:
+        told["kernel_index"] = "unmatched" if metrics["kernel_index"] is None else metrics["kernel_index"]
+        told |= {f"{name}_ns": metrics[f"{name}_ns"] for name in _METRICS}
+    for name, sides in _SHAPES.items():
+        if all(row[side] is not None for side in sides):
+            told[name] = " × ".join(str(row[side]) for side in sides)
+    for name in ("correlation_id", "collective", "message_bytes", "group_name", "group_size"):
+        told[name] = row[name]
+    return {name: value for name, value in told.items() if value is not None}

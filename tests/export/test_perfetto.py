@@ -1,0 +1,242 @@
+"""A timeline keeps the format's rules, and tells what the lake's files and the oracle tell."""
+
+import gzip
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import oracle
+import pyarrow.parquet as pq
+import pytest
+from hand_lake import MAIN, RankLake, collective, kernel, lake_of
+from timeline_rules import assert_keeps_the_rules, ns
+
+from jitter.cli import main
+
+STEP = (1, 2001)
+
+
+def export(lake: Path, target: Path, *options: object) -> list[dict[str, Any]]:
+    assert main(["export", str(lake), "--perfetto", str(target), *map(str, options)]) == 0
+    content = target.read_bytes()
+    text = gzip.decompress(content) if target.suffix == ".gz" else content
+    events = json.loads(text)["traceEvents"]
+    assert_keeps_the_rules(events)
+    return events
+
+
+def by_rank(events: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Rank -> its events, names left out."""
+    ranks = {
+        event["pid"]: int(re.match(r"rank (\d+)", event["args"]["name"])[1])
+        for event in events
+        if event["name"] == "process_name"
+    }
+    assert len(ranks) == len(set(ranks.values()))
+    return {
+        rank: [event for event in events if event["pid"] == pid and event["ph"] != "M"] for pid, rank in ranks.items()
+    }
+
+
+def track_names(events: list[dict[str, Any]]) -> dict[int, str]:
+    return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+
+def test_slices_are_the_lakes_rows_on_the_shared_moment(made: Path, tmp_path: Path):
+    found = export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "0-3,9")
+    moments = oracle.measure(made)[STEP, 0].moments
+    origin = None
+    tracks = track_names(found)
+    for rank, events in by_rank(found).items():
+        rows = pq.ParquetFile(made / f"kernels/epoch=1/step=2001/rank={rank}.parquet").read().to_pylist()
+        slices = [event for event in events if event["ph"] == "X"]
+        shown = sorted(
+            (ns(event["ts"]), ns(event["dur"]), event["args"]["kernel_name"], tracks[event["tid"]].split()[1])
+            for event in slices
+            if event["cat"] in {"compute", "collective", "memory"}
+        )
+        first = min(row["start_ns"] for row in rows) - moments[rank]
+        origin = shown[0][0] - first if origin is None else origin
+        wanted = sorted(
+            (row["start_ns"] - moments[rank] + origin, row["duration_ns"], row["kernel_name"], str(row["stream"]))
+            for row in rows
+        )
+        assert shown == wanted
+        launches = {(row["launch_thread"], row["launch_start_ns"]): row for row in rows}
+        assert Counter(
+            (ns(event["ts"]), ns(event["dur"]), event["name"], tracks[event["tid"]])
+            for event in slices
+            if event["cat"] == "launch"
+        ) == Counter(
+            (
+                row["launch_start_ns"] - moments[rank] + origin,
+                row["launch_end_ns"] - row["launch_start_ns"],
+                row["launch_name"],
+                f"thread {row['launch_thread']}",
+            )
+            for row in launches.values()
+        )
+        assert sum(event["ph"] == "s" for event in events) == len(rows)
+
+
+def test_host_calls(made: Path, tmp_path: Path):
+    found = by_rank(export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "4"))[4]
+    rows = [
+        row
+        for path in (made / "host" / "rank=4").glob("*.parquet")
+        for row in pq.ParquetFile(path).read().to_pylist()
+        if (row["epoch"], row["step"]) == STEP
+    ]
+    assert {row["kind"] for row in rows} == {"sync", "data_loading"}
+    assert sorted(
+        (event["cat"], event["name"], ns(event["dur"]))
+        for event in found
+        if event["ph"] == "X" and event["cat"] in {"sync", "data_loading"}
+    ) == sorted((row["kind"], row["name"], row["end_ns"] - row["start_ns"]) for row in rows)
+
+
+def test_deviations_and_metrics(made: Path, tmp_path: Path):
+    found = by_rank(export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "0,9"))
+    measured = oracle.measure(made)[STEP, 0]
+    means = {metric: oracle.means(measured, metric) for metric in oracle.METRICS}
+    for rank, events in found.items():
+        rows = {place: row for (its, place), row in measured.rows.items() if its == rank}
+        for metric in ("gap", "ttke"):
+            wanted = [
+                float(row[metric] - means[metric][row["kernel_index"]]) / 1000
+                for row in rows.values()
+                if row["on_main"]
+            ]
+            shown = [e["args"]["µs"] for e in events if e["ph"] == "C" and e["name"] == f"{metric} deviation"]
+            assert sorted(shown) == pytest.approx(sorted(wanted), abs=0.0006)
+        kernels = [
+            event["args"] for event in events if event["ph"] == "X" and event["cat"] in {"compute", "collective"}
+        ]
+        assert len(kernels) == len(rows)
+        by_index = {args["kernel_index"]: args for args in kernels}
+        for row in rows.values():
+            for metric in oracle.METRICS:
+                assert by_index[row["kernel_index"]][f"{metric}_ns"] == row[metric]
+
+
+def test_the_costliest_step_and_the_ranks_beside_its_ends(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    found = by_rank(export(made, tmp_path / "t.json"))
+    said = capsys.readouterr()
+    assert said.err.startswith("epoch 1, step 2001, ranks ")
+    assert said.out == f"{tmp_path / 't.json'}\n"
+    assert {8, 9, 10} <= found.keys()
+    assert len(found) <= 6
+    late = max(found, key=lambda rank: max(e["args"]["µs"] for e in found[rank] if e["ph"] == "C"))
+    assert late == 9
+
+
+def test_compressed(made: Path, tmp_path: Path):
+    plain = export(made, tmp_path / "t.json", "--step", 2000)
+    assert export(made, tmp_path / "t.json.gz", "--step", 2000) == plain
+    assert (tmp_path / "t.json.gz").stat().st_size < (tmp_path / "t.json").stat().st_size / 5
+
+
+def aligned(zero: int, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*rows, collective("ncclDevKernel_AllReduce", zero + 90_000, zero + 100_000)]
+
+
+def test_names_stay_text_and_what_is_unknown_is_said(tmp_path: Path):
+    ugly = "void f<\"a\\b\", '</script>'>(\n\u001b[31mé)"
+    odd = kernel(ugly, 1000, 2000, None, launch_thread=None, launch_end_ns=None, launch_start_ns=500)
+    lost = kernel("lost", 3000, 4000, launch_thread=None, launch_end_ns=None, launch_start_ns=None)
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 1): aligned(0, odd, lost)}) for rank in range(2)])
+    found = export(lake.root, tmp_path / "t.json")
+    slices = [event for event in found if event["ph"] == "X"]
+    assert [event["args"]["kernel_name"] for event in slices if event["cat"] == "compute"] == [ugly, "lost"] * 2
+    assert {"stream unknown", "thread unknown", f"stream {MAIN} (main)"} <= set(track_names(found).values())
+    launches = [event for event in slices if event["cat"] == "launch"]
+    assert [event.get("args") for event in launches] == [{"end": "not recorded"}, None] * 2
+    assert sum(event["ph"] == "s" for event in found) == 4
+    assert "é" in (tmp_path / "t.json").read_text("utf-8")
+
+
+def test_kernels_that_overlap_and_share_a_launch(tmp_path: Path):
+    graph = {"launch_start_ns": 100, "launch_end_ns": 300, "launch_thread": 5}
+    early = kernel("early", 50, 60, launch_start_ns=70, launch_end_ns=80)  # before its own launch, which cannot be
+    rows = aligned(
+        0, kernel("a", 1000, 5000, **graph), kernel("b", 1500, 2000, **graph), kernel("c", 4000, 9000), early
+    )
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 1): rows}) for rank in range(2)])
+    found = export(lake.root, tmp_path / "t.json")
+    tracks = track_names(found)
+    mine = by_rank(found)[0]
+    lanes = {event["name"]: tracks[event["tid"]] for event in mine if event["ph"] == "X" and event["cat"] == "compute"}
+    main_lane, second = f"stream {MAIN} (main)", f"stream {MAIN} (main) [2]"
+    assert lanes == {"early": main_lane, "a": main_lane, "b": second, "c": second}
+    assert sum(event["cat"] == "launch" for event in mine if event["ph"] == "X") == 4
+    starts = Counter(event["ts"] for event in mine if event["ph"] == "s")
+    assert sorted(starts.values()) == [1, 1, 2]
+
+
+def test_ranks_on_no_common_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 1): [kernel("a", 1000, 2000)]}) for rank in range(2)])
+    assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json")]) == 2
+    told = capsys.readouterr().err
+    assert "nothing puts rank 0 on the others' clock" in told
+    assert "--ranks" in told
+    assert not (tmp_path / "t.json").exists()
+    assert len(by_rank(export(lake.root, tmp_path / "t.json", "--ranks", "1"))) == 1
+
+
+def test_wall_clocks(tmp_path: Path):
+    ranks = [RankLake(rank, {(None, 1): [kernel("a", 1000, 2000)]}, utc_offset_ns=7 * rank) for rank in range(2)]
+    lake = lake_of(tmp_path / "lake", ranks)
+    found = by_rank(export(lake.root, tmp_path / "t.json"))
+    starts = {
+        rank: ns(event["ts"])
+        for rank, events in found.items()
+        for event in events
+        if event["ph"] == "X" and event["cat"] == "compute"
+    }
+    assert starts[1] - starts[0] == 7
+
+
+def test_ranks_of_two_cohorts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    one = aligned(0, *(kernel(f"a{n}", 1000 * n, 1000 * n + 500) for n in range(1, 9)))
+    two = aligned(0, *(kernel(f"b{n}", 1000 * n, 1000 * n + 500) for n in range(1, 9)))
+    ranks = [RankLake(rank, {(None, 1): one if rank < 2 else two}) for rank in range(4)]
+    lake = lake_of(tmp_path / "lake", ranks)
+    assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json"), "--ranks", "0,3"]) == 2
+    assert "several cohorts" in capsys.readouterr().err
+    assert by_rank(export(lake.root, tmp_path / "t.json")).keys() == {0, 1}
+    assert by_rank(export(lake.root, tmp_path / "t.json", "--ranks", "2,3")).keys() == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--step", "2001", "--ranks", "0,99"], "step 2001 has no rank 99"),
+        (["--step", "2000-2001"], "a timeline is of one step"),
+        (["--step", "7"], "no step 7"),
+        (["--csv", "out"], "say what to write"),
+    ],
+)
+def test_refused(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str):
+    assert main(["export", str(made), "--perfetto", str(tmp_path / "t.json"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_said_to_write(made: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["export", str(made)]) == 2
+    assert "--csv DIR and --perfetto FILE.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_only_files_of_ours_are_replaced(made: Path, tmp_path: Path, name: str):
+    target = tmp_path / name
+    for _ in range(2):
+        export(made, target, "--step", 2000)
+    target.write_bytes(b'{"traceEvents": []}')
+    assert main(["export", str(made), "--perfetto", str(target), "--step", "2000"]) == 2
+    assert target.read_bytes() == b'{"traceEvents": []}'
+    export(made, target, "--step", 2000, "--force")

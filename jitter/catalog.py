@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -78,12 +79,17 @@ _STEP_COLUMNS = [column.name for column in steps.columns if column.name not in {
 _SOURCE_COLUMNS = [column.name for column in sources.columns]
 
 
+_TRIES = 5
+"""What others still add after that, the next reader takes in."""
+
+
 def fingerprint(root: Path) -> str:
     """What the records looked like: names, sizes and times of change of all of them."""
     digest = hashlib.blake2b(f"{_VERSION}\n".encode(), digest_size=16)
     for path in sorted((root / "sources").glob("*.json")):
-        state = path.stat()
-        digest.update(f"{path.name} {state.st_size} {state.st_mtime_ns}\n".encode())
+        with suppress(FileNotFoundError):  # another run may have replaced it just now
+            state = path.stat()
+            digest.update(f"{path.name} {state.st_size} {state.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -101,23 +107,25 @@ def is_current(root: Path) -> bool:
 
 
 def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
-    """Rebuild the catalogue if the records have changed since it was built."""
-    if not is_current(root):
+    """Rebuild the catalogue if the records have changed since it was built.
+
+    Where many runs end at once, one that is slow may put an old one in place of a new one: it looks again.
+    """
+    for _ in range(_TRIES):
+        if is_current(root) or not os.access(root, os.W_OK):
+            return
         rebuild(root, records)
 
 
 def rebuild(root: Path, records: Sequence[SourceRecord] | Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalogue anew from the records and put it in place of the old one.
 
-    Give a function where others may add records meanwhile. A lake that may not be written is left as it is.
+    Give a function where others may add records meanwhile.
     """
-    if not os.access(root, os.W_OK):
-        return
     mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
     if callable(records):
         records = records()
-    run = unfinished.new_run(root)
-    run.mkdir(parents=True)
+    run = unfinished.make(unfinished.new_run(root))
     temporary = run / "catalog.sqlite"
     engine = sa.create_engine(f"sqlite:///{temporary}", poolclass=sa.pool.NullPool)
     try:

@@ -6,9 +6,10 @@ last, so a source without a record did not happen: running ingest again does it 
 
 import contextlib
 import json
+import os
 import shutil
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,9 @@ class LakeFolder:
 
     def _create(self) -> None:
         there = {path.name for path in self.root.iterdir()} if self.root.exists() else set()
-        # a run killed while it made the lake has left its staging folder and no mark
-        if _MARK not in there and there - {unfinished.NAME}:
+        # a run killed while it made the lake has left its staging folder and no mark; one that is making it on another
+        # machine puts the mark first, maybe just behind where we have listed
+        if _MARK not in there and there - {unfinished.NAME} and not (self.root / _MARK).exists():
             raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o")
         if _MARK not in there:
             self._write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
@@ -115,13 +117,22 @@ class LakeFolder:
 
     def records(self) -> list[SourceRecord]:
         """All records, by name. One that cannot be read counts as absent: its source is ingested again."""
+        return self._read(sorted(self.sources.glob("*.json")))
+
+    @staticmethod
+    def _read(paths: Iterable[Path]) -> list[SourceRecord]:
         found = []
-        for path in sorted(self.sources.glob("*.json")):
+        for path in paths:
             try:
                 found.append(decode(path.read_bytes()))
             except (msgspec.DecodeError, OSError):
                 continue
         return found
+
+    def records_besides(self, known: Collection[str]) -> list[SourceRecord]:
+        """The records that others have added meanwhile: all but those of these digests."""
+        names = set(os.listdir(self.sources)) - {f"{digest}.json" for digest in known}  # noqa: PTH208  # after each source
+        return self._read(self.sources / name for name in sorted(names) if name.endswith(".json"))
 
     def write_record(self, record: SourceRecord) -> None:
         """Put a record in place of the one of the same name."""
@@ -129,8 +140,7 @@ class LakeFolder:
 
     def staging(self) -> Path:
         """Make the folder, on the lake's file system, for this run's unfinished work."""
-        self._run.mkdir(parents=True, exist_ok=True)
-        return self._run
+        return unfinished.make(self._run)
 
     def note(self, places: Iterable[Path]) -> Path:
         """Note places (from the root) that are about to change; returns the note, to be removed afterwards.
@@ -147,7 +157,11 @@ class LakeFolder:
         for folder in {place.parent for _, place in pairs}:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
         for source, place in pairs:
-            (staged / source).replace(self.root / place)
+            try:
+                (staged / source).replace(self.root / place)
+            except FileNotFoundError:  # another run has emptied the folder, and removed it
+                (self.root / place.parent).mkdir(parents=True, exist_ok=True)
+                (staged / source).replace(self.root / place)
         self.write_record(record)
 
     def remove(self, places: Iterable[Path]) -> None:

@@ -65,6 +65,7 @@ class Publisher:
         the records first, and the places that change are noted.
         """
         self._check_within(outcome)
+        self._see_others()
         before = self._before(outcome)
         old = [place for record in before for place in places_of(record)]
         new = [place for part in outcome.parts for _, place in part.places()]
@@ -82,6 +83,12 @@ class Publisher:
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
         note.unlink()
         return [part.record for part in outcome.parts]
+
+    def _see_others(self) -> None:
+        """Take note of what runs on other machines have published since: conflicts with them are conflicts, too."""
+        for record in self._folder.records_besides(self._records):
+            self._records[record.digest] = record
+            self._own(record)
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
         """Leave a record of a source that could not be taken in, unless an earlier reading of it is in."""

@@ -1,24 +1,50 @@
-"""Where unfinished work lies: a folder a run under `LAKE/.staging`, named so that others can tell if it still runs."""
+"""Where unfinished work lies: a folder a run under `LAKE/.staging`, named so that others can tell if it still runs.
 
+The lake may lie on a file system that many machines and containers share, and all of them may be at it at once.
+"""
+
+import hashlib
 import os
 import socket
+import time
 import uuid
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 NAME = ".staging"
 _THIS_PROCESS = uuid.uuid4().hex[:8]
+_FORGOTTEN_S = 14 * 86_400
+"""A run of which nothing has changed for so long is dead, wherever it ran."""
+_TRIES = 100
 
 
 def new_run(root: Path) -> Path:
     """A folder for one run of this process, not made yet."""
-    name = f"{socket.gethostname()}-{os.getpid()}-{_THIS_PROCESS}{uuid.uuid4().hex[:8]}"
-    return root / NAME / name
+    return root / NAME / f"{_here()}-{os.getpid()}-{_THIS_PROCESS}{uuid.uuid4().hex[:8]}"
+
+
+def make(run: Path) -> Path:
+    """Make a run's folder, whoever removes the empty folder around it meanwhile."""
+    for _ in range(_TRIES):
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:
+            continue
+        return run
+    raise FileNotFoundError(2, "is removed again and again", str(run))
 
 
 def dead_runs(root: Path) -> list[Path]:
-    """Folders of runs that died on this machine; those of other machines cannot be told from living ones."""
+    """Folders of runs that died here, or so long ago that it does not matter where.
+
+    Of other machines' and containers' younger ones it cannot be told whether they live.
+    """
     staging = root / NAME
-    return [run for run in sorted(staging.iterdir()) if _is_dead(run.name)] if staging.is_dir() else []
+    try:
+        return [run for run in sorted(staging.iterdir()) if _is_dead(run)]
+    except FileNotFoundError:
+        return []
 
 
 def drop_if_empty(root: Path) -> None:
@@ -29,15 +55,34 @@ def drop_if_empty(root: Path) -> None:
         return
 
 
-def _is_dead(name: str) -> bool:
-    host, _, rest = name.rpartition("-")[0].rpartition("-")
-    token = name.rpartition("-")[2]
-    if host != socket.gethostname() or not rest.isdecimal():
-        return False
-    if int(rest) == os.getpid():
+@cache
+def _here() -> str:
+    """What shares this process's numbering of processes: the host's name alone may be many hosts' (localhost)."""
+    host = socket.gethostname()
+    machine = host
+    with suppress(OSError):  # no Linux: the host's name must do
+        machine += Path("/proc/sys/kernel/random/boot_id").read_text()
+        machine += str(Path("/proc/self/ns/pid").readlink())
+    return f"{host}-{hashlib.blake2b(machine.encode(), digest_size=6).hexdigest()}"
+
+
+def _is_dead(run: Path) -> bool:
+    place, _, token = run.name.rpartition("-")
+    place, _, pid = place.rpartition("-")
+    if place != _here() or not pid.isdecimal():
+        return _is_forgotten(run)
+    if int(pid) == os.getpid():
         # containers begin counting anew: a dead run may have had our number
         return not token.startswith(_THIS_PROCESS)
-    return not _alive(int(rest))
+    return not _alive(int(pid))
+
+
+def _is_forgotten(run: Path) -> bool:
+    try:
+        changed = max(path.stat().st_mtime for path in (run, *run.iterdir()))
+    except OSError:  # somebody is clearing it away, or is at work in it
+        return False
+    return changed < time.time() - _FORGOTTEN_S
 
 
 def _alive(pid: int) -> bool:

@@ -6,7 +6,6 @@ asked, and nothing stale is ever read: what no part holds comes from the lake's 
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -27,7 +26,6 @@ from jitter.steps import StepKey
 
 _VERSION = 1
 """Of what a part holds: parts of another version are stale."""
-_AT_ONCE = 4  # opening a small file waits more than it computes
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,7 @@ class StepFiles:
                 return [(part.read(ranks, columns), part.rows_of(ranks))]
             except (OSError, ValueError):  # damaged: then it is as good as absent
                 self.holder = {rank: holder for rank, holder in self.holder.items() if holder is not part}
-        if len(ranks) < 2 * _AT_ONCE:
-            found = [self._read_small(rank, columns) for rank in ranks]
-        else:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                found = list(pool.map(lambda rank: self._read_small(rank, columns), ranks))
+        found = (self._read_small(rank, columns) for rank in ranks)
         return [(table, [table.num_rows]) for table in found]
 
     def _read_small(self, rank: int, columns: Sequence[str]) -> pa.Table:
@@ -139,7 +133,9 @@ class StepFiles:
             raise KeyError(rank)
         path = self._root / kernels_file(self._key, rank)
         try:
-            return pq.ParquetFile(path, read_dictionary=list(TEXTS)).read(list(columns), use_threads=False)
+            # twice as fast as by path; threads gain nothing on files this small
+            content = pa.BufferReader(path.read_bytes())
+            return pq.ParquetFile(content, read_dictionary=list(TEXTS)).read(list(columns), use_threads=False)
         except (OSError, pa.ArrowInvalid) as error:
             raise LakeError(
                 f"{path}: cannot be read ({str(error).splitlines()[0]})",

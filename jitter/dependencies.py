@@ -23,8 +23,12 @@ _EXPLAINED: Final = 0.5
 """Of the starts that nothing else explains, a wait must explain this part."""
 _LOOK_BACK: Final = 64
 """Operations of another stream that may be pending at once."""
-_FULL_QUEUE_SHARE: Final = 0.02
-"""A launch queue has a limit if this part of the launches found it full."""
+_LEAST_WAITED: Final = 3
+"""A launch queue has a limit if so many launches at the most pending ever"""
+_LONG_CALL: Final = 2.0
+"""took so many times as long as usual"""
+_WHEN_FREED: Final = 0.9
+"""and returned, this part of them, right after a place had become free."""
 _LEAST_QUEUE: Final = 8
 
 
@@ -56,6 +60,15 @@ class Rules:
     """Place to the places it waits for."""
 
 
+class Launches(NamedTuple):
+    """A rank's launches in order, ns."""
+
+    call: Floats
+    back: Floats
+    start: Floats
+    """Of what each launched, on the GPU."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """Cells side by side: (operations, cells), and what each cell's step before left on its lanes (lanes, cells)."""
@@ -67,8 +80,98 @@ class Sample:
     submit: Floats
     end_before: Floats
     lane_end: Floats
-    launch_orders: Sequence[tuple[Floats, Floats]]
-    """Of some ranks, over consecutive steps: (returns, starts) of all launches, in launch order."""
+    launch_orders: Sequence[Launches]
+    """Of some ranks, over consecutive steps."""
+
+
+def infer(program: Program, thread: Ints, sample: Sample) -> Rules:
+    """Infer the rules of a program from a sample of its cells."""
+    lanes = np.array([op.lane for op in program.operations], np.int64)
+    launch_ns, stream_ns = _floors(sample)
+    waits: list[Wait] = []
+    on_lane: dict[int, list[int]] = {lane: [] for lane in range(len(sample.lane_end))}
+    for place, op in enumerate(program.operations):
+        if op.kind == SYNC:
+            held_until, known = sample.back[place], sample.call[place]
+        else:
+            held_until = sample.start[place]
+            known = np.fmax(sample.submit[place] + launch_ns, sample.end_before[place] + stream_ns)
+        others = [lane for lane in on_lane if lane != op.lane]
+        waits += _waits(place, op.kind == SYNC, held_until, known, others, on_lane, sample)
+        if op.lane != NO_LANE:
+            on_lane[op.lane].append(place)
+    by_place: dict[int, tuple[int, ...]] = {}
+    for wait in waits:
+        by_place[wait.ordinal] = (*by_place.get(wait.ordinal, ()), wait.on_ordinal)
+    return Rules(tuple(waits), thread, _queue(sample.launch_orders), launch_ns, stream_ns, by_place)
+
+
+def _waits(
+    place: int,
+    is_sync: bool,
+    held_until: Floats,
+    known: Floats,
+    others: Sequence[int],
+    on_lane: dict[int, list[int]],
+    sample: Sample,
+) -> list[Wait]:
+    unexplained = held_until - known > _LATER_NS
+    if not unexplained.any():
+        return []
+    # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
+    for slack in (0, RIGHT_AFTER_NS) if is_sync else (0,):
+        found = _always_ended(held_until + slack, others, on_lane, sample)
+        if not found:
+            continue
+        ends = np.stack([end for _, end in found])
+        latest = np.fmax.reduce(ends)
+        right_after = unexplained & (latest > known) & (held_until - latest <= RIGHT_AFTER_NS)
+        if right_after.sum() >= _EXPLAINED * unexplained.sum():
+            break
+    else:
+        return []
+    kind: Literal["event", "sync"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for every rank and step of a program."""
+
+    waits: tuple[Wait, ...]
+    thread: Ints
+    """(operations,) which host thread's calls it follows; all 0 where the threads hand over to each other."""
+    queue: int | None
+    """How many launches may be pending before the host has to wait; None: no limit was seen."""
+    launch_ns: float
+    """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
+    stream_ns: float
+    """The same from the end of the operation before it on its stream."""
+    by_place: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Place to the places it waits for."""
+
+
+class Launches(NamedTuple):
+    """A rank's launches in order, ns."""
+
+    call: Floats
+    back: Floats
+    start: Floats
+    """Of what each launched, on the GPU."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Cells side by side: (operations, cells), and what each cell's step before left on its lanes (lanes, cells)."""
+
+    start: Floats
+    end: Floats
+    call: Floats
+    back: Floats
+    submit: Floats
+    end_before: Floats
+    lane_end: Floats
+    launch_orders: Sequence[Launches]
+    """Of some ranks, over consecutive steps."""
 
 
 def infer(program: Program, thread: Ints, sample: Sample) -> Rules:
@@ -131,6 +234,21 @@ def _waits(
     ]
 
 
+def _always_ended(
+    by: Floats, others: Sequence[int], on_lane: dict[int, list[int]], sample: Sample
+) -> list[tuple[int, Floats]]:
+    """For each lane the latest operation that had always ended by then, with its ends."""
+    found: list[tuple[int, Floats]] = []
+    for lane in others:
+        for candidate in [*on_lane[lane][: -_LOOK_BACK - 1 : -1], ~lane]:
+            end = sample.end[candidate] if candidate >= 0 else sample.lane_end[~candidate]
+            both = ~np.isnan(end) & ~np.isnan(by)
+            if both.any() and (end[both] <= by[both]).all():
+                found.append((candidate, end))
+                break
+    return found
+
+
 def _floors(sample: Sample) -> tuple[float, float]:
     """Usual times from a launch's return, and from the stream's last end, to the start, where that alone held back."""
     launch_held = sample.submit - sample.end_before > RIGHT_AFTER_NS
@@ -145,23 +263,25 @@ def _usual(delays: Floats) -> float:
     return float(np.median(short)) if len(short) else 0.0
 
 
-def _queue(orders: Sequence[tuple[Floats, Floats]]) -> int | None:
-    """Find the limit of the launch queue: the most launches ever pending, if they often were that many."""
+def _queue(orders: Sequence[Launches]) -> int | None:
+    """Find the limit of the launch queue: the most launches ever pending, where launches then had to wait."""
     if not orders:
         return None
-    pending = []
-    freed = []
-    for back, start in orders:
+    pending, freed, took = [], [], []
+    for call, back, start in orders:
         ordered = np.sort(start)
         started = np.searchsorted(ordered, back, side="right")
         pending.append(np.arange(1, len(back) + 1) - started)
         freed.append(back - ordered[np.maximum(started - 1, 0)])
-    counts, since_start = np.concatenate(pending), np.concatenate(freed)
+        took.append(back - call)
+    counts, since_start, in_call = np.concatenate(pending), np.concatenate(freed), np.concatenate(took)
     most = int(counts.max(initial=0))
-    full = counts == most
-    if most < _LEAST_QUEUE or full.mean() < _FULL_QUEUE_SHARE:
+    # a launch that finds the last place free does not wait
+    waited = (counts == most) & (in_call > _LONG_CALL * np.median(in_call))
+    if most < _LEAST_QUEUE or waited.sum() < _LEAST_WAITED:
         return None
-    return most if (since_start[full] <= RIGHT_AFTER_NS).mean() >= 1 - _FULL_QUEUE_SHARE else None
+    freed_then = (since_start[waited] <= RIGHT_AFTER_NS).mean()
+    return most if freed_then >= _WHEN_FREED else None
 
 
 def waits_by_ordinal(program: Program, rules: Rules) -> list[Wait]:

@@ -1,6 +1,5 @@
 """How far each rank's own time is from its team's in each step, and how far chance alone would take it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,5 +91,26 @@ def _against_others(total: Floats) -> Floats:
 
 def spread_of(values: Floats) -> float:
     """The standard deviation that the median absolute deviation tells, unknown values left out."""
-    known: Sequence[float] = values[~np.isnan(values)]  # type: ignore[assignment]
+    known = values[~np.isnan(values)]
     return _TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+
+
+def scatter(total: Floats) -> float:
+    """How far totals, (steps, columns), scatter from step to step: standard deviation, ns.
+
+    The estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) of each column's
+    differences between steps, all columns together: what a column always has is no scatter, and half of the steps may
+    be out of the ordinary. With fewer than three steps it is the spread over columns, if these suffice.
+    """
+    steps, columns = total.shape
+    if steps < _ENOUGH_STEPS:
+        return spread_of(total) if columns >= _ENOUGH_RANKS else 0.0
+    apart = [np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(steps, _MOST_LAGS))]
+    differences = np.concatenate(apart)
+    known = differences[~np.isnan(differences)]
+    return _QN * float(np.quantile(known, 0.25)) if len(known) else 0.0
+
+
+_ENOUGH_STEPS: Final = 3
+_MOST_LAGS: Final = 24
+_QN: Final = 2.2219  # to the standard deviation, of a normal distribution

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from jitter.culprits import Case, cases, culprit
 from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.evidence import Evidence
@@ -16,8 +14,7 @@ from jitter.what_if import WhatIf as Replays
 
 def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
     """Answer."""
-    found = cases(examined, facts)
-    gains, together = _gains(examined, found)
+    found, gains, together = _worth_repairing(examined, cases(examined, facts))
     culprits = sorted(
         (culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
@@ -34,19 +31,33 @@ def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
     )
 
 
-def _gains(examined: Examination, found: Sequence[Case]) -> tuple[list[float], float]:
-    """What each case's repair alone would gain, and all of them together."""
-    if not found:
-        return [], 0.0
+def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list[Case], list[float], float]:
+    """The cases that cost something, what each one's repair alone would gain, and all of them together."""
+    kept = list(found)
+    while kept:
+        size = len(kept)
+        scenarios = [_all(kept), *(case.scenario for case in kept)]
+        scenarios += [_all([*kept[:at], *kept[at + 1 :]]) for at in range(size)]
+        replay = Replays(examined.run, examined.ends, scenarios, examined.usual_transfers)
+        for number, work in examined.works():
+            replay.step(number, work)
+        gained = examined.total(replay.gained)
+        together, alone, marginal = gained[0], gained[1 : 1 + size], gained[0] - gained[1 + size :]
+        costs = [
+            max(own, more) >= examined.least_gain(case.steps) and own >= 0
+            for case, own, more in zip(kept, alone.tolist(), marginal.tolist(), strict=True)
+        ]
+        if all(costs):
+            return kept, alone.tolist(), float(together)
+        kept = [case for case, cost in zip(kept, costs, strict=True) if cost]
+    return [], [], 0.0
+
+
+def _all(found: Sequence[Case]) -> Scenario:
     together = Scenario()
     for case in found:
         together = together.with_(case.scenario)
-    scenarios = [together, *(case.scenario for case in found)]
-    replay = Replays(examined.run, examined.ends, scenarios, examined.usual_transfers)
-    for number, work in examined.works():
-        replay.step(number, work)
-    gained = np.sum(replay.gained, axis=0)
-    return gained[1:].tolist(), float(gained[0])
+    return together
 
 
 def _loss(steps: Sequence[StepAnswer]) -> Loss:

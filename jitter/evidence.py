@@ -53,7 +53,7 @@ class Evidence:
     def doubts(self, ranks: Collection[int], *, transfers: bool) -> bool:
         """Whether something that was not recorded may explain it as well."""
         if transfers:
-            return self._examined.run.meetings.named > len(self.places)
+            return self._examined.unrecorded_ranks
         return self.compared_with(ranks) < 1
 
     def kernel_index(self, team: int, place: int) -> int | None:

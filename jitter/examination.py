@@ -121,9 +121,25 @@ class Examination:
         return self._first_pass[0]
 
     @property
+    def unrecorded_ranks(self) -> bool:
+        """Whether the job has ranks that the lake has not: groups name them, or the ranks' numbers have holes."""
+        ranks = self.run.team_of
+        return max(self.run.meetings.named, max(ranks) + 1) > len(ranks)
+
+    @property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's."""
         return self._first_pass[1]
+
+    def total(self, gained: Sequence[Floats]) -> Floats:
+        """(scenarios,) the sum over steps of a known time; over all, if no step's is known.
+
+        Of the first step of a stretch nobody knows when it began.
+        """
+        values = np.stack(gained)
+        timed = ~np.isnan(self.step_ns)
+        found: Floats = values[timed if timed.any() else slice(None)].sum(axis=0)
+        return found
 
     @property
     def usual_step_ns(self) -> float:
@@ -177,6 +193,10 @@ class Examination:
             paths.append(StepPath(work.observed.key, tuple(charges), _waited(self.run, work)))
         return replay.gained, paths
 
+    def least_gain(self, steps: Sequence[int]) -> float:
+        """What the repair of something in these steps must gain, ns, for it to be named."""
+        return self.limits.step_share * float(self._typical_step_ns[list(steps)].sum())
+
     @property
     def loss_ns(self) -> Floats:
         """(steps,) what each step would take less with every own time at its median."""
@@ -190,12 +210,14 @@ class Examination:
     @cached_property
     def found(self) -> list[Found]:
         """What costs enough to be worth repairing, most first."""
-        gained = np.sum(self._second_pass[0], axis=0) if self._second_pass[0] else np.zeros(2)
+        gained = self.total(self._second_pass[0])
         size = len(self._candidates)
         kept = []
         for at, candidate in enumerate(self._candidates):
             gain, marginal = float(gained[2 + at]), float(gained[1] - gained[2 + size + at])
-            least = self.limits.step_share * float(self._typical_step_ns[list(candidate.steps)].sum())
+            least = self.least_gain(candidate.steps)
+            if candidate.links is not None and self.unrecorded_ranks:
+                least *= self.limits.unrecorded_factor  # the wait may be for them
             if max(gain, marginal) >= least:
                 kept.append(Found(candidate.suspect, candidate.links, gain, marginal))
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.align import StepIndex
 from jitter.cells import COLUMNS, Cell, Syncs, cells
@@ -15,6 +14,7 @@ from jitter.meetings import Group
 from jitter.observed import Member, Source
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
+from jitter.work_shape import Shapes
 
 _ROWS_KEPT = 3_000_000
 """Rows of cells that stay in memory (some 70 bytes each); beyond, steps are read again whenever they are needed."""
@@ -54,16 +54,16 @@ class LakeRun:
             self._hosts[record.digest] = HostRows(self._root, record)
         return self._hosts[record.digest]
 
-    def launch_shapes(self, key: StepKey) -> dict[int, npt.NDArray[np.int64]]:
-        """A number for each row of a step's ranks (by ordinal): the same for the same name, grid and block."""
-        columns = ("kernel_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        found = read_step(self._root, key, self._held[key], columns)
+    def launch_shapes(self, key: StepKey) -> dict[int, Shapes]:
+        """What each rank's rows of a step were launched as."""
+        axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        found = read_step(self._root, key, self._held[key], ("kernel_name", *axes))
         names, _ = found.codes("kernel_name")
-        stacked = np.stack([names.astype(np.int64), *(found.values(column) for column in columns[1:])])
-        _, codes = np.unique(stacked, axis=1, return_inverse=True)
+        known = np.logical_and.reduce([found.known(axis) for axis in axes])
+        threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
+        bounds = zip(found.ranks, found.bounds[:-1].tolist(), found.bounds[1:].tolist(), strict=True)
         return {
-            rank: codes[first:last]
-            for rank, first, last in zip(found.ranks, found.bounds[:-1].tolist(), found.bounds[1:].tolist(), strict=True)
+            rank: Shapes(names[first:last].astype(np.int64), threads[first:last]) for rank, first, last in bounds
         }
 
     def _members(self, key: StepKey) -> list[Member]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from jitter.cells import COLLECTIVE, SYNC, Cell, Floats, Ints
-from jitter.dependencies import Rules, Sample, infer
+from jitter.dependencies import Launches, Rules, Sample, infer
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import NO_LANE, Program, Signature, lanes_of, lay_out
@@ -287,20 +287,16 @@ def _sample(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readine
     )
 
 
-def _orders(
-    program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]
-) -> list[tuple[Floats, Floats]]:
+def _orders(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]) -> list[Launches]:
     """Launches of some ranks in order, each stretch of consecutive steps by itself."""
     launches = np.array([op.kind != SYNC for op in program.operations], np.bool_)
-    found: dict[tuple[int, int], list[tuple[Floats, Floats]]] = defaultdict(list)
+    found: dict[tuple[int, int], list[Launches]] = defaultdict(list)
     stretch, last = 0, None
     for key, step, _, _ in parts:
         stretch += last is None or key != StepKey(last.epoch, last.step + 1)
         last = key
         for column in range(min(_SAMPLED_ORDERS, len(step.ranks))):
             known = launches & ~np.isnan(step.back[:, column])
-            found[stretch, int(step.ranks[column])].append((step.back[known, column], step.start[known, column]))
-    return [
-        (np.concatenate([back for back, _ in pieces]), np.concatenate([start for _, start in pieces]))
-        for pieces in found.values()
-    ]
+            times = (step.call[known, column], step.back[known, column], step.start[known, column])
+            found[stretch, int(step.ranks[column])].append(Launches(*times))
+    return [Launches(*map(np.concatenate, zip(*pieces, strict=True))) for pieces in found.values()]

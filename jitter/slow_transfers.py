@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.cells import Floats
-from jitter.deviations import spread_of
+from jitter.deviations import scatter
 from jitter.meetings import Meetings
 from jitter.suspects import Limits
 
@@ -23,8 +23,6 @@ class SlowTransfers:
     steps: tuple[int, ...]
     excess_ns: float
     sigmas: float
-    whole: bool
-    """Whether these are all ranks of the meetings: then there is no other group to compare with."""
 
 
 def slow_transfers(
@@ -34,35 +32,58 @@ def slow_transfers(
     step_ns: Floats,
     limits: Limits,
 ) -> list[SlowTransfers]:
-    """Find them; `seen` are each step's transfers by meeting, (groups,) ns, `usual` their medians."""
+    """Find them; `seen` are each step's transfers by meeting, (groups,) ns, `usual` their medians.
+
+    First those of all ranks in some steps; then those of some groups, in the other steps.
+    """
+    late = {
+        number: np.stack([step[number] - usual[number] for step in seen]) for number in range(len(meetings.meetings))
+    }
     families = _families(meetings)
-    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    everyone = frozenset(rank for groups in families for group in groups for rank in group)
+    all_meetings = [number for members in families.values() for number, _ in members]
     found = []
+    if len(all_meetings) > 1 and (len(families) > 1 or len(next(iter(families))) > 1):
+        total = np.nansum([np.nanmedian(late[number], axis=1) for number in all_meetings], axis=0)[:, None]
+        every = tuple((number, group) for number in all_meetings for group in range(late[number].shape[1]))
+        one = _outside(total, [late[number] for number in all_meetings], 0, step_ns, limits)
+        if one is not None:
+            found.append(SlowTransfers(everyone, every, *one))
+    elsewhere = np.ones(len(seen), np.bool_)
+    for slow in found:
+        elsewhere[list(slow.steps)] = False
     for groups, members in families.items():
-        # (steps, groups), meeting after meeting: how much longer than usual
-        late = [np.stack([step[number][order] - usual[number] for step in seen]) for number, order in members]
-        total = np.nansum(np.stack(late), axis=0)
-        chance = float(np.sqrt(sum((_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
-        noise = max(chance, _seen_spread(total), 1.0)
+        # (steps, groups), meeting after meeting
+        own = [late[number][:, order] for number, order in members]
+        total = np.nansum(np.stack(own), axis=0)
         for column, ranks in enumerate(groups):
-            own = total[:, column]
-            outside = own >= limits.sigmas * noise
-            mean, spread = float(own.mean()), noise / np.sqrt(len(own))
-            if len(own) > 1 and mean >= limits.run_sigmas * spread and np.median(own) >= mean / 2:
-                outside = np.ones(len(own), np.bool_)
-            excess = float(own[outside].sum())
-            if outside.any() and excess >= limits.worth_replaying * usual_step * outside.sum():
-                found.append(
-                    SlowTransfers(
-                        ranks,
-                        tuple((number, int(order[column])) for number, order in members),
-                        tuple(np.flatnonzero(outside).tolist()),
-                        excess,
-                        float(own[outside].max() / noise),
-                        len(groups) == 1,
-                    )
-                )
+            one = _outside(total[elsewhere], own, column, step_ns, limits)
+            if one is not None:
+                steps, excess, sigmas = one
+                numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
+                which = tuple((number, int(order[column])) for number, order in members)
+                found.append(SlowTransfers(ranks, which, numbered, excess, sigmas))
     return found
+
+
+def _outside(
+    total: Floats, late: Sequence[Floats], column: int, step_ns: Floats, limits: Limits
+) -> tuple[tuple[int, ...], float, float] | None:
+    """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
+    if not len(total):
+        return None
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    chance = float(np.sqrt(sum((_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
+    noise = max(chance, scatter(total), 1.0)
+    own = total[:, column]
+    outside = own >= limits.sigmas * noise
+    mean, spread = float(own.mean()), noise / np.sqrt(len(own))
+    if len(own) > 1 and mean >= limits.run_sigmas * spread and np.median(own) >= mean / 2:
+        outside = np.ones(len(own), np.bool_)
+    excess = float(own[outside].sum())
+    if not outside.any() or excess < limits.worth_replaying * usual_step * outside.sum():
+        return None
+    return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
 
 def _families(
@@ -81,13 +102,6 @@ def _families(
         key = tuple(frozenset(ranks[group]) for group in ordered)
         found.setdefault(key, []).append((number, np.array(ordered)))
     return found
-
-
-def _seen_spread(total: Floats) -> float:
-    steps, groups = total.shape
-    if steps < 3:
-        return spread_of(total) if groups > 3 else 0.0
-    return spread_of(total - np.median(total, axis=0, keepdims=True))
 
 
 def behind(slow: Sequence[SlowTransfers], meetings: Meetings) -> list[tuple[frozenset[int], list[SlowTransfers]]]:

@@ -38,7 +38,8 @@ def _answer(
     return StepAnswer(
         key=path.key,
         step_time_ns=round(float(step_ns)) if known else None,
-        loss_ns=round(float(loss_ns)),
+        # of the first step of a stretch nobody knows when it began
+        loss_ns=round(float(loss_ns)) if known or np.isnan(examined.step_ns).all() else None,
         loss_fraction=float(loss_ns / step_ns) if known and step_ns else None,
         min_rank=max(path.waited_ns, key=lambda rank: (path.waited_ns[rank], -rank), default=None),
         max_rank=worst,

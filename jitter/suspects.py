@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.cells import Floats
-from jitter.deviations import TeamDeviations, spread_of
+from jitter.deviations import TeamDeviations, scatter
 
-_FEW = 3
 Steps = tuple[int, ...]
 """Positions of steps in the run."""
 
@@ -23,6 +22,8 @@ class Limits:
     """The same for the mean over steps."""
     step_share: float = 0.01
     """What does not cost this part of the steps it happens in is no culprit."""
+    unrecorded_factor: float = 2.0
+    """Slow collectives must cost so many times as much where ranks were not recorded."""
     least_steps_alone: int = 5
     """Steps that a rank without peers must have for one of them to stand out."""
     worth_replaying: float = 0.004
@@ -55,7 +56,7 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     for part, total in enumerate(deviations.total_ns):
-        noise = np.fmax(deviations.noise_ns[part], _seen_spread(total))
+        noise = np.fmax(deviations.noise_ns[part], scatter(total))
         noise = np.maximum(noise, 1.0)
         sigmas = total / noise
         for column, rank in enumerate(deviations.ranks.tolist()):
@@ -83,17 +84,6 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
 def most_suspicious(found: Sequence[Suspect], limits: Limits) -> list[Suspect]:
     """Those with the most excess."""
     return sorted(found, key=lambda one: -one.excess_ns)[: limits.most_tried]
-
-
-def _seen_spread(total: Floats) -> float:
-    """How far totals, (steps, ranks), scatter in fact; what a rank always has is not the noise of the rest."""
-    steps, ranks = total.shape
-    if steps < _FEW and ranks < _FEW + 1:
-        return 0.0  # nothing to tell a deviation from the scatter by
-    if steps < _FEW:
-        return spread_of(total)
-    with np.errstate(all="ignore"):
-        return spread_of(total - np.nanmedian(total, axis=0, keepdims=True))
 
 
 def _all_along(own: Floats, noise: Floats, total: Floats) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,14 @@ import numpy.typing as npt
 from jitter.cells import Floats
 from jitter.step_arrays import StepArrays
 
-Codes = npt.NDArray[np.int64]
+
+class Shapes(NamedTuple):
+    """One rank's rows of a step, by ordinal."""
+
+    name: npt.NDArray[np.int64]
+    """The kernel's name, as a number."""
+    threads: npt.NDArray[np.float64]
+    """Threads of its launch; NaN where the launch's shape is unknown."""
 
 
 @dataclass(frozen=True)
@@ -19,36 +27,38 @@ class WorkShape:
     excess_ns: float
     """Over the operations that took longer than the median."""
     differing_ns: float
-    """Of it, in operations of another name or launch shape than most ranks', or that most ranks have not."""
+    """Of it, what more work explains: larger launches, in proportion; other kernels, or ones that most ranks lack."""
     operations: int
     """How many operations took longer."""
     differing: int
+    """How many of them had more or other work."""
     extra: int
     """Of the differing, how many most ranks have not."""
 
 
-def work_shape(step: StepArrays, gpu: Floats, usual: Floats, column: int, codes: Mapping[int, Codes]) -> WorkShape:
-    """Look at one rank (column); `codes` gives each rank's rows' (name, grid, block) as a number, by ordinal."""
+def work_shape(step: StepArrays, gpu: Floats, usual: Floats, column: int, shapes: Mapping[int, Shapes]) -> WorkShape:
+    """Look at one rank (column); `gpu` (operations, ranks) and `usual` (operations, 1) are times on the GPU in ns."""
     late = gpu[:, column] - usual[:, 0]
     late[~step.present[:, column]] = 0.0
     ranks = step.ranks.tolist()
     slow = np.flatnonzero(late > 0)
-    differing = np.zeros(len(slow), np.bool_)
+    explained = np.zeros(len(slow))
     extra = 0
     for at, place in enumerate(slow.tolist()):
-        rows = step.ordinal[place]
-        own = int(codes[ranks[column]][rows[column]])
-        others = [
-            int(codes[rank][row]) for rank, row in zip(ranks, rows.tolist(), strict=True) if row >= 0 and rank in codes
-        ]
+        rows = step.ordinal[place].tolist()
+        own = shapes[ranks[column]]
+        others = [(shapes[rank], row) for rank, row in zip(ranks, rows, strict=True) if row >= 0 and rank in shapes]
+        same = sum(int(other.name[row] == own.name[rows[column]]) for other, row in others)
         if 2 * len(others) <= len(ranks):
-            differing[at] = True
+            explained[at] = late[place]
             extra += 1
-        elif others.count(own) < len(others):
-            values, counts = np.unique(others, return_counts=True)
-            # of two ranks that differ neither is usual: the slower one is asked
-            differing[at] = counts[values == own][0] * 2 <= len(others)
-    excess = late[slow]
+        elif 2 * same <= len(others):
+            explained[at] = late[place]
+        else:
+            threads = np.sort([other.threads[row] for other, row in others])
+            more = own.threads[rows[column]] / threads[(len(threads) - 1) // 2] - 1
+            # by how much longer so much more work should take
+            explained[at] = min(late[place], max(float(np.nan_to_num(more)), 0.0) * usual[place, 0])
     return WorkShape(
-        float(excess.sum()), float(excess[differing].sum()), len(slow), int(differing.sum()), extra
+        float(late[slow].sum()), float(explained.sum()), len(slow), int((explained > 0).sum()), extra
     )

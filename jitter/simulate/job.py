@@ -102,6 +102,8 @@ class Job:
         for what in ("variable_work", "autotuned"):
             if not 0 <= getattr(self, what) <= 1:
                 raise UsageError(f"{what} is a fraction from 0 to 1, not {getattr(self, what)}")
+        if self.side_stream is not None and self.side_stream in (self.main_stream, *self.collective_streams):
+            raise UsageError(f"stream {self.side_stream} is taken", "name another as the side stream")
         if unknown := self.syncs - set(SYNCS):
             raise UsageError(f"no sync is called {min(unknown)!r}", f"there are {', '.join(SYNCS)}")
 

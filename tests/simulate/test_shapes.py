@@ -290,6 +290,7 @@ def test_step_times_are_from_meeting_to_meeting(shape: str):
         ({"shape": "pipeline", "kernels": 30}, "give at least"),
         ({"shape": "sharded", "kernels": 12}, "give at least"),
         ({"shape": "expert", "experts": 0}, "experts=0 is not 1 or more"),
+        ({"side_stream": 7}, "stream 7 is taken"),
         ({"shape": "tensor_parallel", "launch_queue": 1}, "at least 2 launches"),
         ({"shape": "tensor_parallel", "syncs": frozenset({"often"})}, "no sync is called 'often'"),
         ({"shape": "tensor_parallel", "variable_work": 2}, "variable_work is a fraction"),

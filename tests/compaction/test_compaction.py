@@ -6,18 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_lake import RandomLake, small_files
 
 import jitter.compaction
-from jitter.compact_part import write_part
+from jitter.compact_part import COLUMNS, Piece, write_part
 from jitter.compaction import compact
 from jitter.errors import LakeError
 from jitter.holdings import holdings
 from jitter.lake_paths import COMPACT, compact_folder, kernels_file
-from jitter.step_columns import StepColumns, read_step
+from jitter.step_columns import StepColumns, read_step, stamp
 from jitter.steps import StepKey
 
 ONE, TWO = StepKey(None, 7), StepKey(3, 7)
@@ -156,6 +157,11 @@ def test_row_groups_hold_whole_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lake.put(rank, [ONE])
     compact(lake.root)
     assert_reads_as_small_files(lake)
+    [part] = parts(lake)
+    sizes = [group.num_rows for group in _groups(part)]
+    assert sum(sizes) == sum(len(small_files(lake.root, ONE, [rank])) for rank in range(17))
+    assert len(sizes) > 3
+    assert all(20 <= size < 20 + 12 for size in sizes[:-1])
     shutil.copytree(lake.root / "kernels", tmp_path / "kernels")
     shutil.rmtree(lake.root / "kernels")
     chance = random.Random(3)
@@ -168,6 +174,21 @@ def test_row_groups_hold_whole_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
             for row in small_files(tmp_path, ONE, [rank])
         ]
         assert found == slow
+
+
+def _groups(part: Path) -> list[pq.RowGroupMetaData]:
+    metadata = pq.read_metadata(part)
+    return [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+
+
+def test_a_part_whose_list_of_ranks_does_not_fit_its_rows(lake: RandomLake):
+    held = holdings(lake.folder.records())[ONE]
+    read = read_step(lake.root, ONE, held, COLUMNS)
+    pieces = [Piece(rank, rows + 1, stamp(held[rank])) for rank, rows in zip(read.ranks, read.rows, strict=True)]
+    path = lake.root / compact_folder(ONE) / "wrong.parquet"
+    path.parent.mkdir(parents=True)
+    write_part(path, [(pieces, read.table)])
+    assert_reads_as_small_files(lake)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "pages"])

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import oracle
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hand_lake import MAIN, RankLake, collective, kernel, lake_of
 from timeline_rules import assert_keeps_the_rules, ns
 
 from jitter.cli import main
+from jitter.export.aligned import AlignedStep
+from jitter.export.perfetto import write_perfetto
+from jitter.lake import write_host
+from jitter.lake_paths import host_file
+from jitter.schema import HOST
+from jitter.steps import StepKey
 
 STEP = (1, 2001)
 
@@ -95,6 +102,34 @@ def test_host_calls(made: Path, tmp_path: Path):
         for event in found
         if event["ph"] == "X" and event["cat"] in {"sync", "data_loading"}
     ) == sorted((row["kind"], row["name"], row["end_ns"] - row["start_ns"]) for row in rows)
+
+
+def test_host_calls_of_that_epoch_alone(tmp_path: Path):
+    steps = {(epoch, 1): aligned(0, kernel("a", 1000, 2000)) for epoch in (None, 2)}
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in range(2)])
+    rows = [
+        {"epoch": epoch, "step": step, "kind": "sync", "name": f"{epoch}/{step}", "start_ns": 1500, "end_ns": 1600}
+        for epoch, step in ((None, 1), (2, 1), (2, 2), (None, None))
+    ]
+    for record in lake.sources:
+        write_host(lake.root / host_file(record.rank, record.digest), pa.Table.from_pylist(rows, HOST))
+    assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json"), "--step", "1", "--epoch", "2"]) == 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "sync"] == ["2/1", "2/1"]
+    key = StepKey(None, 1)
+    write_perfetto(tmp_path / "u.json", AlignedStep(lake, key, [0, 1]))
+    events = json.loads((tmp_path / "u.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "sync"] == ["None/1", "None/1"]
+
+
+def test_a_rank_cut_short_is_not_among_those_shown_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = aligned(0, kernel("a", 1000, 2000), kernel("b", 3000, 4000), kernel("c", 5000, 6000))
+    ranks = [RankLake(rank, {(None, 1): rows}) for rank in range(3)]
+    ranks[1] = RankLake(1, {(None, 1): rows[:2]}, cut={(None, 1)})
+    lake = lake_of(tmp_path / "lake", ranks)
+    assert by_rank(export(lake.root, tmp_path / "t.json")).keys() == {0, 2}
+    assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json"), "--ranks", "0-2"]) == 2
+    assert "nothing puts rank 1 on the others' clock" in capsys.readouterr().err
 
 
 def test_deviations_and_metrics(made: Path, tmp_path: Path):

@@ -40,7 +40,7 @@ def state(folder: Path) -> dict[str, tuple[int, int]]:
 )
 def test_nothing_but_a_select(made: Path, text: str):
     before = state(made)
-    with pytest.raises(UsageError, match=r"SELECT|statements|PIVOT"):
+    with pytest.raises(UsageError, match=r"only a SELECT|2 statements|PIVOT"):
         jitter.open(made).sql(text.format(lake=made))
     assert state(made) == before
 

@@ -12,7 +12,7 @@ from random_lake import RandomLake, small_files
 import jitter
 from jitter.compaction import compact
 from jitter.errors import UsageError
-from jitter.lake_paths import kernels_file
+from jitter.lake_paths import compact_folder, kernels_file
 from jitter.query import describe
 from jitter.steps import StepKey
 
@@ -27,7 +27,7 @@ def rows(lake: "jitter.Lake", text: str) -> list[dict]:
     return lake.sql(text).to_pylist()
 
 
-@pytest.mark.parametrize("compacted", ["not", "whole", "stale in part", "grown"])
+@pytest.mark.parametrize("compacted", ["not", "whole", "stale in part", "grown", "twice"])
 def test_kernels(tmp_path: Path, compacted: str):
     made = RandomLake(tmp_path / "step=4" / "epoch=9" / "lake")
     for rank in range(4):
@@ -36,6 +36,9 @@ def test_kernels(tmp_path: Path, compacted: str):
         compact(made.root)
     if compacted == "stale in part":
         made.put(2, BOTH[:2])
+    if compacted == "twice":  # two processes that did not see each other's work
+        [part, *_] = (made.root / compact_folder(BOTH[1])).iterdir()
+        shutil.copy(part, part.with_name("twin.parquet"))
     if compacted == "grown":
         made.put(5, BOTH)
     lake = jitter.open(made.root)

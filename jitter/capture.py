@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from itertools import count as count_up
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -23,11 +25,19 @@ from jitter.schema import ACTIVITIES, CALLS
 from jitter.sql import sql
 from jitter.steps import Marker, StepRange, is_data_loading, read_marker
 
-MEMORY_LIMIT = "400MB"
-SPILL_BYTES = 96 << 20
+SPILL_BYTES = 64 << 20
 """A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
+_ON_DISK_LIMIT = "400MB"
+_IN_MEMORY_LIMIT = "1GB"  # several times what rows of that size come to, joined
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "preserve_insertion_order": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+_NUMBERS = count_up()
 _ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
-_STEP_ROWS_AT_ONCE = 32_768
+_STEP_ROWS_AT_ONCE = 49_152
 _NAMES = pa.schema(
     [
         ("name", pa.int32()),
@@ -85,6 +95,7 @@ class Capture:
         self._opened: duckdb.DuckDBPyConnection | None = None
         self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
         self._held_bytes = 0
+        self._parts = 0  # tables that the view of activities is made of; 0: it is no view
         self._pattern = pattern
         self._data_loading: list[tuple[int, str, int | None, int, int | None]] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
@@ -108,7 +119,7 @@ class Capture:
             held.append(batch.rows)
             self._held_bytes += batch.rows.nbytes
             if self._held_bytes > SPILL_BYTES:
-                self._open(on_disk=True)
+                self._spill()
             return
         if held and held[0].schema != batch.rows.schema:
             self._insert(batch.table)
@@ -121,35 +132,53 @@ class Capture:
         assert self._opened is not None  # by `join` at the latest
         return self._opened
 
-    def _open(self, *, on_disk: bool) -> None:
-        """Begin the database with the rows held so far."""
-        spill = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
+    def _spill(self) -> None:
+        """Begin a database on disk with the rows held so far."""
+        folder = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
+        # not in memory: tables there are held too tight to work beside them once they outgrow it
         self._opened = duckdb.connect(
-            # not in memory: tables there are held too tight to work beside them once they outgrow it
-            Path(spill) / "capture.duckdb" if on_disk else ":memory:",
-            config={
-                "memory_limit": MEMORY_LIMIT,
-                "threads": 1,
-                "temp_directory": spill,
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
+            Path(folder) / "capture.duckdb",
+            config=_CONFIG | {"memory_limit": _ON_DISK_LIMIT, "temp_directory": folder},
         )
         self._end.callback(self._opened.close)
-        if on_disk:
-            self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # nobody opens it again
+        self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # nobody opens it again
         for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
             self._create(table, schema.empty_table())
             self._insert(table)
 
+    def _stay(self) -> None:
+        """Make a database in memory of the rows held; activities are left where they are."""
+        self._opened = _memory().cursor()
+        self._end.callback(self._opened.close)
+        name = f"capture_{next(_NUMBERS)}"
+        self._db.execute(f"ATTACH ':memory:' AS {name}; USE {name}")
+        self._end.callback(self._opened.execute, f"USE memory; DETACH {name}")
+        self._create("calls", CALLS.empty_table())
+        self._insert("calls")
+        parts = [ACTIVITIES.empty_table(), *_tables(self._held["activities"])]
+        for number, part in enumerate(parts):
+            self._db.register(f"part_{number}", part)
+        union = " UNION ALL BY NAME ".join(f"FROM part_{number}" for number in range(len(parts)))
+        self._db.execute(f"CREATE TEMP VIEW activities AS {union}")
+        self._held["activities"].clear()
+        self._parts = len(parts)
+
+    def _drop_activities(self) -> None:
+        """They are joined by now."""
+        if not self._parts:
+            self._db.execute("DROP TABLE activities")
+            return
+        self._db.execute("DROP VIEW activities")
+        for number in range(self._parts):
+            self._db.unregister(f"part_{number}")
+        pa.default_memory_pool().release_unused()
+
     def _insert(self, table: str) -> None:
-        held = self._held[table]
-        for schema, rows in groupby(held, key=attrgetter("schema")):
-            self._db.register("_batch", pa.Table.from_batches(rows))
-            self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(schema.names)} FROM _batch")
+        for rows in _tables(self._held[table]):
+            self._db.register("_batch", rows)
+            self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(rows.schema.names)} FROM _batch")
             self._db.unregister("_batch")
-        held.clear()
+        self._held[table].clear()
         pa.default_memory_pool().release_unused()  # else it stays beside what the database now holds
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
@@ -173,13 +202,14 @@ class Capture:
             "capture_edge": [capture_edge(name) for name in names],
         }
         if self._opened is None:
-            self._open(on_disk=False)
+            self._stay()
         for table in self._held:
             self._insert(table)
         self._create("names", pa.table(rows, schema=_NAMES))
         self._create("data_loading", _table(self._data_loading, _DATA_LOADING))
         self.unlaunched = join_launches(self._db)
         """Activities without a launching call."""
+        self._drop_activities()
         self.has_launches = {
             process
             for (process,) in self._db.execute(
@@ -267,6 +297,17 @@ class Capture:
         self._db.register("_rows", rows)
         self._db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM _rows")
         self._db.unregister("_rows")
+
+
+@cache
+def _memory() -> duckdb.DuckDBPyConnection:
+    """One for all recordings of this process: to make one takes longer than to join a short recording."""
+    return duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": _IN_MEMORY_LIMIT, "temp_directory": ""})
+
+
+def _tables(batches: Sequence[pa.RecordBatch]) -> list[pa.Table]:
+    """Put together those that follow each other and have the same columns."""
+    return [pa.Table.from_batches(list(some)) for _, some in groupby(batches, key=attrgetter("schema"))]
 
 
 def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:

@@ -18,9 +18,9 @@ _NO_CALL = (
 
 
 def join_launches(db: duckdb.DuckDBPyConnection) -> int:
-    """Make `placed` of `activities`, with launch and place, and `unanswered` (launches without a kernel).
+    """Make `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
 
-    Needs `calls` and `names`, too. Returns how many activities have no launching call.
+    Needs `activities`, `calls` and `names`. Returns how many activities have no launching call.
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
@@ -30,7 +30,6 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
         db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
         _join(db, ranges)
     _fill(db, "unanswered", "capture/unanswered", ranges)
-    db.execute("DROP TABLE activities")  # `placed` holds them all
     unlaunched = count(db, "launched WHERE launch_start_ns IS NULL")
     if unlaunched:
         _place_unlaunched(db)
@@ -65,10 +64,10 @@ def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
 
 def _fill(db: duckdb.DuckDBPyConnection, table: str, relation: str, ranges: list[tuple[int, int]]) -> None:
     """Make a table of a relation, one range after the other."""
-    empty = {"from": 0, "until": 0}
-    db.execute(f"CREATE OR REPLACE TABLE {table} AS {sql(relation)}", empty)
-    for start, until in ranges:
-        db.execute(f"INSERT INTO {table} {sql(relation)}", {"from": start, "until": until})
+    head = f"CREATE OR REPLACE TABLE {table} AS"
+    for start, until in ranges or [(0, 0)]:
+        db.execute(f"{head} {sql(relation)}", {"from": start, "until": until})
+        head = f"INSERT INTO {table}"
 
 
 def _ranges(db: duckdb.DuckDBPyConnection, table: str, column: str) -> list[tuple[int, int]]:

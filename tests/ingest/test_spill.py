@@ -1,8 +1,6 @@
 """Recordings too large for memory: their rows go to disk, a part of their steps at a time, and come out the same."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lake_content import content
@@ -21,26 +19,21 @@ def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(capture, "_ROWS_AN_INSERT", 50)
     monkeypatch.setattr(capture, "_STEP_ROWS_AT_ONCE", 70)
     monkeypatch.setattr(launches, "ROWS_AT_ONCE", 60)
-    opened = _watch(monkeypatch)
+    spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "disk", jobs=1)
-    assert opened == [True, True]
+    assert len(spilled) == 2
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
 
 def test_a_small_one_writes_no_database(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    opened = _watch(monkeypatch)
+    spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "lake", jobs=1)
-    assert opened == [False] * 3
+    assert spilled == []
 
 
-def _watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each database that is opened lies on disk."""
-    opened: list[bool] = []
-    really: Callable[..., Any] = capture.Capture._open
-
-    def watched(self: capture.Capture, *, on_disk: bool) -> None:
-        opened.append(on_disk)
-        really(self, on_disk=on_disk)
-
-    monkeypatch.setattr(capture.Capture, "_open", watched)
-    return opened
+def _watch(monkeypatch: pytest.MonkeyPatch) -> list[capture.Capture]:
+    """The recordings that go to disk."""
+    spilled: list[capture.Capture] = []
+    really = capture.Capture._spill
+    monkeypatch.setattr(capture.Capture, "_spill", lambda self: spilled.append(self) or really(self))
+    return spilled

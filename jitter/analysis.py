@@ -25,9 +25,9 @@ from jitter.summary import StepSummary, summarise
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.dependencies import Wait
     from jitter.diagnosis import Diagnosis
     from jitter.examination import Examination
+    from jitter.rules import Wait
 
 
 def open_lake(path: str | Path = DEFAULT_LAKE) -> "Lake":
@@ -52,6 +52,7 @@ class Lake:
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._contents: dict[str, list[Element]] = {}
+        self._indices: dict[StepKey, list[StepIndex]] = {}
         self._examined: dict[tuple[StepKey, ...], Examination] = {}
 
     @cached_property
@@ -136,7 +137,7 @@ class Lake:
 
         Of a cohort whose ranks exchange in different orders (pipeline stages), those of its first.
         """
-        from jitter.dependencies import waits_by_ordinal
+        from jitter.rules import waits_by_ordinal
 
         chosen = self.choose_cohort(cohort)
         run = self.examination().run
@@ -196,13 +197,15 @@ class Lake:
 
     def indices(self, key: StepKey) -> list[StepIndex]:
         """Align each cohort's ranks in one step."""
-        by_cohort: dict[int, list[Member]] = {}
-        for member in self._members_of(key):
-            by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
-        return [
-            index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
-            for cohort, members in sorted(by_cohort.items())
-        ]
+        if key not in self._indices:
+            by_cohort: dict[int, list[Member]] = {}
+            for member in self._members_of(key):
+                by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
+            self._indices[key] = [
+                index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
+                for cohort, members in sorted(by_cohort.items())
+            ]
+        return self._indices[key]
 
     @cached_property
     def _members(self) -> list[Member]:

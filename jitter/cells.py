@@ -30,7 +30,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One rank's step: one entry an operation. Times in ns from `origin_ns` on the rank's clock, NaN for the unknown."""
+    """One rank's step: an entry an operation. Times in ns from `origin_ns` on the rank's clock, NaN if unknown."""
 
     rank: int
     origin_ns: int
@@ -141,11 +141,13 @@ def _kinds(column: pa.ChunkedArray) -> npt.NDArray[np.int8]:
 
 
 def _whole(column: pa.ChunkedArray) -> Ints:
-    return column.fill_null(-1).to_numpy().astype(np.int64)
+    whole: Ints = column.fill_null(-1).to_numpy().astype(np.int64)
+    return whole
 
 
 def _since(values: pa.Array, origin: int) -> Floats:
     if not values.null_count:
-        return (values.to_numpy() - origin).astype(np.float64)
+        since: Floats = (values.to_numpy() - origin).astype(np.float64)
+        return since
     known = values.is_valid().to_numpy(zero_copy_only=False)
     return np.where(known, (values.fill_null(origin).to_numpy() - origin).astype(np.float64), np.nan)

@@ -4,18 +4,18 @@ METRICS, "From deviations to answers", 4. Every operation passed is charged its 
 it: the excess. All comparisons between ranks are of arrivals at a common end, so no shared clock is needed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from jitter.cells import COLLECTIVE, SYNC
-from jitter.dependencies import Rules
 from jitter.meetings import Meetings
 from jitter.observed import TeamStep
 from jitter.program import Program
 from jitter.rerun import StepWork
+from jitter.rules import Rules
 
 
 class Part(IntEnum):
@@ -49,6 +49,11 @@ class _At(NamedTuple):
     place: int
 
 
+_Next = tuple[int, int] | _At | None
+"""A meeting's group, an operation's start, or the end of the walk."""
+_Back = Generator[Charge, None, _Next]
+
+
 class PathWalker:
     """Walks the paths of a run's steps; remembers where each rank left the step before."""
 
@@ -78,7 +83,7 @@ class PathWalker:
                 self._left.update(zip(step.arrays.ranks.tolist(), ends.tolist(), strict=True))
 
     def _last(self, work: StepWork, uncoupled: frozenset[int]) -> tuple[int, int] | None:
-        """The (meeting, group) that ends the step: of the largest that come last, the one that took longest to reach."""
+        """The (meeting, group) that ends the step: of those that come last the largest."""
         best: tuple[tuple[int, float, float], tuple[int, int]] | None = None
         for number, meeting in enumerate(self._meetings.meetings):
             if number in uncoupled:
@@ -109,7 +114,7 @@ class _Walk:
 
     def back_from(self, number: int, group: int) -> Iterator[Charge]:
         """Walk."""
-        at: tuple[int, int] | _At | None = (number, group)
+        at: _Next = (number, group)
         while at is not None:
             if isinstance(at, _At):
                 at = yield from self._gpu_start(at)
@@ -121,7 +126,7 @@ class _Walk:
         team = self._walker._meetings.blocks[at.block].team
         return team, self._work.observed.teams[team], int(self._work.columns[at.block][at.column])
 
-    def _meeting(self, number: int, group: int):  # noqa: ANN202
+    def _meeting(self, number: int, group: int) -> _Back:
         latest, who = -np.inf, None
         for member in self._walker._meetings.meetings[number].members:
             recorded = self._work.blocks[member.block].recorded
@@ -139,7 +144,7 @@ class _Walk:
         yield Charge(rank, team, who.place, Part.TRANSFER, -latest - self._usual_transfer[number], number, group)
         return who
 
-    def _end(self, at: _At):  # noqa: ANN202
+    def _end(self, at: _At) -> _Back:
         """From an operation's end: to the last that its group waited for, or through its own duration to its start."""
         found = self._walker._meeting_at.get((at.block, at.place))
         if found is not None and found[0] not in self._uncoupled:
@@ -150,7 +155,7 @@ class _Walk:
         yield Charge(int(step.arrays.ranks[column]), team, at.place, Part.GPU, float(excess))
         return at
 
-    def _gpu_start(self, at: _At):  # noqa: ANN202
+    def _gpu_start(self, at: _At) -> _Back:
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])
         if step.arrays.start[at.place, column] <= self._walker._left.get(rank, -np.inf):
@@ -172,7 +177,7 @@ class _Walk:
         previous = self._before_on_lane(step, column, at.place, team)
         return None if previous is None else (yield from self._end(at._replace(place=previous)))
 
-    def _host(self, at: _At):  # noqa: ANN202
+    def _host(self, at: _At) -> _Back:
         """Back along the host's calls until one that waited for the GPU, or the step before."""
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])

@@ -7,11 +7,11 @@ import numpy as np
 
 from jitter.critical_path import Charge, Part
 from jitter.diagnosis import Cause, Confidence, Culprit, IndexRange
-from jitter.examination import Examination, Found
 from jitter.evidence import Evidence
+from jitter.examination import Examination, Found
 from jitter.replay import CPU, START
 from jitter.scopes import Group, group
-from jitter.step_pattern import step_pattern
+from jitter.step_pattern import ordinal, step_pattern
 from jitter.what_if import Scenario
 from jitter.words import count_words, percent_words, time_words
 
@@ -112,7 +112,7 @@ def _shared(which: Group) -> tuple[str, ...]:
     if which.scope == "device":
         return (f"device {which.device} is late on {count_words(len(which.ranks), 'host')} in the same steps",)
     if which.every is not None:
-        return (f"every {which.every}th rank is late in the same steps: they may share a NIC or a switch",)
+        return (f"every {ordinal(which.every)} rank is late in the same steps: they may share a NIC or a switch",)
     return ()
 
 
@@ -146,7 +146,9 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
     of_steps = [facts.excess_of_step(case, number) for number in range(len(keys))]
     excess = sum(by_rank.values()) if by_rank else sum(s.excess_ns for f in case.found if f.links for s in f.links[1])
     usual_step = examined.usual_step_ns
-    share = excess / (usual_step * len(steps) * len(case.group.ranks)) if by_rank else excess / (usual_step * len(steps))
+    share = (
+        excess / (usual_step * len(steps) * len(case.group.ranks)) if by_rank else excess / (usual_step * len(steps))
+    )
     sized = (
         f"{time_words(excess / len(steps) / max(len(by_rank), 1))} a step above "
         f"{'the other ranks' if by_rank else 'what these collectives usually take'} "
@@ -216,5 +218,3 @@ def _range(charges: Mapping[int, Sequence[Charge]], facts: Evidence, share: floa
     first = int(np.argmax(running > (1 - share) / 2))
     last = int(np.argmax(running >= 1 - (1 - share) / 2))
     return IndexRange(int(indices[first]), int(indices[last]))
-
-

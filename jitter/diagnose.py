@@ -88,5 +88,3 @@ def _notes(examined: Examination) -> tuple[str, ...]:
     if len(run.keys) < 2:
         told.append("Only one step was recorded: what changes from step to step cannot be told.")
     return tuple(told)
-
-

@@ -190,13 +190,9 @@ class Evidence:
             told.append("ranks of these groups were not recorded: the wait may be for them")
         return tuple(told)
 
-    def look_at(
-        self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]
-    ) -> LookAt | None:
+    def look_at(self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]) -> LookAt | None:
         """Find the stretch of the worst step in the rank's own recording."""
-        number = max(
-            charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ()))
-        )
+        number = max(charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ())))
         key = self._examined.keys[number]
         if rank not in self._held[key]:
             return None

@@ -15,6 +15,7 @@ from jitter.own_time import OwnTimes
 from jitter.rerun import StepWork, medians, work_of
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
+from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
 from jitter.suspects import Limits, Suspect, most_suspicious, suspects
 from jitter.what_if import Scenario, WhatIf, usual_transfers
@@ -103,9 +104,9 @@ class Examination:
         }
 
     @cached_property
-    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[Mapping[int, Floats]]]:
+    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[Mapping[int, Floats]], list[StepQuality]]:
         times, deviations = StepTimes(), DeviationsOfRun(len(self.keys))
-        step_ns, transfers = [], []
+        step_ns, transfers, qualities = [], [], []
         for number, work in self.works():
             places = {team: self.ends.of_team(team, step) for team, step in work.observed.teams.items()}
             step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
@@ -113,7 +114,15 @@ class Examination:
             for team, step in work.observed.teams.items():
                 first = self.run.programs[team].first_kernel
                 deviations.add(number, team, step, work.typical[team], first)
-        return np.array(step_ns), deviations.teams(), transfers
+            key = work.observed.key
+            told = step_quality(work.observed.teams, self.ends.aligning, self.lake.indices(key), self.lake.cells(key))
+            qualities.append(told)
+        return np.array(step_ns), deviations.teams(), transfers, qualities
+
+    @property
+    def qualities(self) -> list[StepQuality]:
+        """How far each step's figures can be trusted."""
+        return self._first_pass[3]
 
     @property
     def step_ns(self) -> Floats:
@@ -239,6 +248,6 @@ def _waited(run: Observed, work: StepWork) -> dict[int, float]:
             block = work.blocks[member.block].recorded
             own = block.end[member.place] - block.start[member.place] - took[member.group]
             for rank, ns in zip(block.ranks.tolist(), own.tolist(), strict=True):
-                if ns == ns and rank >= 0:  # NaN: it has not the step
+                if rank >= 0 and not np.isnan(ns):
                     waited[rank] = waited.get(rank, 0.0) + ns
     return waited

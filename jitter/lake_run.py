@@ -47,6 +47,14 @@ class LakeRun:
         main = {rank: one.record.main_stream for key in self._steps for rank, one in self._held[key].items()}
         return Source(self._steps, self._members, self._read, self._names, self._groups, main)
 
+    def indices(self, key: StepKey) -> Sequence[StepIndex]:
+        """The alignment of each cohort in a step."""
+        return self._indices(key)
+
+    def cells(self, key: StepKey) -> Mapping[int, Cell]:
+        """A step's cells, by rank."""
+        return self._read(key)
+
     def host(self, key: StepKey, rank: int) -> HostRows:
         """What the rank's host did, as the source of this step tells."""
         record = self._held[key][rank].record
@@ -62,9 +70,7 @@ class LakeRun:
         known = np.logical_and.reduce([found.known(axis) for axis in axes])
         threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
         bounds = zip(found.ranks, found.bounds[:-1].tolist(), found.bounds[1:].tolist(), strict=True)
-        return {
-            rank: Shapes(names[first:last].astype(np.int64), threads[first:last]) for rank, first, last in bounds
-        }
+        return {rank: Shapes(names[first:last].astype(np.int64), threads[first:last]) for rank, first, last in bounds}
 
     def _members(self, key: StepKey) -> list[Member]:
         found = [

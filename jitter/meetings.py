@@ -129,9 +129,7 @@ def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:
             whom = frozenset((numbers[m.rank], m.place) for m in members)
             for member in members:
                 seen[member.rank].append((member.place, whom))
-        finer = _numbered({
-            rank: (number, frozenset(seen[rank])) for rank, number in numbers.items()
-        })
+        finer = _numbered({rank: (number, frozenset(seen[rank])) for rank, number in numbers.items()})
         if len(set(finer.values())) == len(set(numbers.values())):
             return finer
         numbers = finer

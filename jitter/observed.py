@@ -8,11 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from jitter.cells import COLLECTIVE, SYNC, Cell, Floats, Ints
-from jitter.dependencies import Launches, Rules, Sample, infer
+from jitter.dependencies import Sample, infer
+from jitter.launch_queue import Launches
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import NO_LANE, Program, Signature, lanes_of, lay_out
 from jitter.readiness import Readiness, Tail, no_tail, readiness, threads_of
+from jitter.rules import Rules
 from jitter.schedule import Schedule, schedule
 from jitter.step_arrays import StepArrays, arrays
 from jitter.steps import StepKey
@@ -150,7 +152,7 @@ class Observed:
         ranks = max(sum(self.team_of[m.rank] == team for m in self._members[key]) for key in having)
         wanted = max(2, _SAMPLED_CELLS // ranks)
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
-        parts = [part for part in self._followed(team, sorted(sampled, key=lambda k: k.order), thread)]
+        parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
         return infer(program, thread, _sample(program, parts))
 
     def _followed(

@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from jitter.cells import COLLECTIVE, SYNC, Floats
-from jitter.dependencies import Rules
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
+from jitter.rules import Rules
 from jitter.step_arrays import StepArrays
 
 

@@ -98,8 +98,8 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
     """Lay operations along the places there are, adding those that are missing; returns each one's place."""
     partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
     matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
-    for (at, place), (next_at, next_place) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
-        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(place + 1, next_place))
+    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
+        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(there + 1, next_there))
     placed: list[_Place] = []
     extended: list[_Place] = []
     taken = 0

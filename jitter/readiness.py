@@ -65,9 +65,7 @@ _SWITCHES = 4
 """Switches per thread and step up to which threads are taken to hand over to each other."""
 
 
-def readiness(
-    program: Program, thread: Ints, step: StepArrays, tail: Tail
-) -> tuple[Readiness, Tail]:
+def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> tuple[Readiness, Tail]:
     """Follow each rank's host and streams through the step; returns also how the step leaves them."""
     lanes = np.array([op.lane for op in program.operations], np.int64)
     back_before, end_before = np.full_like(step.back, np.nan), np.full_like(step.end, np.nan)

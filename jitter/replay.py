@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.cells import COLLECTIVE, SYNC, Floats
-from jitter.dependencies import Rules
 from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
-from jitter.program import NO_LANE, Program
+from jitter.program import Program
 from jitter.readiness import pushed
+from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
 from jitter.step_arrays import StepArrays
 
@@ -151,9 +151,9 @@ class _Work:
         self._first_kernel = program.first_kernel
         self._starts = np.full(shape, np.nan)
         self.ends = np.full(shape, np.nan)
-        self._all_here = block.recorded.present.all(axis=1)
-        self._called = ~np.isnan(block.recorded.call)
-        self._all_called = self._called.all(axis=1)
+        self._all_here = [bool(row.all()) for row in block.recorded.present]
+        self._called: Bools = ~np.isnan(block.recorded.call)
+        self._all_called = [bool(row.all()) for row in self._called]
         # before the tails are overwritten: what the step before left on each lane
         self._lane_end_before = list(state.lane_end)
         joined = block.joined
@@ -162,8 +162,11 @@ class _Work:
                 values[:, joined] = np.nan
             if state.pending is not None:
                 state.pending[:, :, joined] = -np.inf
-        self._begin = block.recorded.call[:, None, :] - ahead[:, None] if joined.any() else None
-        self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None] if joined.any() else None
+        self._begin: Floats | None = None
+        self._start_as_recorded: Floats | None = None
+        if joined.any():
+            self._begin = block.recorded.call[:, None, :] - ahead[:, None]
+            self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None]
 
     def _time(self, name: str, place: int, part: int) -> Floats:
         """One own time of all scenarios: the median where it is repaired."""

@@ -72,8 +72,8 @@ def _columns(arrays: StepArrays, where: Ints) -> StepArrays:
 
 
 def _nobody(shape: tuple[int, int]) -> StepArrays:
-    times = [np.full(shape, np.nan) for _ in range(4)]
-    return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), *times, np.full(shape, -1))
+    start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
+    return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back, np.full(shape, -1))
 
 
 def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, Floats]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jitter.dependencies import Rules
 from jitter.meetings import Meetings
 from jitter.program import NO_LANE, Program
+from jitter.rules import Rules
 
 
 class Run(NamedTuple):
@@ -80,9 +80,7 @@ class _Block:
 
     def _needed(self, program: Program, rules: Rules, place: int) -> Sequence[int]:
         lane = program.operations[place].lane
-        before = next(
-            (other for other in range(place - 1, -1, -1) if program.operations[other].lane == lane), None
-        )
+        before = next((other for other in range(place - 1, -1, -1) if program.operations[other].lane == lane), None)
         awaited = [other for other in rules.by_place.get(place, ()) if other >= 0]
         places = [*awaited, *([before] if before is not None and lane != NO_LANE else [])]
         return [self._meeting[other] for other in places if self._meeting[other] is not None]  # type: ignore[misc]

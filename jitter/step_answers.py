@@ -15,6 +15,7 @@ from jitter.examination import Examination, StepPath
 _NOISE = 5.0
 _TO_SIGMA = 1.4826
 _FLOOR_NS = 2_000.0  # profilers' own resolution
+_LEAST_SHARE = 0.02  # what is less than this part of the excess is not where it began
 
 
 def step_answers(examined: Examination, facts: Evidence, cases: Sequence[Case]) -> tuple[StepAnswer, ...]:
@@ -22,9 +23,7 @@ def step_answers(examined: Examination, facts: Evidence, cases: Sequence[Case]) 
     return tuple(_answer(number, path, examined, facts, cases) for number, path in enumerate(examined.paths))
 
 
-def _answer(
-    number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]
-) -> StepAnswer:
+def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]) -> StepAnswer:
     step_ns, loss_ns = examined.step_ns[number], examined.loss_ns[number]
     known = not np.isnan(step_ns)
     excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
@@ -64,9 +63,7 @@ def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
     return next((case.cause for case in here if not case.parts), "none")
 
 
-def _divergence(
-    charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
-) -> Divergence | None:
+def _divergence(charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence) -> Divergence | None:
     """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
     best: list[Charge] = []
     for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
@@ -77,7 +74,8 @@ def _divergence(
         return None
     excess = np.array([charge.excess_ns for charge in best])
     noise = _NOISE * _TO_SIGMA * float(np.median(np.abs(excess))) * np.sqrt(np.arange(1, len(excess) + 1))
-    outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), _FLOOR_NS)
+    least = max(_FLOOR_NS, _LEAST_SHARE * float(excess.sum()))
+    outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:
         return None
     inside = np.flatnonzero(~outside)
@@ -86,5 +84,3 @@ def _divergence(
     if index is None:
         return None
     return Divergence(index, facts.kernel_name(charge.team, index))
-
-

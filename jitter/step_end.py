@@ -39,6 +39,10 @@ class StepEnds:
                     found.append(place)
         return sorted(found)
 
+    def aligning(self, team: int) -> list[int]:
+        """Places of collectives that all of a team leave together."""
+        return self._aligning[team]
+
     def of_team(self, team: int, step: TeamStep) -> int | None:
         """The place where this step of the team ends; None if none of its ranks recorded such an operation."""
         for places in (self._aligning[team], self._kernels[team]):

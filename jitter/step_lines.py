@@ -1,55 +1,51 @@
 """One line a step, for people and for other programs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
+from jitter.diagnosis import StepAnswer
 from jitter.kernels import short_name
-from jitter.run import RunSummary, StepOfRun
 
 _MS = 1e6
+_WHOLE = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index")
+_WHOLE_NS = ("start_ns", "cpu_ns", "gpu_ns")
 
 
-def step_lines(run: RunSummary) -> pd.DataFrame:
-    """Put the run's steps into rows. Times in ns; NA where the step does not tell.
+def step_lines(steps: Sequence[StepAnswer]) -> pd.DataFrame:
+    """Put the steps' answers into rows. Times in ns; NA where the step does not tell.
 
-    `loss_ns`, the ranks and the split are the talk's reading at the last synchronisation (see `jitter.summary`).
+    `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path, by where it arose.
     """
-    frame = pd.DataFrame([_line(step) for step in run.steps])
-    whole = ["epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index", "cohort"]
-    return frame.astype(dict.fromkeys(whole, "Int64") | {name: "Float64" for name in frame if name in _FLOATS})
+    frame = pd.DataFrame([_line(step) for step in steps])
+    types = dict.fromkeys((*_WHOLE, *_WHOLE_NS), "Int64") | {"loss_fraction": "Float64"}
+    return frame.astype(types)
 
 
-_FLOATS = {"loss_fraction", "max_deviation_ns", "min_deviation_ns", "start_ns", "cpu_ns", "gpu_ns"}
-
-
-def _line(step: StepOfRun) -> dict[str, object]:
-    worst = step.worst
-    began, split = worst.divergence, worst.split
+def _line(step: StepAnswer) -> dict[str, object]:
+    began, split = step.divergence, step.split
     return {
-        "epoch": step.step.epoch,
-        "step": step.step.step,
+        "epoch": step.key.epoch,
+        "step": step.key.step,
         "step_time_ns": step.step_time_ns,
         "loss_ns": step.loss_ns,
         "loss_fraction": step.loss_fraction,
-        "min_rank": worst.min_rank,
-        "max_rank": worst.max_rank,
-        "min_deviation_ns": worst.min_deviation_ns,
-        "max_deviation_ns": worst.max_deviation_ns,
+        "min_rank": step.min_rank,
+        "max_rank": step.max_rank,
         "kernel_index": None if began is None else began.kernel_index,
         "kernel_name": None if began is None else began.kernel_name,
         "start_ns": None if split is None else split.start_ns,
         "cpu_ns": None if split is None else split.cpu_ns,
         "gpu_ns": None if split is None else split.gpu_ns,
-        "cohort": worst.cohort,
-        "ranks": sum(cohort.ranks for cohort in step.cohorts),
+        "cause": step.cause,
     }
 
 
 def step_text(frame: pd.DataFrame) -> str:
     """Lay the lines out for a terminal or a pipe: milliseconds, `-` for the unknown."""
-    heads = ["step", "time ms", "loss ms", "loss", "min rank", "max rank", "start ms", "cpu ms", "gpu ms", "began at"]
-    rows = [heads]
+    heads = ["step", "time ms", "loss ms", "loss", "min rank", "max rank", "start ms", "cpu ms", "gpu ms"]
+    rows = [[*heads, "cause", "began at"]]
     for line in frame.to_dict("records"):
         step = str(line["step"]) if pd.isna(line["epoch"]) else f"{line['epoch']}/{line['step']}"
         began = "-" if pd.isna(line["kernel_index"]) else f"{line['kernel_index']} {short_name(line['kernel_name'])}"
@@ -61,13 +57,12 @@ def step_text(frame: pd.DataFrame) -> str:
                 "-" if pd.isna(line["loss_fraction"]) else f"{line['loss_fraction']:.1%}",
                 _text(line["min_rank"]),
                 _text(line["max_rank"]),
-                _number(line["start_ns"], _MS),
-                _number(line["cpu_ns"], _MS),
-                _number(line["gpu_ns"], _MS),
+                *(_number(line[name], _MS) for name in _WHOLE_NS),
+                line["cause"],
                 began,
             ]
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads) - 1)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "".join(
         "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) + "\n"
         for row in rows

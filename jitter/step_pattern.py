@@ -20,23 +20,38 @@ _LEAST_PERIODS: Final = 3
 
 def step_pattern(keys: Sequence[StepKey], which: Sequence[int], excess_ns: Sequence[float]) -> str:
     """Say it in words. `which` are positions in `keys`; `excess_ns` what each step of the run has of it."""
+    drift = _drift(excess_ns)
     if not which:
-        return "no step"
-    if len(keys) == 1:
-        return "the only step"
-    if (drift := _drift(excess_ns)) is not None:
-        return f"a drift: {drift}"
-    if len(which) >= max(2, _ALL_ALONG * len(keys)):
-        return "every step" if len(which) == len(keys) else f"nearly every step ({len(which)} of {len(keys)})"
-    if len(which) == 1:
-        return f"one step: {keys[which[0]]}"
-    numbers = [keys[at].step for at in which]
+        told = "no step"
+    elif len(keys) == 1:
+        told = "the only step"
+    elif drift is not None:
+        told = f"a drift: {drift}"
+    elif len(which) == len(keys):
+        told = "every step"
+    elif len(which) >= max(2, _ALL_ALONG * len(keys)):
+        told = f"nearly every step ({len(which)} of {len(keys)})"
+    elif len(which) == 1:
+        told = f"one step: {keys[which[0]]}"
+    else:
+        told = _some([keys[at].step for at in which], which, len(keys))
+    return told
+
+
+def _some(numbers: Sequence[int], which: Sequence[int], steps: int) -> str:
+    """Two steps and more, but not all: a stretch, a period, or neither."""
     if which[-1] - which[0] + 1 == len(which):
         return f"a stretch: steps {numbers[0]} to {numbers[-1]}"
     apart = np.diff(np.array(which))
-    if len(which) >= _LEAST_PERIODS and (apart == apart[0]).all() and _is_whole(which, int(apart[0]), len(keys)):
-        return f"every {int(apart[0])}th step: {format_numbers(numbers)}"
-    return f"{len(which)} of {len(keys)} steps: {format_numbers(numbers)}"
+    if len(which) >= _LEAST_PERIODS and (apart == apart[0]).all() and _is_whole(which, int(apart[0]), steps):
+        return f"every {ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
+    return f"{len(which)} of {steps} steps: {format_numbers(numbers)}"
+
+
+def ordinal(number: int) -> str:
+    """2nd, 3rd, 11th."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return f"{number}{ending}"
 
 
 def _is_whole(which: Sequence[int], period: int, steps: int) -> bool:

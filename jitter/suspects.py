@@ -1,4 +1,4 @@
-"""Suspects: ranks whose own time leaves the noise, in one step, in some, or all along. Whether it costs, replay says."""
+"""Suspects: ranks whose own time leaves the noise, in one step, some, or all along. Whether it costs, replay says."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, StepArrays]) -> set[tup
             for rank in block.ranks:
                 if rank in column_of:
                     found[rank] = float(step.end[member.place, column_of[rank]])
-        ends.append({rank: end for rank, end in found.items() if end == end})  # NaN: it has not the operation
+        ends.append({rank: end for rank, end in found.items() if not np.isnan(end)})
     whole = [at for at, meeting in enumerate(meetings.meetings) if meeting.groups == 1 and len(ends[at]) > 1]
     apart: set[tuple[int, int]] = set()
     for at in whole:

@@ -59,6 +59,4 @@ def work_shape(step: StepArrays, gpu: Floats, usual: Floats, column: int, shapes
             more = own.threads[rows[column]] / threads[(len(threads) - 1) // 2] - 1
             # by how much longer so much more work should take
             explained[at] = min(late[place], max(float(np.nan_to_num(more)), 0.0) * usual[place, 0])
-    return WorkShape(
-        float(late[slow].sum()), float(explained.sum()), len(slow), int((explained > 0).sum()), extra
-    )
+    return WorkShape(float(late[slow].sum()), float(explained.sum()), len(slow), int((explained > 0).sum()), extra)

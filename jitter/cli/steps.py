@@ -13,7 +13,7 @@ from jitter.cli.options import force_option, lake_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
 @force_option
 def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
-    """Show one line a step: its time, what jitter costs it, who came first and last, where that began.
+    """Show one line a step: its time, what jitter costs it, who came first and last, where that began, the cause.
 
     \b
     Examples:
@@ -24,7 +24,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     from jitter.cli.frames import write_table
     from jitter.step_lines import step_lines, step_text
 
-    frame = step_lines(open_lake(lake).run())
+    frame = step_lines(open_lake(lake).diagnosis().steps)
     if form == "text" or (form is None and output is None):
         click.echo(step_text(frame), nl=False)
     else:

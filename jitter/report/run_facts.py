@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.analysis import Lake
+from jitter.clock import wall_clock
+from jitter.examination import Examination
 from jitter.records import SourceRecord
-from jitter.run import RunSummary
 from jitter.steps import StepKey
-from jitter.summary import StepSummary
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Alignment:
     uncertainty_ns: int | None
     """The largest over steps; None where no step tells it."""
     unsynchronised: int
+    """Collectives of one rank's step whose partners are unknown."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class RunFacts:
     before_capture: int
     without_launches: int
     """Ranks whose trace has no launches."""
+    negative_latencies: int
+    """Kernels that start before their own launch, which cannot be."""
     problems: tuple[Problem, ...]
     refused: tuple[Problem, ...]
     alignment: Alignment
@@ -76,17 +79,16 @@ class RunFacts:
         return not (self.holes or self.cut or self.left_out)
 
 
-def run_facts(lake: Lake, run: RunSummary, steps: Sequence[StepKey]) -> RunFacts:
-    """Count what the report is made from. `steps` are those asked for; `run` sums them up."""
+def run_facts(lake: Lake, examined: Examination, steps: Sequence[StepKey]) -> RunFacts:
+    """Count what the report is made from. `steps` are those asked for; `examined` has looked at them."""
     chosen = set(steps)
     held: dict[int, set[StepKey]] = {}
     records = [(source, step) for source in lake.sources for step in source.steps if step.key in chosen]
     for source, step in records:
         assert source.rank is not None
         held.setdefault(source.rank, set()).add(step.key)
-    every = [summary for step in run.steps for summary in step.cohorts]
-    summaries = [summary for summary in every if summary.ranks]
-    counts = [summary.kernels for summary in summaries]
+    qualities = examined.qualities
+    counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}
     return RunFacts(
         ranks=len(lake.ranks),
@@ -100,15 +102,16 @@ def run_facts(lake: Lake, run: RunSummary, steps: Sequence[StepKey]) -> RunFacts
         formats=_formats(lake.sources),
         holes=_holes(lake.ranks, held, steps),
         cut=sum(step.cut for _, step in records),
-        left_out=sum(len(summary.left_out) for summary in every),
-        unmatched_kernels=sum(summary.unmatched_kernels for summary in summaries),
-        unmatched_ns=sum(summary.unmatched_ns for summary in summaries),
+        left_out=sum(quality.left_out for quality in qualities),
+        unmatched_kernels=sum(quality.unmatched_kernels for quality in qualities),
+        unmatched_ns=sum(quality.unmatched_ns for quality in qualities),
         outside_steps=sum(source.outside_steps for source in lake.sources),
         before_capture=sum(source.before_capture for source in lake.sources),
         without_launches=len({source.rank for source in lake.sources if not source.has_launches}),
+        negative_latencies=sum(quality.negative_latencies for quality in qualities),
         problems=_problems(lake.sources),
         refused=_problems(lake.refused),
-        alignment=_alignment(summaries),
+        alignment=_alignment(lake, examined),
     )
 
 
@@ -140,11 +143,17 @@ def _problems(sources: Iterable[SourceRecord]) -> tuple[Problem, ...]:
     return tuple(Problem(text, count, first[text]) for text, count in counts.items())
 
 
-def _alignment(summaries: Sequence[StepSummary]) -> Alignment:
-    moments = [summary.alignment for summary in summaries if summary.ranks > 1]
-    known = [moment.uncertainty_ns for moment in moments if moment.uncertainty_ns is not None]
-    return Alignment(
-        steps=dict(Counter(moment.method for moment in moments)),
-        uncertainty_ns=max(known, default=None),
-        unsynchronised=sum(moment.unsynchronised for moment in moments),
-    )
+def _alignment(lake: Lake, examined: Examination) -> Alignment:
+    """How steps were aligned: at a collective where all of a team leave one together, else by recorded clocks."""
+    offsets = {source.rank: source.utc_offset_ns for source in lake.sources if source.rank is not None}
+    clocks = {source.rank: source.file_digest for source in lake.sources if source.rank is not None}
+    methods: Counter[str] = Counter()
+    known = [q.uncertainty_ns for q in examined.qualities if q.uncertainty_ns is not None]
+    for quality in examined.qualities:
+        for team, aligned in quality.aligned.items():
+            ranks = [rank for rank, its in examined.run.team_of.items() if its == team]
+            clock = wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
+            methods["collective" if aligned else "none" if clock is None else clock.method] += 1
+            if not aligned and clock is not None and clock.uncertainty_ns is not None:
+                known.append(clock.uncertainty_ns)
+    return Alignment(dict(methods), max(known, default=None), examined.run.meetings.unpaired)

@@ -2,8 +2,8 @@
 
 from jitter.numbers import format_numbers
 from jitter.report.run_facts import Alignment, RunFacts
-from jitter.words import count_words, time_words
 from jitter.steps import StepKey
+from jitter.words import count_words, time_words
 
 _MOST = 8
 
@@ -16,8 +16,8 @@ def alignment_words(alignment: Alignment) -> str:
     if alignment.unsynchronised:
         one = alignment.unsynchronised == 1
         told.append(
-            f"{count_words(alignment.unsynchronised, 'collective')} of unnamed operation "
-            f"{'turned' if one else 'turn'} out to align nobody and {'was' if one else 'were'} not used."
+            f"{count_words(alignment.unsynchronised, 'collective')} without a recorded group "
+            f"{'turned' if one else 'turn'} out not to be left by all together and {'was' if one else 'were'} not used."
         )
     return " ".join(told)
 
@@ -44,6 +44,14 @@ def _method(method: str, steps: int, alignment: Alignment) -> str:
         f"In {where} ranks cannot be aligned: no collective of all, no wall clock. First gaps and times to kernel "
         "end are unknown there."
     )
+
+
+def method_of(alignment: Alignment) -> str:
+    """Name the method in a word: the weakest that some step needs."""
+    for method in ("none", "wall clock", "collective"):
+        if method in alignment.steps:
+            return method
+    return "none"
 
 
 def coverage_words(facts: RunFacts) -> list[str]:
@@ -95,6 +103,11 @@ def remainder_words(facts: RunFacts) -> list[str]:
         told.append(
             f"{count_words(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "
             "start, and launch latency is unknown."
+        )
+    if facts.negative_latencies:
+        told.append(
+            f"{count_words(facts.negative_latencies, 'kernel')} start before their own launch, which cannot be: the "
+            "recordings' clocks disagree."
         )
     if facts.steps_left_out:
         told.append(f"{count_words(facts.steps_left_out, 'step')} left out by --steps.")

@@ -4,46 +4,37 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jitter.analysis import Lake
-from jitter.report.answer import answer, run_sentence
-from jitter.report.run_facts import RunFacts, run_facts
+from jitter.diagnosis import Diagnosis
+from jitter.report.run_facts import RunFacts
 from jitter.report.run_words import alignment_words, coverage_words, kernels_per_step_words, remainder_words
+from jitter.report.seven import Hosts, seven_answers
 from jitter.words import count_words
-from jitter.steps import StepKey
 
 _MOST_PROBLEMS = 3
+_MOST_EVIDENCE = 4
 
 
-def print_report(lake: Lake, steps: list[StepKey], console: Console) -> None:
-    """Print the summary for these steps of the lake."""
-    console.print(summary(lake, steps))
+def print_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts, console: Console) -> None:
+    """Print the seven answers."""
+    console.print(summary(diagnosis, facts, hosts))
 
 
-def summary(lake: Lake, steps: list[StepKey]) -> RenderableType:
-    """Lay out: what the run is, what jitter costs, the costliest step, how far to trust it."""
-    run = lake.run(steps)
-    facts = run_facts(lake, run, steps)
-    parts: list[RenderableType] = [Text(_what(facts), style="dim"), Text(run_sentence(run), style="bold")]
-    worst = run.costliest
-    if worst.worst.ranks:
-        told = answer(worst, worst.worst, lake.hosts, len(facts.cohorts))
-        rows = [("costliest", f"{told.title}, loss {told.loss}")]
-        if told.parts:
-            rows += [
-                ("magnitude", told.magnitude),
-                ("max rank", told.max_rank),
-                ("min rank", told.min_rank),
-                ("began", told.began),
-                ("of which", ", ".join(f"{part.name} {part.words}" for part in told.parts)),
-            ]
-        else:
-            rows += [("why", told.sentence)]
-        parts.append(_grid(rows))
-    parts.append(_grid(_trust(facts)))
-    return Group(*parts)
+def summary(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> RenderableType:
+    """Lay out: what the run is, the verdict, the seven answers, how far to trust them."""
+    rows = []
+    for one in seven_answers(diagnosis, hosts):
+        rows.append((one.question, one.answer))
+        rows += [("", f"· {line}") for line in one.evidence[:_MOST_EVIDENCE]]
+    return Group(
+        Text(what_ran(facts), style="dim"),
+        Text(diagnosis.verdict, style="bold"),
+        _grid(rows),
+        _grid(_trust(diagnosis, facts)),
+    )
 
 
-def _what(facts: RunFacts) -> str:
+def what_ran(facts: RunFacts) -> str:
+    """Say in a line what the run is."""
     hosts = f" on {count_words(len(facts.hosts), 'host')}" if facts.hosts else ""
     return (
         f"{count_words(facts.ranks, 'rank')}{hosts}, {count_words(facts.steps, 'step')}, "
@@ -51,8 +42,10 @@ def _what(facts: RunFacts) -> str:
     )
 
 
-def _trust(facts: RunFacts) -> list[tuple[str, str]]:
+def _trust(diagnosis: Diagnosis, facts: RunFacts) -> list[tuple[str, str]]:
     rows = [("alignment", alignment_words(facts.alignment)), ("coverage", " ".join(coverage_words(facts)))]
+    if diagnosis.notes:
+        rows.append(("limits", " ".join(diagnosis.notes)))
     if remainder := remainder_words(facts):
         rows.append(("not in it", " ".join(remainder)))
     for problem in facts.refused[:_MOST_PROBLEMS]:

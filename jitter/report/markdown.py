@@ -1,0 +1,74 @@
+"""The answers as markdown, for an issue or a chat."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from jitter.diagnosis import Culprit, Diagnosis, StepAnswer
+from jitter.kernels import short_name
+from jitter.report.run_facts import RunFacts
+from jitter.report.run_words import alignment_words, coverage_words, remainder_words
+from jitter.report.seven import Hosts, seven_answers
+from jitter.report.terminal import what_ran
+from jitter.verdict import subject
+from jitter.words import brief, percent_words, time_words
+
+MARK = b"# jitter report"
+"""How a file of ours begins."""
+_MOST_STEPS = 10
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
+
+
+def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
+    """Write the verdict, the seven answers, culprits and costliest steps; text from traces is escaped."""
+    lines = [MARK.decode(), "", f"{_plain(what_ran(facts))}", "", f"**{_plain(diagnosis.verdict)}**", ""]
+    for number, one in enumerate(seven_answers(diagnosis, hosts), 1):
+        lines.append(f"{number}. **{one.question}** {_plain(one.answer)}")
+        lines += [f"   - {_plain(line)}" for line in one.evidence]
+    if diagnosis.culprits:
+        heads = ("culprit", "cause", "confidence", "excess", "gain alone", "steps", "kernels")
+        lines += ["", "## Culprits", "", *_table(heads, map(_culprit, diagnosis.culprits))]
+    costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MOST_STEPS]
+    columns = ("step", "time", "loss", "share", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
+    lines += ["", "## Costliest steps", "", *_table(columns, map(_step, costly))]
+    told = [alignment_words(facts.alignment), *coverage_words(facts), *diagnosis.notes, *remainder_words(facts)]
+    lines += ["", "## How far to trust it", "", *(f"- {_plain(line)}" for line in told)]
+    lines += [f"- Refused: {_plain(p.first_file)}: {_plain(p.text)}" for p in facts.refused]
+    return "\n".join(lines) + "\n"
+
+
+def _culprit(one: Culprit) -> Sequence[str]:
+    at = one.kernel_index
+    return (
+        subject(one),
+        one.cause,
+        one.confidence,
+        time_words(one.excess_ns),
+        time_words(one.gain_ns),
+        one.step_pattern,
+        "-" if at is None else f"{at.first} to {at.last}",
+    )
+
+
+def _step(step: StepAnswer) -> Sequence[str]:
+    began, split = step.divergence, step.split
+    return (
+        str(step.key),
+        time_words(step.step_time_ns),
+        time_words(step.loss_ns),
+        percent_words(step.loss_fraction),
+        "-" if step.min_rank is None else str(step.min_rank),
+        "-" if step.max_rank is None else str(step.max_rank),
+        "-" if began is None else f"{began.kernel_index} {brief(short_name(began.kernel_name))}",
+        *(("-",) * 3 if split is None else map(time_words, (split.start_ns, split.cpu_ns, split.gpu_ns))),
+        step.cause,
+    )
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return lines + ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
+
+
+def _plain(text: str) -> str:
+    """Escape what markdown would read as markup; one line stays one."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))

@@ -1,0 +1,82 @@
+"""How far one step's figures can be trusted: how its ranks are aligned, what found no partner, impossible times."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitter.align import StepIndex
+from jitter.cells import MEMORY, Cell
+from jitter.observed import TeamStep
+from jitter.own_time import typical
+
+
+@dataclass(frozen=True)
+class StepQuality:
+    """One step."""
+
+    aligned: Mapping[int, bool]
+    """By team of more than one rank: whether it has a collective that all its ranks leave together."""
+    uncertainty_ns: int | None
+    """How far the ends of its aligning collectives disagree; the median over them, the worst team's."""
+    unmatched_kernels: int
+    unmatched_ns: int
+    left_out: int
+    """Ranks whose recording is cut before the step's last collective."""
+    negative_latencies: int
+    """Kernels that start before their own launch, which cannot be."""
+    kernels: tuple[int, ...]
+    """Kernels of the index, cohort by cohort."""
+
+
+def step_quality(
+    teams: Mapping[int, TeamStep],
+    aligning: Callable[[int], Sequence[int]],
+    indices: Sequence[StepIndex],
+    cells: Mapping[int, Cell],
+) -> StepQuality:
+    """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together."""
+    aligned, spreads = {}, []
+    for team, step in teams.items():
+        if len(step.arrays.ranks) < 2:
+            continue
+        places = [place for place in aligning(team) if not np.isnan(step.arrays.end[place]).any()]
+        aligned[team] = bool(places)
+        if len(places) > 1:
+            spreads.append(_spread(step.arrays.end[places]))
+    unmatched = [_unmatched(index, cells) for index in indices]
+    return StepQuality(
+        aligned,
+        max(spreads, default=None),
+        sum(count for count, _ in unmatched),
+        sum(ns for _, ns in unmatched),
+        sum(len(index.left_out) for index in indices),
+        sum(int((cell.start < cell.call).sum()) for cell in cells.values()),
+        tuple(len(index.names) for index in indices),
+    )
+
+
+def _spread(ends: np.ndarray) -> int:
+    """(collectives, ranks): the median over collectives of how far ranks' clock offsets differ from the usual ones."""
+    offsets = ends - ends[:, :1]
+    usual = typical(offsets.T)[:, 0]
+    residuals = offsets - usual
+    spreads = np.sort(residuals.max(axis=1) - residuals.min(axis=1))
+    return int(spreads[(len(spreads) - 1) // 2])
+
+
+def _unmatched(index: StepIndex, cells: Mapping[int, Cell]) -> tuple[int, int]:
+    """Kernels of a cohort without a place in the index, and how much time they take."""
+    alone = {
+        digest: np.array([partner is None for partner in partners], np.bool_)
+        for digest, partners in index.partners.items()
+        if None in partners
+    }
+    count, ns = 0, 0.0
+    for member in index.members:
+        if member.sequence in alone and member.rank in cells:
+            cell = cells[member.rank]
+            durations = (cell.end - cell.start)[cell.kind < MEMORY]
+            count += int(alone[member.sequence].sum())
+            ns += float(durations[alone[member.sequence]].sum())
+    return count, round(ns)

@@ -23,7 +23,7 @@ def metric_table(
         raise UsageError(
             f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
         )
-    index, row = np.unique(rows["kernel_index"].to_numpy(), return_inverse=True)
+    index, example, row = np.unique(rows["kernel_index"].to_numpy(), return_index=True, return_inverse=True)
     column = np.searchsorted(present, rows["rank"].to_numpy())
     values = rows[f"{metric}_ns"]
     known = values.is_valid().to_numpy()
@@ -35,8 +35,8 @@ def metric_table(
     count = (~mask).sum(axis=1)
     with np.errstate(invalid="ignore"):
         mean = np.where(count > 0, grid.sum(axis=1, where=~mask) / count, np.nan)
-    names = np.empty(index.size, dtype=object)
-    names[row] = rows["kernel_name"].to_numpy(zero_copy_only=False)
+    # one name an index: ranks that share it share the name
+    names = rows["kernel_name"].take(pa.array(example)).to_pylist()
     columns: dict[str, object] = {"kernel_name": names, "mean": pd.array(mean, dtype="Float64")}
     for rank in chosen.tolist():
         at = int(np.searchsorted(present, rank))

@@ -31,6 +31,8 @@ class Verdict(NamedTuple):
     gain_ns: int
     told_ns: int | None
     """What the culprit that names just its ranks is said to cost; None without one."""
+    steps_right: bool | None
+    """Whether that culprit names just its steps, the first apart; None without one, and for what grows over the run."""
 
 
 class Score(NamedTuple):
@@ -70,7 +72,7 @@ def score(seed: int) -> Score:
         except Exception as error:
             words = f"{type(error).__name__}: {error}"
             needed = tuple(
-                Verdict(f.kind, False, gain, None) for f, gain in _gains(one.run).items() if _costly(one, gain)
+                Verdict(f.kind, False, gain, None, None) for f, gain in _gains(one.run).items() if _costly(one, gain)
             )
             nothing = Found(0, 0, 0, 0)
             return Score(*_about(one), needed, False, one.is_healthy, 0, 0, nothing, (0, 0), (), (0.0, 0.0, 0.0), words)
@@ -103,8 +105,11 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
         mine = _naming(one.run, culprits, fault)
         matched += [fault] if mine else []
         if _costly(one, gain):
-            exact = [culprit.gain_ns for culprit in mine if _ranks(culprit) == fault.ranks]
-            verdicts.append(Verdict(fault.kind, bool(mine) and innocent, gain, exact[0] if exact else None))
+            exact = next((culprit for culprit in mine if _ranks(culprit) == fault.ranks), None)
+            told = None if exact is None else exact.gain_ns
+            verdicts.append(
+                Verdict(fault.kind, bool(mine) and innocent, gain, told, _steps_right(one.run, fault, exact))
+            )
     gain = _total(one.run) - _total(one.run.without(*matched)) if matched else 0
     halves = _halves(one, folder) if one.seed % HALVES_EVERY == 0 else (0, 0)
     return Score(
@@ -113,7 +118,7 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
         innocent,
         one.is_healthy,
         gain,
-        diagnosis.what_if.culprits_repaired_ns,
+        diagnosis.what_if.culprits_repaired_ns or 0,
         compare(one.run, lake),
         halves,
         tuple(_words(culprit) for culprit in culprits),
@@ -160,6 +165,16 @@ def _costly(one: Case, gain: int) -> bool:
 
 def _ranks(culprit: Any) -> frozenset[int]:
     return frozenset(culprit.ranks or ())
+
+
+def _steps_right(run: Run, fault: Fault, culprit: Any) -> bool | None:
+    """Of a culprit that names just the fault's ranks, whether its steps are the fault's."""
+    if culprit is None or fault.drift:
+        return None
+    numbers = run.job.step_numbers
+    happened = {step for step in numbers if fault.on_ranks(step, run.job.ranks)}
+    # the first step has no time of its own, so that nothing is told of it
+    return {key.step for key in culprit.steps} - {numbers[0]} == happened - {numbers[0]}
 
 
 def _naming(run: Run, culprits: Sequence[Any], fault: Fault) -> list[Any]:

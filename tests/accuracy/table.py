@@ -85,7 +85,18 @@ def table(scores: Sequence[Score]) -> list[str]:
             lines.append(_line(value, [one for one in scores if key(one) == value]))
     seconds = [sum(part) / len(scores) for part in zip(*(one.seconds for one in scores), strict=True)]
     told = "traces {:.2f}, ingest {:.2f}, diagnosis {:.2f}".format(*seconds)
-    return [*lines, "", f"seconds a job: {told}"]
+    return [*lines, "", *_beside(scores), f"seconds a job: {told}"]
+
+
+def _beside(scores: Sequence[Score]) -> list[str]:
+    """What was not promised, of the faults that a culprit names with just their ranks."""
+    named = [verdict for one in scores for verdict in one.verdicts if verdict.told_ns is not None]
+    steps = [verdict.steps_right for verdict in named if verdict.steps_right is not None]
+    off = [abs((verdict.told_ns or 0) - verdict.gain_ns) / verdict.gain_ns for verdict in named]
+    lines = [f"named with just their steps: {sum(steps)} of {len(steps)} faults"] if steps else []
+    if off:
+        lines.append(f"gain of each alone off: median {median(off):.1%}, worst tenth from {_decile(off):.1%}")
+    return lines
 
 
 def _line(value: str, scores: Sequence[Score]) -> str:

@@ -1,5 +1,6 @@
 """The harness itself: jobs are as it says, gains are true, and an analysis that is wrong is seen to be."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -165,8 +166,9 @@ def scored(
     return score(1)
 
 
-def culprit(cause: str, *ranks: int, gain_ns: int = 0) -> Any:
-    return SimpleNamespace(cause=cause, ranks=list(ranks), scope="ranks", gain_ns=gain_ns)
+def culprit(cause: str, *ranks: int, gain_ns: int = 0, steps: Sequence[int] = ()) -> Any:
+    keys = [SimpleNamespace(step=step) for step in steps]
+    return SimpleNamespace(cause=cause, ranks=list(ranks), scope="ranks", gain_ns=gain_ns, steps=keys)
 
 
 def test_verdicts(monkeypatch: pytest.MonkeyPatch):
@@ -191,6 +193,14 @@ def test_verdicts(monkeypatch: pytest.MonkeyPatch):
         assert misses([wrong])
     off = scored(monkeypatch, run, culprit("gpu_compute", 2), repaired=2 * gain)
     assert not {target.name: target.met for target in targets([off])}["what-if off, median"]
+
+
+def test_steps(monkeypatch: pytest.MonkeyPatch):
+    run = small("tensor_parallel", Fault.parse("slow_gpu:rank=2,factor=2,steps=2-3"))
+    for steps, right in (([2, 3], True), ([0, 2, 3], True), ([2], False), ([1, 2, 3], False)):
+        one = scored(monkeypatch, run, culprit("gpu_compute", 2, steps=steps))
+        assert [verdict.steps_right for verdict in one.verdicts] == [right]
+    assert scored(monkeypatch, run, culprit("gpu_compute", 1)).verdicts[0].steps_right is None
 
 
 def test_two_faults_of_one_cause_may_be_told_together(monkeypatch: pytest.MonkeyPatch):

@@ -1,5 +1,6 @@
 """Lakes of random rows in every column of the schema, written through the lake's own writers, read slowly."""
 
+import hashlib
 import random
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class RandomLake:
         for key in steps:
             its = self._rows(rank, self._random.randint(1, 12) if rows is None else rows)
             write_kernels(self.root / kernels_file(key, rank), its)
-            told.append(_step(key, its.num_rows))
+            told.append(_step(key, its))
         self.forget(rank)
         self._records[rank] = _record(f"{self._reading:032x}", rank, told)
         self.folder.write_record(self._records[rank])
@@ -76,8 +77,10 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _step(key: StepKey, rows: int) -> StepRecord:
-    return StepRecord(key.step, key.epoch, None, 0, 1, False, 0, rows, 0, "sequence")
+def _step(key: StepKey, rows: pa.Table) -> StepRecord:
+    elements = [(row["kernel_name"], row["kind"], row["stream"]) for row in rows.to_pylist()]
+    sequence = hashlib.blake2b(repr(elements).encode(), digest_size=16).hexdigest()
+    return StepRecord(key.step, key.epoch, None, 0, 1, False, 0, rows.num_rows, 0, sequence)
 
 
 def _record(digest: str, rank: int, steps: list[StepRecord]) -> SourceRecord:

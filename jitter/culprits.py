@@ -143,7 +143,7 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
     charges = _charges(examined, case, rank)
     if not by_rank and charges:
         rank = facts.usual_last(charges)
-    of_steps = [facts.excess_of_step(case, number) for number in range(len(keys))]
+    of_steps = [facts.excess_of_step(case.found, number) for number in range(len(keys))]
     excess = sum(by_rank.values()) if by_rank else sum(s.excess_ns for f in case.found if f.links for s in f.links[1])
     usual_step = examined.usual_step_ns
     share = (

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,6 @@ from jitter.slow_transfers import SlowTransfers
 from jitter.steps import StepKey
 from jitter.words import count_words, percent_words, time_words
 from jitter.work_shape import work_shape
-
-if TYPE_CHECKING:
-    from jitter.culprits import Case
 
 _MOST = 0.5
 """Part of an excess that must be of one kind for that to be the cause."""
@@ -88,10 +84,10 @@ class Evidence:
         counts = Counter(charge.rank for own in charges.values() for charge in own)
         return max(counts, key=lambda rank: (counts[rank], -rank))
 
-    def excess_of_step(self, case: "Case", number: int) -> float:
-        """The case's excess in a step of the run, whether it counts as one of its steps or not."""
+    def excess_of_step(self, findings: Sequence[Found], number: int) -> float:
+        """The findings' excess in a step of the run, whether it counts as one of theirs or not."""
         total = 0.0
-        for found in case.found:
+        for found in findings:
             if found.suspect is not None:
                 team = next(t for t in self._examined.deviations if t.team == found.suspect.team)
                 column = int(np.searchsorted(team.ranks, found.suspect.rank))

@@ -5,10 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from jitter.cells import Floats, Ints
 from jitter.observed import TeamStep
 from jitter.own_time import OwnTimes, typical
 from jitter.replay import CPU, GPU, START
+from jitter.sheets import Floats, Ints
 
 PARTS: Final = (START, CPU, GPU)
 _TO_SIGMA: Final = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution

@@ -125,9 +125,10 @@ class Evidence:
             collective = self._examined.run.collective_places(team)
             gpu = np.where(arrays.present, arrays.end - arrays.start, 0.0)
             gpu[collective] = 0.0
-            shape = work_shape(
-                arrays, np.nan_to_num(gpu), typical(np.nan_to_num(gpu)), int(columns[0]), self._run.launch_shapes(key)
-            )
+            gpu = np.nan_to_num(gpu)
+            rows = self._examined.run.rows(key, team)
+            shapes = self._run.launch_shapes(key)
+            shape = work_shape(arrays.ranks.tolist(), rows, gpu, typical(gpu), int(columns[0]), shapes)
             excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
             operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
         if excess and differing >= _MOST * excess:

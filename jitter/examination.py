@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from jitter.cells import Floats
 from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import DeviationsOfRun, TeamDeviations
 from jitter.lake_run import LakeRun
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes
 from jitter.rerun import StepWork, medians, work_of
+from jitter.sheets import Floats
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
 from jitter.step_quality import StepQuality, step_quality
@@ -115,7 +115,9 @@ class Examination:
                 first = self.run.programs[team].first_kernel
                 deviations.add(number, team, step, work.typical[team], first)
             key = work.observed.key
-            told = step_quality(work.observed.teams, self.ends.aligning, self.lake.indices(key), self.lake.cells(key))
+            told = step_quality(
+                work.observed.teams, self.ends.aligning, self.lake.indices(key), partial(self.lake.sheets, key)
+            )
             qualities.append(told)
         return np.array(step_ns), deviations.teams(), transfers, qualities
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.cells import NO_SYNCS, Ints, Syncs
 from jitter.lake_paths import host_file
 from jitter.records import SourceRecord
+from jitter.sheets import NO_SYNCS, Ints, Syncs
 from jitter.steps import StepKey
 
 _ENDLESS: Final = np.iinfo(np.int64).max

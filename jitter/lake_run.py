@@ -1,23 +1,22 @@
 """A lake's run, as the dependencies, the replay and the critical path see it."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from jitter.align import StepIndex
-from jitter.cells import COLUMNS, Cell, Syncs, cells
 from jitter.holdings import Held
 from jitter.host_rows import HostRows
 from jitter.meetings import Group
 from jitter.observed import Member, Source
-from jitter.step_columns import read_step
+from jitter.program import NO_LANE, Example, lanes_of
+from jitter.sheets import KINDS, Activities, Floats, Ints, Sheet, Syncs, sheets
+from jitter.step_columns import StepColumns, read_step
 from jitter.steps import StepKey
 from jitter.work_shape import Shapes
 
-_ROWS_KEPT = 3_000_000
-"""Rows of cells that stay in memory (some 70 bytes each); beyond, steps are read again whenever they are needed."""
+_COLUMNS = ("kind", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
 
 
 class LakeRun:
@@ -32,8 +31,8 @@ class LakeRun:
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._cells: OrderedDict[StepKey, Mapping[int, Cell]] = OrderedDict()
-        self._kept = 0
+        self._last: tuple[StepKey, list[Sheet]] | None = None
+        self._threads: dict[int, set[int]] = {}
         self._hosts: dict[str, HostRows] = {}
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -44,16 +43,14 @@ class LakeRun:
     @property
     def source(self) -> Source:
         """The run."""
-        main = {rank: one.record.main_stream for key in self._steps for rank, one in self._held[key].items()}
-        return Source(self._steps, self._members, self._read, self._names, self._groups, main)
+        rows = sum(
+            one.step.kernels + one.step.memory_activities for key in self._steps for one in self._held[key].values()
+        )
+        return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
 
     def indices(self, key: StepKey) -> Sequence[StepIndex]:
         """The alignment of each cohort in a step."""
         return self._indices(key)
-
-    def cells(self, key: StepKey) -> Mapping[int, Cell]:
-        """A step's cells, by rank."""
-        return self._read(key)
 
     def host(self, key: StepKey, rank: int) -> HostRows:
         """What the rank's host did, as the source of this step tells."""
@@ -80,25 +77,76 @@ class LakeRun:
         ]
         return sorted(found, key=lambda member: member.rank)
 
-    def _read(self, key: StepKey) -> Mapping[int, Cell]:
-        if key in self._cells:
-            self._cells.move_to_end(key)
-            return self._cells[key]
-        found = read_step(self._root, key, self._held[key], COLUMNS)
-        syncs: dict[int, Syncs] = {rank: self.host(key, rank).syncs(key) for rank in found.ranks}
-        made = {cell.rank: cell for cell in cells(found.table, syncs, self.origin_ns)}
-        self._cells[key] = made
-        self._kept += found.table.num_rows
-        while self._kept > _ROWS_KEPT and len(self._cells) > 1:
-            _, dropped = self._cells.popitem(last=False)
-            self._kept -= sum(int((cell.ordinal >= 0).sum()) for cell in dropped.values())
-        return made
+    def sheets(self, key: StepKey) -> list[Sheet]:
+        """What the ranks of a step did; the last step asked for is kept."""
+        if self._last is None or self._last[0] != key:
+            found = read_step(self._root, key, self._held[key], _COLUMNS)
+            syncs = {rank: self._syncs(key, rank) for rank in found.ranks}
+            self._last = (
+                key,
+                [sheet for part in self._activities(key, found) for sheet in sheets(part, syncs, self.origin_ns)],
+            )
+        return self._last[1]
 
-    def _names(self, key: StepKey, rank: int) -> list[str]:
-        found = read_step(self._root, key, self._held[key], ("kernel_name",), [rank])
-        names = found.table["kernel_name"].to_pylist()
-        waits = iter(self.host(key, rank).syncs(key).names)
-        return [names[row] if row >= 0 else next(waits) for row in self._read(key)[rank].ordinal.tolist()]
+    def _activities(self, key: StepKey, found: StepColumns) -> Iterator[Activities]:
+        """Put ranks of one sequence and as many rows together."""
+        codes, names = found.codes("kind")
+        kind = np.array([KINDS.index(name) for name in names], np.int8)[codes]
+        times = {name: (found.values(name), found.known(name)) for name in _COLUMNS[1:]}
+        alike: dict[tuple[str, int], list[int]] = {}
+        for at, (rank, rows) in enumerate(zip(found.ranks, found.rows, strict=True)):
+            alike.setdefault((self._held[key][rank].step.sequence, rows), []).append(at)
+        for (sequence, rows), members in alike.items():
+            ranks = [found.ranks[at] for at in members]
+            zero = np.array([self.origin_ns[rank] for rank in ranks], np.int64)[:, None]
+            if len(members) == len(found.ranks):
+                where: slice | Ints = slice(None)
+            else:
+                where = (found.bounds[members][:, None] + np.arange(rows)).ravel()
+
+            def since(name: str, where: slice | Ints = where, zero: Ints = zero, size: int = len(members)) -> Floats:
+                values, known = times[name]
+                own: Floats = (values[where].reshape(size, -1) - zero).astype(np.float64)
+                told = known[where].reshape(size, -1)
+                return own if told.all() else np.where(told, own, np.nan)
+
+            yield Activities(
+                np.array(ranks, np.int64), sequence, kind[where].reshape(len(members), -1), *map(since, _COLUMNS[1:])
+            )
+
+    def _syncs(self, key: StepKey, rank: int) -> Syncs:
+        """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
+        found = self.host(key, rank).syncs(key)
+        if not found.names:
+            return found
+        if rank not in self._threads:
+            own = [step for step in self._steps if rank in self._held[step]]
+            self._threads[rank] = {
+                thread
+                for step in {own[0], own[-1]}
+                for thread in read_step(self._root, step, self._held[step], ("launch_thread",), [rank])
+                .table["launch_thread"]
+                .unique()
+                .to_pylist()
+                if thread is not None
+            }
+        launching = np.isin(found.thread, list(self._threads[rank]))
+        names = tuple(name for name, kept in zip(found.names, launching.tolist(), strict=True) if kept)
+        return Syncs(found.start_ns[launching], found.end_ns[launching], found.thread[launching], names)
+
+    def _example(self, key: StepKey, rank: int) -> Example:
+        columns = ("kernel_name", "stream", "launch_thread")
+        table = read_step(self._root, key, self._held[key], columns, [rank]).table
+        names, streams, threads = (table[column].to_pylist() for column in columns)
+        sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
+        lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
+        syncs = self._syncs(key, rank)
+        waits = iter(zip(syncs.names, syncs.thread.tolist(), strict=True))
+        told = [
+            (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
+            for row in sheet.row.tolist()
+        ]
+        return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
         columns = ("rank", "ordinal", "kind", "group_name", "group_ranks", "group_size", "sequence")
@@ -108,6 +156,10 @@ class LakeRun:
         for row in collectives.to_pylist():
             found[row["rank"]][row["ordinal"]] = _group(row)
         return found
+
+
+def _call(name: str, thread: int) -> tuple[str, int, int]:
+    return name, NO_LANE, thread
 
 
 def _group(row: Mapping[str, object]) -> Group:

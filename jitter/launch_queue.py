@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.cells import Floats
+from jitter.sheets import Floats
 
 _LEAST_QUEUE: Final = 8
 _LEAST_WAITED: Final = 3

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.cells import Ints
 from jitter.kernels import collective_operation
 from jitter.program import Program
+from jitter.sheets import Ints
 
 Group = tuple[object, ...] | None
 """What names a collective's group; None: the trace does not tell."""

@@ -7,16 +7,17 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.cells import COLLECTIVE, SYNC, Cell, Floats, Ints
 from jitter.dependencies import Sample, infer
 from jitter.launch_queue import Launches
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
-from jitter.program import NO_LANE, Program, Signature, lanes_of, lay_out
+from jitter.packed import StepStore
+from jitter.program import NO_LANE, Example, Program, lay_out
 from jitter.readiness import Readiness, Tail, no_tail, readiness, threads_of
 from jitter.rules import Rules
 from jitter.schedule import Schedule, schedule
-from jitter.step_arrays import StepArrays, arrays
+from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints, Kinds, Sheet, Signature
+from jitter.step_arrays import StepArrays, arrays, rows
 from jitter.steps import StepKey
 from jitter.teams import teams
 from jitter.together import not_together
@@ -27,6 +28,8 @@ _SAMPLED_ORDERS = 8
 """Ranks whose launches are followed over all sampled steps, for the queue."""
 
 
+_SURVEYED_ROWS = 5_000_000
+_SURVEYED_STEPS = 6
 _TRIED_STEPS = 4
 """Steps in which collectives without a recorded group are tried for being left together."""
 
@@ -47,13 +50,14 @@ class Source:
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
-    cells: Callable[[StepKey], Mapping[int, Cell]]
-    """A step's cells, by rank."""
-    names: Callable[[StepKey, int], Sequence[str]]
-    """The names of a cell's operations."""
+    sheets: Callable[[StepKey], Sequence[Sheet]]
+    """A step's."""
+    example: Callable[[StepKey, int], Example]
+    """What a rank did in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
     """Rank to row in the step (ordinal) to the group of the collective there."""
-    main_streams: Mapping[int, int | None]
+    rows: int
+    """Activities in all."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Observed:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._programs: dict[int, Program] = {}
+        self._store = StepStore()
         self._members = {key: list(source.members(key)) for key in source.steps}
 
     @property
@@ -96,21 +100,33 @@ class Observed:
         survey = self._survey
         cohort_of = {m.rank: m.cohort for members in self._members.values() for m in members}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
-        examples = {}
-        for signature in set(usual.values()):
-            key, rank = survey.examples[signature]
-            examples[signature] = self._source.cells(key)[rank]
-        return teams(usual, cohort_of, examples)
+        return teams(usual, cohort_of, survey.kinds)
 
     @cached_property
     def _survey(self) -> "_Survey":
-        """A first look at every cell."""
+        """A first look at what ranks did: in every step of a short run, of a long one in steps that show all of it."""
         survey = _Survey()
-        for key in self._source.steps:
-            cells = self._source.cells(key)
+        for key in self._surveyed():
+            signatures = {rank: sheet for sheet in self._source.sheets(key) for rank in sheet.ranks.tolist()}
             for member in self._members[key]:
-                survey.add(key, member, cells[member.rank])
+                survey.add(key, member, signatures[member.rank])
         return survey
+
+    def _surveyed(self) -> list[StepKey]:
+        """All steps if they can be kept; else some at even distances, and one for each sequence and rank besides."""
+        keys = list(self._source.steps)
+        if self._source.rows <= _SURVEYED_ROWS:
+            return keys
+        chosen = {keys[int(at)] for at in np.linspace(0, len(keys) - 1, _SURVEYED_STEPS)}
+        seen = {(m.sequence, m.rank) for key in chosen for m in self._members[key]}
+        ranks, sequences = {rank for _, rank in seen}, {sequence for sequence, _ in seen}
+        for key in keys:
+            new = [m for m in self._members[key] if m.rank not in ranks or m.sequence not in sequences]
+            if new:
+                chosen.add(key)
+                ranks.update(m.rank for m in self._members[key])
+                sequences.update(m.sequence for m in self._members[key])
+        return sorted(chosen, key=lambda key: key.order)
 
     @cached_property
     def programs(self) -> dict[int, Program]:
@@ -120,11 +136,8 @@ class Observed:
             counts[self.team_of[rank]].update(own)
         return {team: lay_out(found, self._content) for team, found in sorted(counts.items())}
 
-    def _content(self, signature: Signature) -> tuple[Cell, Sequence[str], Sequence[int]]:
-        key, rank = self._survey.examples[signature]
-        cell = self._source.cells(key)[rank]
-        lanes = lanes_of(self._source.main_streams[rank], cell.stream.tolist())
-        return cell, self._source.names(key, rank), [lanes[stream] for stream in cell.stream.tolist()]
+    def _content(self, signature: Signature) -> Example:
+        return self._source.example(*self._survey.examples[signature])
 
     def collective_places(self, team: int) -> Ints:
         """Where a team's program has collectives."""
@@ -132,12 +145,28 @@ class Observed:
 
     def placed(self, key: StepKey, team: int) -> StepArrays:
         """One team's step, laid out along its program."""
-        cells = self._source.cells(key)
-        program = self.programs[team]
-        here = [m for m in self._members[key] if self.team_of[m.rank] == team]
-        found = [cells[m.rank] for m in here]
-        places = [program.places[m.sequence, cell.shape] for m, cell in zip(here, found, strict=True)]
-        return arrays(program, [m.rank for m in here], found, places)
+        kept = self._store.get((key, team))
+        if kept is None:
+            kept = arrays(self.programs[team], self._ranks(key, team), self._fitting(key, team))
+            self._store.keep((key, team), kept)
+        return kept
+
+    def rows(self, key: StepKey, team: int) -> Ints:
+        """(operations, ranks): the rows of one team's step in its ranks' files, -1 where there is none."""
+        return rows(self.programs[team], self._ranks(key, team), self._fitting(key, team))
+
+    def _ranks(self, key: StepKey, team: int) -> list[int]:
+        return [m.rank for m in self._members[key] if self.team_of[m.rank] == team]
+
+    def _fitting(self, key: StepKey, team: int) -> list[Sheet]:
+        """A step's sheets with ranks of the team; what the survey did not see is fitted into its program."""
+        wanted, program = set(self._ranks(key, team)), self.programs[team]
+        found = [sheet for sheet in self._source.sheets(key) if wanted & set(sheet.ranks.tolist())]
+        for sheet in found:
+            if sheet.signature not in program.places:
+                rank = next(rank for rank in sheet.ranks.tolist() if rank in wanted)
+                program.fit(sheet.signature, self._source.example(key, rank))
+        return found
 
     @cached_property
     def rules(self) -> dict[int, Rules]:
@@ -182,13 +211,14 @@ class Observed:
             missing = [m for m in self._members[key] if m.rank not in attended and not m.cut]
             if not missing:
                 continue
-            groups, cells = self._source.groups(key), self._source.cells(key)
+            groups = self._source.groups(key)
+            sheets = {rank: sheet for sheet in self._source.sheets(key) for rank in sheet.ranks.tolist()}
             for member in missing:
-                program, cell = self.programs[self.team_of[member.rank]], cells[member.rank]
-                place = program.places[member.sequence, cell.shape]
-                at = np.flatnonzero(cell.kind == COLLECTIVE)
+                program, sheet = self.programs[self.team_of[member.rank]], sheets[member.rank]
+                place = program.places[sheet.signature]
+                at = np.flatnonzero((sheet.kind == COLLECTIVE) & (place >= 0))
                 attended[member.rank] = [
-                    (int(place[i]), groups[member.rank].get(int(cell.ordinal[i]))) for i in at.tolist()
+                    (int(place[i]), groups[member.rank].get(int(sheet.row[i]))) for i in at.tolist()
                 ]
         found = match(self.programs, self.team_of, attended)
         if not found.unrecorded:
@@ -235,12 +265,14 @@ class _Survey:
     def __init__(self) -> None:
         self.by_rank: dict[int, Counter[Signature]] = defaultdict(Counter)
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
+        self.kinds: dict[Signature, Kinds] = {}
 
-    def add(self, key: StepKey, member: Member, cell: Cell) -> None:
-        signature = (member.sequence, cell.shape)
-        # a cut cell's operations belong to the program too, after all uncut ones
+    def add(self, key: StepKey, member: Member, sheet: Sheet) -> None:
+        signature = sheet.signature
+        # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1
         self.examples.setdefault(signature, (key, member.rank))
+        self.kinds.setdefault(signature, sheet.kind)
 
 
 class _Tails:

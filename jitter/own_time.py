@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from jitter.cells import COLLECTIVE, SYNC, Floats
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
 from jitter.rules import Rules
+from jitter.sheets import COLLECTIVE, SYNC, Floats
 from jitter.step_arrays import StepArrays
 
 

@@ -1,11 +1,10 @@
 """What a cohort runs in a step: one list of operations for all its ranks and steps, found from what they did.
 
-Cells that did the same need nothing more. The commonest of the others are laid along the list one after another: what
+Ranks and steps that did the same need nothing more. Those that did not are laid along the list one after another: what
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.cells import COLLECTIVE, COMPUTE, Cell, Ints
 from jitter.lcs import lcs_partners
+from jitter.sheets import COLLECTIVE, COMPUTE, Ints, Signature
 
 MAIN = 0
 """The lane of the main stream."""
@@ -40,8 +39,14 @@ class Operation(NamedTuple):
         return self.kind in (COMPUTE, COLLECTIVE)
 
 
-Signature = tuple[str, bytes]
-"""Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
+class Example(NamedTuple):
+    """What one rank did in one step, operation by operation."""
+
+    kind: Sequence[int]
+    names: Sequence[str]
+    lanes: Sequence[int]
+    threads: Sequence[int]
+    """The launching threads, however they are called."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,20 @@ class Program:
     """A cohort's operations in launch order, and where in them those of each kind of cell stand."""
 
     operations: tuple[Operation, ...]
-    places: Mapping[Signature, Ints]
-    """For each position in a cell its place in `operations`."""
+    places: dict[Signature, Ints]
+    """For each position in a sheet its place in `operations`; -1 where it has none."""
     reference: Signature
-    """The commonest cell's; its operations are all in the program under their own names."""
+    """The commonest; its operations are all in the program under their own names."""
+
+    def fit(self, signature: Signature, example: Example) -> None:
+        """Lay what the program was not made from along it; what finds no place there stays without."""
+        words: dict[_Word, int] = {}
+        theirs = [words.setdefault(_word(op), len(words)) for op in self.operations]
+        own_operations = _operations(example)
+        own = [words.setdefault(_word(op), len(words)) for op in own_operations]
+        there = [_Place(op, word) for op, word in zip(self.operations, theirs, strict=True)]
+        found = _partners(there, own_operations, own)
+        self.places[signature] = np.array([-1 if place is None else place for place in found], np.int64)
 
     @property
     def first_kernel(self) -> int:
@@ -66,25 +81,15 @@ class _Place:
     word: int
 
 
-def lay_out(
-    counts: Mapping[Signature, int], content: Callable[[Signature], tuple[Cell, Sequence[str], Sequence[int]]]
-) -> Program:
-    """Make the program of cells that occurred as often as `counts` says (uncut ones; at least one).
-
-    `content` gives an example of each: the cell, its operations' names and their lanes.
-    """
-    words: dict[tuple[str, int, bool], int] = {}
+def lay_out(counts: Mapping[Signature, int], content: Callable[[Signature], Example]) -> Program:
+    """Make the program of what occurred as often as `counts` says (0: cut); `content` gives an example of each."""
+    words: dict[_Word, int] = {}
     order: list[_Place] = []
     found: dict[Signature, list[_Place]] = {}
     ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
     for signature in ranked:
-        cell, names, lanes = content(signature)
-        threads = _threads(cell)
-        operations = [
-            Operation(name, kind, lane, thread)
-            for name, kind, lane, thread in zip(names, cell.kind.tolist(), lanes, threads, strict=True)
-        ]
-        own = [words.setdefault((op.name, op.kind, op.lane == MAIN), len(words)) for op in operations]
+        operations = _operations(content(signature))
+        own = [words.setdefault(_word(op), len(words)) for op in operations]
         found[signature] = _merge(order, operations, own)
     number = {id(place): at for at, place in enumerate(order)}
     return Program(
@@ -94,12 +99,23 @@ def lay_out(
     )
 
 
+_Word = tuple[str, int, bool]
+
+
+def _word(operation: Operation) -> _Word:
+    """What makes operations the same: name, kind, and whether it is on the main stream."""
+    return operation.name, operation.kind, operation.lane == MAIN
+
+
+def _operations(example: Example) -> list[Operation]:
+    seen: dict[int, int] = {}
+    threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
+    return [Operation(*one) for one in zip(example.names, example.kind, example.lanes, threads, strict=True)]
+
+
 def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
     """Lay operations along the places there are, adding those that are missing; returns each one's place."""
-    partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
-    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
-    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
-        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(there + 1, next_there))
+    partners = _partners(order, operations, words)
     placed: list[_Place] = []
     extended: list[_Place] = []
     taken = 0
@@ -113,6 +129,15 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
         placed.append(place)
     order[:] = extended + order[taken:]
     return placed
+
+
+def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
+    """For each operation the number of its place, None where it has none."""
+    partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
+    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
+    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
+        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(there + 1, next_there))
+    return partners
 
 
 def _pair_leftovers(
@@ -133,17 +158,9 @@ def _pair_leftovers(
                 break
 
 
-def _threads(cell: Cell) -> list[int]:
-    """Number the launching threads by first appearance."""
-    seen: dict[int, int] = {}
-    return [seen.setdefault(thread, len(seen)) for thread in cell.thread.tolist()]
-
-
-def lanes_of(main_stream: int | None, streams: Sequence[int]) -> dict[int, int]:
-    """Number a rank's streams: the main one is 0, the others by first appearance; -1 (a call) is in none."""
-    lanes = {-1: NO_LANE}
-    if main_stream is not None:
-        lanes[main_stream] = MAIN
-    beside = Counter[int](stream for stream in streams if stream not in lanes)
-    lanes.update({stream: number for number, stream in enumerate(beside, 1)})
+def lanes_of(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
+    """Number a rank's streams: the main one is 0, the others by first appearance."""
+    lanes: dict[int | None, int] = {} if main_stream is None else {main_stream: MAIN}
+    for stream in streams:
+        lanes.setdefault(stream, len(lanes) + (main_stream is None))
     return lanes

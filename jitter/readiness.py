@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.cells import SYNC, Floats, Ints
 from jitter.program import Program
+from jitter.sheets import SYNC, Floats, Ints
 from jitter.step_arrays import StepArrays
 
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jitter.cells import COLLECTIVE, SYNC, Floats
 from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.readiness import pushed
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
+from jitter.sheets import COLLECTIVE, SYNC, Floats
 from jitter.step_arrays import StepArrays
 
 Bools = npt.NDArray[np.bool_]

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from jitter.cells import Floats, Ints
 from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes, typical
 from jitter.replay import BlockStep
+from jitter.sheets import Floats, Ints
 from jitter.step_arrays import StepArrays
 
 
@@ -73,7 +73,7 @@ def _columns(arrays: StepArrays, where: Ints) -> StepArrays:
 
 def _nobody(shape: tuple[int, int]) -> StepArrays:
     start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
-    return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back, np.full(shape, -1))
+    return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back)
 
 
 def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, Floats]:

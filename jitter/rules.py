@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from jitter.cells import SYNC, Ints
 from jitter.program import Program
+from jitter.sheets import SYNC, Ints
 
 
 class Wait(NamedTuple):

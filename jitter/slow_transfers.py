@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.cells import Floats
 from jitter.deviations import scatter
 from jitter.meetings import Meetings
+from jitter.sheets import Floats
 from jitter.suspects import Limits
 
 _TO_SIGMA = 1.4826

@@ -1,15 +1,12 @@
-"""One cohort's step as arrays, operations × ranks: what the replay and the critical path compute with."""
+"""One team's step as arrays, operations × ranks: what the replay and the critical path compute with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from jitter.cells import SYNC, Cell, Floats, Ints
 from jitter.program import Program
-
-Bools = npt.NDArray[np.bool_]
+from jitter.sheets import Bools, Floats, Ints, Sheet
 
 
 @dataclass(frozen=True)
@@ -26,25 +23,41 @@ class StepArrays:
     """When the host began the call; of the kernels of one launch only the first has it. NaN: not recorded."""
     back: Floats
     """When the call returned."""
-    ordinal: Ints
-    """The row in the lake; -1 for synchronising calls and where there is nothing."""
 
 
-def arrays(program: Program, ranks: Sequence[int], cells: Sequence[Cell], places: Sequence[Ints]) -> StepArrays:
-    """Lay the cells (one a rank that has the step; the others' columns stay empty) out along the program."""
-    column_of = {rank: column for column, rank in enumerate(ranks)}
+def arrays(program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> StepArrays:
+    """Lay sheets out along the program, for these ranks (those of other teams are left out)."""
     shape = (len(program.operations), len(ranks))
     start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
-    ordinal = np.full(shape, -1, np.int64)
     present = np.zeros(shape, np.bool_)
-    for cell, place in zip(cells, places, strict=True):
-        column = column_of[cell.rank]
-        start[place, column], end[place, column] = cell.start, cell.end
-        call[place, column], back[place, column] = cell.call, cell.back
-        ordinal[place, column], present[place, column] = cell.ordinal, True
-    return StepArrays(np.array(ranks, np.int64), present, start, end, call, back, ordinal)
+    for sheet, rows, places, columns in _laid(program, ranks, sheets):
+        whole = len(places) == shape[0] and len(columns) == shape[1] and bool((np.diff(columns) == 1).all())
+        for target, source in ((start, sheet.start), (end, sheet.end), (call, sheet.call), (back, sheet.back)):
+            if whole:
+                np.copyto(target, source[rows].T)
+            else:
+                kept = places >= 0
+                target[np.ix_(places[kept], columns)] = source[rows].T[kept]
+        present[np.ix_(places[places >= 0], columns)] = True
+    return StepArrays(np.array(ranks, np.int64), present, start, end, call, back)
 
 
-def is_sync(program: Program) -> Bools:
-    """(operations,) which are synchronising calls."""
-    return np.array([op.kind == SYNC for op in program.operations], np.bool_)
+def rows(program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> Ints:
+    """(operations, ranks): the row of each in its rank's file; -1 for calls, and where a rank has none."""
+    found = np.full((len(program.operations), len(ranks)), -1, np.int64)
+    for sheet, _, places, columns in _laid(program, ranks, sheets):
+        kept = places >= 0
+        found[np.ix_(places[kept], columns)] = sheet.row[kept, None]
+    return found
+
+
+def _laid(
+    program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]
+) -> Iterator[tuple[Sheet, slice | list[int], Ints, Ints]]:
+    """Each sheet with those of its rows that are wanted, their places in the program and columns among the ranks."""
+    column_of = {rank: column for column, rank in enumerate(ranks)}
+    for sheet in sheets:
+        own = [at for at, rank in enumerate(sheet.ranks.tolist()) if rank in column_of]
+        if own:
+            columns = np.array([column_of[rank] for rank in sheet.ranks[own].tolist()], np.int64)
+            yield sheet, slice(None) if len(own) == len(sheet.ranks) else own, program.places[sheet.signature], columns

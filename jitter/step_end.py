@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.cells import Floats
 from jitter.kernels import ALIGNING, collective_operation
 from jitter.observed import Observed, TeamStep
 from jitter.rerun import StepWork
+from jitter.sheets import Floats
 from jitter.steps import StepKey
 
 

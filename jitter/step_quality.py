@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.align import StepIndex
-from jitter.cells import MEMORY, Cell
 from jitter.observed import TeamStep
 from jitter.own_time import typical
+from jitter.sheets import MEMORY, Sheet
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ def step_quality(
     teams: Mapping[int, TeamStep],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[StepIndex],
-    cells: Mapping[int, Cell],
+    sheets: Callable[[], Sequence[Sheet]],
 ) -> StepQuality:
-    """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together."""
+    """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
+
+    `sheets` reads what the ranks did; it is asked only where some kernel has no partner.
+    """
     aligned, spreads = {}, []
     for team, step in teams.items():
         if len(step.arrays.ranks) < 2:
@@ -44,14 +47,14 @@ def step_quality(
         aligned[team] = bool(places)
         if len(places) > 1:
             spreads.append(_spread(step.arrays.end[places]))
-    unmatched = [_unmatched(index, cells) for index in indices]
+    unmatched = [_unmatched(index, sheets) for index in indices]
     return StepQuality(
         aligned,
         max(spreads, default=None),
         sum(count for count, _ in unmatched),
         sum(ns for _, ns in unmatched),
         sum(len(index.left_out) for index in indices),
-        sum(int((cell.start < cell.call).sum()) for cell in cells.values()),
+        sum(int((step.arrays.start < step.arrays.call).sum()) for step in teams.values()),
         tuple(len(index.names) for index in indices),
     )
 
@@ -65,18 +68,19 @@ def _spread(ends: np.ndarray) -> int:
     return int(spreads[(len(spreads) - 1) // 2])
 
 
-def _unmatched(index: StepIndex, cells: Mapping[int, Cell]) -> tuple[int, int]:
+def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
     """Kernels of a cohort without a place in the index, and how much time they take."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)
         for digest, partners in index.partners.items()
         if None in partners
     }
+    members = {member.rank for member in index.members if member.sequence in alone}
     count, ns = 0, 0.0
-    for member in index.members:
-        if member.sequence in alone and member.rank in cells:
-            cell = cells[member.rank]
-            durations = (cell.end - cell.start)[cell.kind < MEMORY]
-            count += int(alone[member.sequence].sum())
-            ns += float(durations[alone[member.sequence]].sum())
+    for sheet in sheets() if members else ():
+        own = np.isin(sheet.ranks, list(members))
+        if own.any():
+            durations = (sheet.end - sheet.start)[own][:, sheet.kind < MEMORY]
+            count += int(own.sum() * alone[sheet.signature[0]].sum())
+            ns += float(durations[:, alone[sheet.signature[0]]].sum())
     return count, round(ns)

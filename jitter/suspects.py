@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.cells import Floats
 from jitter.deviations import TeamDeviations, scatter
+from jitter.sheets import Floats
 
 Steps = tuple[int, ...]
 """Positions of steps in the run."""

@@ -11,8 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.cells import COLLECTIVE, COMPUTE, Cell, Ints
-from jitter.program import Signature
+from jitter.sheets import COLLECTIVE, COMPUTE, Ints, Kinds, Signature
 
 _SAME_PLACE: Final = 0.03
 """Part of a step's kernels by which the work before a collective may differ."""
@@ -20,10 +19,12 @@ _SAME_PLACE_KERNELS: Final = 3
 
 
 def teams(
-    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], examples: Mapping[Signature, Cell]
+    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, Kinds]
 ) -> dict[int, int]:
-    """Number the teams: rank to team. `usual` is the signature that each rank's steps have most often."""
-    places = {signature: _places(examples[signature]) for signature in set(usual.values())}
+    """Number the teams: rank to team. `usual` is the signature that each rank's steps have most often, `kinds` what its
+    operations are.
+    """
+    places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
     waiting = dict(usual)
     found: dict[int, int] = {}
     number = 0
@@ -42,10 +43,10 @@ def teams(
     return dict(sorted(found.items()))
 
 
-def _places(cell: Cell) -> tuple[Ints, int]:
+def _places(kind: Kinds) -> tuple[Ints, int]:
     """How many compute kernels stand before each collective, and how many there are."""
-    compute = np.cumsum(cell.kind == COMPUTE)
-    return compute[cell.kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
+    compute = np.cumsum(kind == COMPUTE)
+    return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
 
 
 def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:

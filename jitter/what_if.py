@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jitter.cells import Floats
 from jitter.meetings import Meetings
 from jitter.observed import Observed
 from jitter.replay import CPU, GPU, START, Repairs, Replay
 from jitter.rerun import StepWork
+from jitter.sheets import Floats
 from jitter.step_end import StepEnds
 
 

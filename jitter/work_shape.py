@@ -1,14 +1,13 @@
 """Whether late GPU operations are the same work as the others': kernel names, launch shapes, and how many."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.cells import Floats
-from jitter.step_arrays import StepArrays
+from jitter.sheets import Floats, Ints
 
 
 class Shapes(NamedTuple):
@@ -36,16 +35,20 @@ class WorkShape:
     """Of the differing, how many most ranks have not."""
 
 
-def work_shape(step: StepArrays, gpu: Floats, usual: Floats, column: int, shapes: Mapping[int, Shapes]) -> WorkShape:
-    """Look at one rank (column); `gpu` (operations, ranks) and `usual` (operations, 1) are times on the GPU in ns."""
-    late = gpu[:, column] - usual[:, 0]
-    late[~step.present[:, column]] = 0.0
-    ranks = step.ranks.tolist()
+def work_shape(
+    ranks: Sequence[int], rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: Mapping[int, Shapes]
+) -> WorkShape:
+    """Look at one rank (column).
+
+    `rows_of` (operations, ranks) are rows in the ranks' files, -1 for none; `gpu` (operations, ranks) and `usual`
+    (operations, 1) are times on the GPU in ns.
+    """
+    late = np.where(rows_of[:, column] >= 0, gpu[:, column] - usual[:, 0], 0.0)
     slow = np.flatnonzero(late > 0)
     explained = np.zeros(len(slow))
     extra = 0
     for at, place in enumerate(slow.tolist()):
-        rows = step.ordinal[place].tolist()
+        rows = rows_of[place].tolist()
         own = shapes[ranks[column]]
         others = [(shapes[rank], row) for rank, row in zip(ranks, rows, strict=True) if row >= 0 and rank in shapes]
         same = sum(int(other.name[row] == own.name[rows[column]]) for other, row in others)

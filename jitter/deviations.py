@@ -100,17 +100,24 @@ def scatter(total: Floats) -> float:
 
     The estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) of each column's
     differences between steps, all columns together: what a column always has is no scatter, and half of the steps may
-    be out of the ordinary. With fewer than three steps it is the spread over columns, if these suffice.
+    be out of the ordinary. Nor is a steady drift: it is the lesser of that and the scatter of the changes from step to
+    step. With fewer than three steps it is the spread over columns, if these suffice.
     """
     steps, columns = total.shape
     if steps < _ENOUGH_STEPS:
         return spread_of(total) if columns >= _ENOUGH_RANKS else 0.0
-    apart = [np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(steps, _MOST_LAGS))]
+    plain = _qn(total)
+    return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
+
+
+def _qn(total: Floats) -> float:
+    apart = [np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), _MOST_LAGS))]
     differences = np.concatenate(apart)
     known = differences[~np.isnan(differences)]
     return _QN * float(np.quantile(known, 0.25)) if len(known) else 0.0
 
 
 _ENOUGH_STEPS: Final = 3
+_ENOUGH_FOR_DRIFT: Final = 6
 _MOST_LAGS: Final = 24
 _QN: Final = 2.2219  # to the standard deviation, of a normal distribution

@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.deviations import scatter
 from jitter.meetings import Meetings
-from jitter.sheets import Floats
+from jitter.sheets import Floats, Ints
 from jitter.suspects import Limits
 
 _TO_SIGMA = 1.4826
@@ -40,15 +40,17 @@ def slow_transfers(
         number: np.stack([step[number] - usual[number] for step in seen]) for number in range(len(meetings.meetings))
     }
     families = _families(meetings)
-    everyone = frozenset(rank for groups in families for group in groups for rank in group)
-    all_meetings = [number for members in families.values() for number, _ in members]
     found = []
-    if len(all_meetings) > 1 and (len(families) > 1 or len(next(iter(families))) > 1):
-        total = np.nansum([np.nanmedian(late[number], axis=1) for number in all_meetings], axis=0)[:, None]
-        every = tuple((number, group) for number in all_meetings for group in range(late[number].shape[1]))
-        one = _outside(total, [late[number] for number in all_meetings], 0, step_ns, limits)
-        if one is not None:
-            found.append(SlowTransfers(everyone, every, *one))
+    everywhere = _everywhere(families, late, step_ns, limits)
+    if everywhere is not None:
+        everyone = frozenset(rank for groups in families for group in groups for rank in group)
+        every = tuple(
+            (number, group)
+            for members in families.values()
+            for number, _ in members
+            for group in range(late[number].shape[1])
+        )
+        found.append(SlowTransfers(everyone, every, *everywhere))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
@@ -64,6 +66,34 @@ def slow_transfers(
                 which = tuple((number, int(order[column])) for number, order in members)
                 found.append(SlowTransfers(ranks, which, numbered, excess, sigmas))
     return found
+
+
+def _everywhere(
+    families: Mapping[tuple[frozenset[int], ...], Sequence[tuple[int, Ints]]],
+    late: Mapping[int, Floats],
+    step_ns: Floats,
+    limits: Limits,
+) -> tuple[tuple[int, ...], float, float] | None:
+    """The steps in which the collectives of nearly all groups of all kinds are slow."""
+    if sum(len(groups) for groups in families) < 2:
+        return None  # one group is all there is
+    steps: set[int] | None = None
+    sigmas, total = np.inf, np.zeros(len(step_ns))
+    for groups, members in families.items():
+        own = [late[number][:, order] for number, order in members]
+        # a link slows the groups of its rank; only what slows those least slowed too is everywhere
+        least = np.sum([np.nan_to_num(np.sort(one, axis=1)[:, len(groups) // 4]) for one in own], axis=0)[:, None]
+        total = total + least[:, 0]
+        one = _outside(least, own, 0, np.array([np.nan]), limits)
+        here = set() if one is None else set(one[0])
+        steps = here if steps is None else steps & here
+        sigmas = min(sigmas, 0.0 if one is None else one[2])
+    if not steps:
+        return None
+    ordered = tuple(sorted(steps))
+    excess = float(total[list(ordered)].sum())
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    return (ordered, excess, sigmas) if excess >= limits.worth_replaying * usual_step * len(ordered) else None
 
 
 def _outside(
@@ -88,9 +118,9 @@ def _outside(
 
 def _families(
     meetings: Meetings,
-) -> dict[tuple[frozenset[int], ...], list[tuple[int, np.ndarray]]]:
+) -> dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]]:
     """Meetings that divide the same ranks into the same groups, with each one's numbers of these groups."""
-    found: dict[tuple[frozenset[int], ...], list[tuple[int, np.ndarray]]] = {}
+    found: dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]] = {}
     for number, meeting in enumerate(meetings.meetings):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:

@@ -43,13 +43,15 @@ picture:  ## make data/report.png anew: the page on the sample, as Chromium show
 		--user-data-dir=build/picture/profile --virtual-time-budget=8000 --window-size=1200,1900 \
 		--screenshot=data/report.png file://$(CURDIR)/build/picture/report.html
 
-bench:  ## PyTorch traces against HTA and the floor: long, a run of HTA takes minutes and 6 GB of memory
+bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way: an hour, 8 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
+	$(PYTHON) -m tests.bench.ingest
 
-bench-quick:  ## the same on a tenth of the size, without HTA
+bench-quick:  ## the same on a tenth of the size and less, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick
+	$(PYTHON) -m tests.bench.ingest --quick
 
 accuracy:  ## how often the analysis is right: hundreds of simulated jobs, known faults, a table
 	$(PYTHON) -m tests.accuracy --processes $(JOBS)

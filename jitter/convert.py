@@ -27,7 +27,7 @@ class Task:
     step_pattern: str | None = None
     told: Told = field(default_factory=Told)
     known: frozenset[str] = frozenset()
-    """Digests of file contents that are in the lake already: such a file is not read again."""
+    """Digests of contents of this size that are in the lake already: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
 
     def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":

@@ -4,9 +4,13 @@ Workers are not forked from the process that asks for them: they would inherit i
 """
 
 import multiprocessing
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
+from types import ModuleType
 
 
 def context() -> BaseContext:
@@ -21,5 +25,17 @@ def context() -> BaseContext:
     found.set_forkserver_preload(
         ["jitter.convert", "pandas", *(p.module for p in entry_points(group="jitter.readers"))]
     )
-    forkserver.ensure_running()
+    with without_main():
+        forkserver.ensure_running()
     return found
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes here that do not load the user's script: it would ask for workers again in each of them."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

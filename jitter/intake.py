@@ -117,7 +117,7 @@ def ingest_found(
     staging = folder.staging()
     try:
         known = publisher.digests(step_pattern, told)
-        tasks = [Task(source, staging, step_pattern, told, known) for source in fresh]
+        tasks = [Task(source, staging, step_pattern, told, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
     finally:
         folder.close()

@@ -22,6 +22,9 @@ class Publisher:
         self._folder = folder
         self._replace = replace
         self._records = {record.digest: record for record in folder.records()}
+        self._at_start: dict[str, list[SourceRecord]] = {}
+        for record in self.records:
+            self._at_start.setdefault(record.file, []).append(record)
         self._owners: dict[tuple[StepKey, int], str] = {}
         for record in self._records.values():
             self._own(record)
@@ -32,21 +35,21 @@ class Publisher:
         return [record for record in self._records.values() if record.rank is not None]
 
     def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
-        """Whether this file, unchanged by size and time, is in whole and was read as it is to be read now."""
-        file = str(source.path.resolve())
+        """Whether this file, unchanged by size and time, was in whole before, read as it is to be read now."""
+        of_file = self._at_start.get(str(source.path.resolve()), [])
         state = (source.size, source.changed_ns)
-        found = [record for record in self.records if record.file == file and (record.size, record.mtime_ns) == state]
+        found = [record for record in of_file if (record.size, record.mtime_ns) == state]
         return _whole(found) and all(_as_told(record, source.path, step_pattern, told) for record in found)
 
-    def digests(self, step_pattern: str | None, told: Told) -> frozenset[str]:
-        """Digests of the file contents that need not be read again, wherever the files lie now."""
+    def digests(self, step_pattern: str | None, told: Told) -> dict[int, frozenset[str]]:
+        """Digests of the contents that need not be read again, wherever the files lie now, by their sizes."""
         if told != Told():
-            return frozenset()
-        return frozenset(
-            digest
-            for digest, found in self._by_content().items()
-            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, told) for record in found)
-        )
+            return {}
+        by_size: dict[int, set[str]] = {}
+        for digest, found in self._by_content().items():
+            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, told) for record in found):
+                by_size.setdefault(found[0].size, set()).add(digest)
+        return {size: frozenset(digests) for size, digests in by_size.items()}
 
     def found_again(self, outcome: Outcome) -> None:
         """Note where a file lies that is in the lake already, if it is not where it was."""
@@ -152,6 +155,8 @@ class Publisher:
                     )
 
     def _drop(self, records: Sequence[SourceRecord]) -> None:
+        if not records:
+            return
         gone = {record.digest for record in records}
         self._records = {digest: record for digest, record in self._records.items() if digest not in gone}
         self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}

@@ -69,8 +69,9 @@ def _in_pool(
     """Yield outcomes as they come and take their tasks out of `left`, until none is left or a worker dies."""
     with _pool(min(workers, len(left)), shared) as pool, suppress(BrokenProcessPool):
         numbers: dict[Future[Outcome], int] = {}
-        for number, task in left.items():
-            numbers[pool.submit(_work, task)] = number
+        with fork_server.without_main():
+            for number, task in left.items():
+                numbers[pool.submit(_work, task)] = number
         pending = set(numbers)
         while pending:
             finished, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
@@ -146,7 +147,9 @@ def _work(task: Task) -> Outcome:
 def _alone(task: Task, shared: _Shared) -> Outcome:
     with _pool(1, shared) as pool:
         try:
-            return pool.submit(_work, task).result()
+            with fork_server.without_main():
+                future = pool.submit(_work, task)
+            return future.result()
         except BrokenProcessPool:
             return given_up(task, "the process that read it died, and again when tried alone")
 

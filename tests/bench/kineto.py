@@ -1,6 +1,6 @@
 """PyTorch traces: jitter from gz to lake, against HTA parsing the same file and against the floor.
 
-python -m tests.bench.kineto --hta-python .bench/hta/bin/python [--quick]
+python -m tests.bench.kineto [--hta-python build/hta/bin/python] [--rounds N] [--quick]
 """
 
 import argparse
@@ -50,8 +50,12 @@ def against_others(work: Path, trace: Path, hta: str | None, rounds: int) -> Non
     costs = alternating(contestants, rounds)
     ours = costs["jitter"]
     for name, cost in costs.items():
-        print(f"{name}: {cost.seconds:.2f} s, {cost.peak_mb:.0f} MB")
-    print(f"jitter takes {ours.seconds / costs['floor'].seconds:.2f} times the floor")
+        print(f"{name}: {cost}")
+    floor = costs["floor"]
+    print(
+        f"jitter takes {ours.seconds / floor.seconds:.2f} times the floor "
+        f"({ours.cpu_seconds / floor.cpu_seconds:.2f} times its processor time)"
+    )
     if hta is not None:
         theirs = costs["HTA"]
         print(
@@ -92,8 +96,9 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--hta-python")
     options.add_argument("--quick", action="store_true", help="a tenth of the size, one round")
+    options.add_argument("--rounds", type=int, default=3, help="of alternating runs; medians are told")
     chosen = options.parse_args()
-    rounds = 1 if chosen.quick else 3
+    rounds = 1 if chosen.quick else chosen.rounds
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         work = Path(folder)

@@ -1,51 +1,92 @@
-"""Runs commands and tells what they cost: wall seconds and the peak memory of the process and its children."""
+"""Runs commands and tells what they cost: wall and processor seconds, and the peak memory of the largest process."""
 
 import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_LOOKS_EVERY_S = 0.1
+
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took."""
+    """What one run took. `cpu_seconds` leaves worker processes out: the command did not wait for them itself."""
 
     seconds: float
+    cpu_seconds: float
     peak_mb: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s ({self.cpu_seconds:.2f} s of processor), {self.peak_mb:.0f} MB"
 
 
 def run(command: Sequence[str | Path], **environment: str) -> Cost:
-    """Run a command to its end; raise if it fails. The peak is the largest process's, not a sum."""
+    """Run a command to its end; exit if it fails."""
     started = time.perf_counter()
     with subprocess.Popen(
         [str(word) for word in command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, **environment},
+        start_new_session=True,
     ) as process:
         assert process.stderr is not None
+        peaks = _Peaks(process.pid)
         said = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit {process.returncode}\n{said.decode(errors='replace')}")
-    return Cost(seconds, usage.ru_maxrss / 1024)
+    peak_kb = max(usage.ru_maxrss, peaks.end())
+    return Cost(seconds, usage.ru_utime + usage.ru_stime, peak_kb / 1024)
+
+
+class _Peaks:
+    """Watches the peaks of all processes of a session: of workers, no wait tells them."""
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._peak_kb = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def end(self) -> int:
+        """Stop, and return the largest process's peak in KB."""
+        self._over.set()
+        self._thread.join()
+        return self._peak_kb
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOKS_EVERY_S):
+            for folder in Path("/proc").glob("[0-9]*"):
+                try:
+                    if os.getsid(int(folder.name)) == self._session:
+                        status = (folder / "status").read_text()
+                        self._peak_kb = max(self._peak_kb, int(status.partition("VmHWM:")[2].split()[0]))
+                except (OSError, IndexError):  # it has just ended
+                    continue
 
 
 def alternating(contestants: dict[str, Callable[[], Cost]], rounds: int) -> dict[str, Cost]:
-    """Run the contestants in turn, `rounds` times; the median of each one's seconds and of its peaks."""
+    """Run the contestants in turn, `rounds` times; the medians of each one's figures."""
     costs: dict[str, list[Cost]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, contest in contestants.items():
             cost = contest()
-            print(f"  round {number + 1}: {name}: {cost.seconds:.2f} s, {cost.peak_mb:.0f} MB", flush=True)
+            print(f"  round {number + 1}: {name}: {cost}", flush=True)
             costs[name].append(cost)
     return {
-        name: Cost(statistics.median(c.seconds for c in found), statistics.median(c.peak_mb for c in found))
+        name: Cost(
+            statistics.median(c.seconds for c in found),
+            statistics.median(c.cpu_seconds for c in found),
+            statistics.median(c.peak_mb for c in found),
+        )
         for name, found in costs.items()
     }

@@ -1,5 +1,7 @@
 """Worker processes: one that dies takes nothing with it, and a reader's bug stops nobody else."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -103,3 +105,13 @@ def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):
     assert seen[-1] == (size, size)
     assert all(done <= total == size for done, total in seen)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_from_a_script_that_guards_nothing(traces: Path, tmp_path: Path):
+    """Workers that loaded it would start workers, and so on."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys, jitter\nprint(len(jitter.ingest(sys.argv[1:2], sys.argv[2], jobs=2).added))\n")
+    done = subprocess.run(
+        [sys.executable, script, traces, tmp_path / "lake"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")

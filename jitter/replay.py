@@ -215,8 +215,12 @@ class _Work:
             end = start + (recorded.end[place] - recorded.start[place])
         else:
             end = start + gpu
-        self.ends[place] = end
-        state.lane_end[op.lane] = end if self._all_here[place] else np.where(here, end, before)
+        if self._all_here[place]:
+            self.ends[place] = state.lane_end[op.lane] = end
+        else:
+            # who has not the operation has no end that anything could wait for
+            self.ends[place] = np.where(here, end, np.nan)
+            state.lane_end[op.lane] = np.where(here, end, before)
 
     def arrived(self, place: int) -> Floats:
         """(scenarios, ranks) when each arrived, less the recorded end."""

@@ -9,6 +9,7 @@ from jitter.critical_path import Charge, Part
 from jitter.diagnosis import Cause, Confidence, Culprit, IndexRange
 from jitter.evidence import Evidence
 from jitter.examination import Examination, Found
+from jitter.numbers import format_numbers
 from jitter.replay import CPU, START
 from jitter.scopes import Group, group
 from jitter.step_pattern import ordinal, step_pattern
@@ -108,6 +109,8 @@ def _same_steps(members: Sequence[tuple[Found, ...]]) -> list[list[tuple[Found, 
 
 def _shared(which: Group) -> tuple[str, ...]:
     if which.scope == "host":
+        if which.host is None:
+            return (f"ranks {format_numbers(which.ranks)}, by their device numbers one node, are late together",)
         return (f"{count_words(len(which.ranks), 'rank')} of host {which.host} are late in the same steps",)
     if which.scope == "device":
         return (f"device {which.device} is late on {count_words(len(which.ranks), 'host')} in the same steps",)

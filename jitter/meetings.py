@@ -9,7 +9,7 @@ import numpy as np
 
 from jitter.kernels import collective_operation
 from jitter.program import Program
-from jitter.sheets import Ints
+from jitter.sheets import Bools, Ints
 
 Group = tuple[object, ...] | None
 """What names a collective's group; None: the trace does not tell."""
@@ -30,6 +30,8 @@ class Meeting:
 
     members: tuple[Attendance, ...]
     groups: int
+    incomplete: Bools
+    """(groups,) which of them have ranks that were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,14 @@ def match(
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
     meetings: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
-    for members in instances.values():
+    everyone = max(attended, default=-1) + 1
+    sizes: dict[int, int] = {}
+    for (group, _), members in instances.items():
         meetings[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
+        sizes[id(members)] = _size(group, everyone)
     return Meetings(
         tuple(Block(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
-        tuple(_meeting(held, ordered, numbered) for held in meetings.values()),
+        tuple(_meeting(held, ordered, numbered, sizes) for held in meetings.values()),
         unrecorded,
         len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
         unpaired,
@@ -105,7 +110,10 @@ def match(
 
 
 def _meeting(
-    held: Sequence[Sequence[_Attended]], blocks: Sequence[Sequence[int]], numbered: Mapping[int, tuple[int, int]]
+    held: Sequence[Sequence[_Attended]],
+    blocks: Sequence[Sequence[int]],
+    numbered: Mapping[int, tuple[int, int]],
+    sizes: Mapping[int, int],
 ) -> Meeting:
     groups: dict[tuple[int, int], Ints] = {}
     for number, members in enumerate(held):
@@ -116,6 +124,7 @@ def _meeting(
     return Meeting(
         tuple(Attendance(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])),
         len(held),
+        np.array([len(members) < sizes[id(members)] for members in held], np.bool_),
     )
 
 
@@ -149,6 +158,13 @@ def _whole_job(
         operations = programs[team_of[rank]].operations
         told.add(tuple(operations[place].name for place, group in found if group is None))
     return len(told) <= 1
+
+
+def _size(group: Group, everyone: int) -> int:
+    """How many ranks a group has, as far as its name tells; all there are where it is all ranks'."""
+    if group is not None and group[0] == "ranks":
+        return len(group) - 1
+    return everyone if group == ("all",) else 0
 
 
 def _ranks_of(group: Group) -> tuple[object, ...]:

@@ -45,22 +45,41 @@ def group(late: Collection[int], places: Mapping[int, Place]) -> list[Group]:
 
 def _candidates(places: Mapping[int, Place]) -> list[Group]:
     """All groups but those that are the whole run."""
-    hosts: dict[str, list[int]] = {}
+    nodes = nodes_of(places)
+    hosts: dict[object, list[int]] = {}
     devices: dict[int, list[int]] = {}
     for rank, place in sorted(places.items()):
-        if place.host is not None:
-            hosts.setdefault(place.host, []).append(rank)
+        if rank in nodes:
+            hosts.setdefault(nodes[rank], []).append(rank)
         if place.device is not None:
             devices.setdefault(place.device, []).append(rank)
     found = []
     if len(hosts) > 1:
-        found += [Group("host", tuple(ranks), host=host) for host, ranks in hosts.items() if len(ranks) > 1]
+        found += [Group("host", tuple(ranks), host=places[ranks[0]].host) for ranks in hosts.values() if len(ranks) > 1]
         found += [
             Group("device", tuple(ranks), device=device)
             for device, ranks in devices.items()
-            if len({places[rank].host for rank in ranks}) > 1 and len(ranks) < len(places)
+            if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(places)
         ]
     return found + _series(sorted(places))
+
+
+def nodes_of(places: Mapping[int, Place]) -> dict[int, object]:
+    """Which node each rank is on: its host, or, where no trace names one, told by the ranks' device numbers.
+
+    Ranks are numbered node after node, and devices from 0 on each: where a device number does not rise, a node begins.
+    """
+    if any(place.host is not None for place in places.values()):
+        return {rank: place.host for rank, place in places.items() if place.host is not None}
+    if any(place.device is None for place in places.values()):
+        return {}
+    found: dict[int, object] = {}
+    node, before = -1, 0
+    for rank in sorted(places):
+        device = places[rank].device or 0
+        node += not found or device <= before
+        found[rank], before = node, device
+    return found
 
 
 def _series(ranks: Sequence[int]) -> list[Group]:

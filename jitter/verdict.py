@@ -41,7 +41,8 @@ def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer]
 def subject(culprit: Culprit) -> str:
     """Name what is to be repaired."""
     if culprit.scope == "host":
-        return f"Host {culprit.host} (ranks {format_numbers(culprit.ranks)})"
+        ranks = f"ranks {format_numbers(culprit.ranks)}"
+        return f"The node of {ranks}" if culprit.host is None else f"Host {culprit.host} ({ranks})"
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "ranks":

@@ -22,6 +22,10 @@ class Scenario:
     """(meeting, group) to steps."""
     everything: bool = False
 
+    def at(self, step: int) -> bool:
+        """Whether anything is repaired in this step."""
+        return self.everything or any(step in steps for of in (self.own, self.transfers) for steps in of.values())
+
     def with_(self, other: "Scenario") -> "Scenario":
         """Both repaired."""
         return Scenario(_joined(self.own, other.own), _joined(self.transfers, other.transfers))
@@ -88,6 +92,11 @@ class WhatIf:
                     every[row] = self._usual[meeting]
             found[meeting] = every
         for row, scenario in enumerate(self._scenarios):
+            if scenario.at(number):
+                # what ranks that were not recorded waited for in these steps is taken to be what is repaired
+                for meeting, every in found.items():
+                    incomplete = self._run.meetings.meetings[meeting].incomplete
+                    every[row, incomplete] = np.fmin(every[row, incomplete], self._usual[meeting])
             for (meeting, group), steps in scenario.transfers.items():
                 if number in steps:
                     found[meeting][row, group] = self._usual[meeting]

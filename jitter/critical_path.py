@@ -146,11 +146,17 @@ class _Walk:
 
     def _end(self, at: _At) -> _Back:
         """From an operation's end: to the last that its group waited for, or through its own duration to its start."""
+        team, step, column = self._team(at)
+        while not step.arrays.present[at.place, column]:
+            # this rank lacks it: what was waited for is the one before it on its stream
+            previous = self._before_on_lane(step, column, at.place, team)
+            if previous is None:
+                return None
+            at = at._replace(place=previous)
         found = self._walker._meeting_at.get((at.block, at.place))
         if found is not None and found[0] not in self._uncoupled:
             number, member = found
             return number, int(member.group[at.column])
-        team, step, column = self._team(at)
         excess = step.own.gpu[at.place, column] - self._work.typical[team].gpu[at.place, 0]
         yield Charge(int(step.arrays.ranks[column]), team, at.place, Part.GPU, float(excess))
         return at
@@ -165,6 +171,8 @@ class _Walk:
         before = step.ready.end_before[at.place, column] + rules.stream_ns
         awaited, other = self._awaited(step, column, at.place, rules)
         delay = float(step.own.delay[at.place, column] - self._work.typical[team].delay[at.place, 0])
+        if step.joined[column] and np.isnan(before):
+            delay = 0.0  # what its stream did before is not known
         held = max((value for value in (launched, before, awaited) if not np.isnan(value)), default=np.nan)
         by_host = bool(held == launched)
         yield Charge(rank, team, at.place, Part.CPU if by_host else Part.GPU, delay)
@@ -207,7 +215,7 @@ class _Walk:
     def _awaited(self, step: TeamStep, column: int, place: int, rules: Rules) -> tuple[float, int | None]:
         latest, which = np.nan, None
         for other in rules.by_place.get(place, ()):
-            end = step.arrays.end[other, column] if other >= 0 else step.tail.lane_end[~other, column]
+            end = step.ready.end_by[other, column] if other >= 0 else step.tail.lane_end[~other, column]
             if not np.isnan(end) and not end <= latest:
                 latest, which = float(end), other
         return latest, which

@@ -44,6 +44,8 @@ class DeviationsOfRun:
         typicals = usual.host + usual.call
         scales = {START: typicals[:border], CPU: typicals[border:], GPU: usual.gpu + usual.delay}
         totals = np.stack([pieces[part].sum(axis=0) for part in PARTS])
+        if step.joined.any() and not step.joined.all():
+            totals[:, step.joined] = np.nan  # what they waited for at first lies in a step that is not known
         noise = np.array([_noise(pieces[part], scales[part]) for part in PARTS])
         self._ranks.setdefault(team, set()).update(step.arrays.ranks.tolist())
         self._sums.setdefault(team, []).append((number, step.arrays.ranks, totals, noise))

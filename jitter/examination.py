@@ -112,8 +112,7 @@ class Examination:
             step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
             transfers.append(work.transfers)
             for team, step in work.observed.teams.items():
-                first = self.run.programs[team].first_kernel
-                deviations.add(number, team, step, work.typical[team], first)
+                deviations.add(number, team, step, work.typical[team], self.run.programs[team].first_kernel)
             key = work.observed.key
             told = step_quality(
                 work.observed.teams, self.ends.aligning, self.lake.indices(key), partial(self.lake.sheets, key)

@@ -311,7 +311,7 @@ def _sample(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readine
 
     return Sample(
         beside([p.start for _, p, _, _ in parts]),
-        beside([p.end for _, p, _, _ in parts]),
+        beside([r.end_by for _, _, r, _ in parts]),
         beside([p.call for _, p, _, _ in parts]),
         beside([p.back for _, p, _, _ in parts]),
         beside([r.submit for _, _, r, _ in parts]),

@@ -37,7 +37,7 @@ def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness
     sync, collective = kinds == SYNC, kinds == COLLECTIVE
     called = ~np.isnan(step.call)
     host = np.where(called, step.call - ready.back_before, 0.0)
-    awaited = _awaited(rules, step, tail)
+    awaited = _awaited(rules, ready, tail)
     held = np.where(sync[:, None], awaited, _queue_slots(rules, kinds, step, tail))
     call = np.where(called, step.back - np.fmax(step.call, held), 0.0)
     on_gpu = step.present & ~sync[:, None]
@@ -50,12 +50,12 @@ def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness
     return OwnTimes(host, call, lead, delay, gpu)
 
 
-def _awaited(rules: Rules, step: StepArrays, tail: Tail) -> Floats:
+def _awaited(rules: Rules, ready: Readiness, tail: Tail) -> Floats:
     """When the last of what an operation of another stream, or a call, waits for ended; NaN where it waits for none."""
-    found = np.full_like(step.start, np.nan)
+    found = np.full_like(ready.submit, np.nan)
     for place, awaited in rules.by_place.items():
         for other in awaited:
-            end = step.end[other] if other >= 0 else tail.lane_end[~other]
+            end = ready.end_by[other] if other >= 0 else tail.lane_end[~other]
             found[place] = np.fmax(found[place], end)
     return found
 

@@ -30,7 +30,9 @@ class Readiness:
     submit: Floats
     """When the GPU had it: the launch's return, or the start if that is earlier; a graph's activities share it."""
     end_before: Floats
-    """The end of the operation before it on its stream; as good as none before the first."""
+    """The end of the operation before it on its stream."""
+    end_by: Floats
+    """The end of the latest on its stream up to and with it: its own, or, where a rank lacks it, the one before."""
 
 
 def no_tail(lanes: int, threads: int, ranks: int, queue: int | None) -> Tail:
@@ -86,7 +88,8 @@ def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> t
     if len(starts):
         for at in np.flatnonzero(~syncs):
             starts = pushed(starts, step.start[at])
-    return Readiness(back_before, submit, end_before), Tail(left_end, left_back, starts)
+    end_by = np.where(np.isnan(step.end), end_before, step.end)
+    return Readiness(back_before, submit, end_before, end_by), Tail(left_end, left_back, starts)
 
 
 def pushed(pending: Floats, start: Floats) -> Floats:

@@ -215,12 +215,8 @@ class _Work:
             end = start + (recorded.end[place] - recorded.start[place])
         else:
             end = start + gpu
-        if self._all_here[place]:
-            self.ends[place] = state.lane_end[op.lane] = end
-        else:
-            # who has not the operation has no end that anything could wait for
-            self.ends[place] = np.where(here, end, np.nan)
-            state.lane_end[op.lane] = np.where(here, end, before)
+        # who has not the operation: what waits for it waits for the one before it on its stream
+        self.ends[place] = state.lane_end[op.lane] = end if self._all_here[place] else np.where(here, end, before)
 
     def arrived(self, place: int) -> Floats:
         """(scenarios, ranks) when each arrived, less the recorded end."""
@@ -232,9 +228,8 @@ class _Work:
         op = self._operations[place]
         here = self.block.recorded.present[place]
         end = self.block.recorded.end[place] + moved
-        self.ends[place] = end
-        state = self._state
-        state.lane_end[op.lane] = np.where(here, end, state.lane_end[op.lane])
+        lane_end = self._state.lane_end
+        self.ends[place] = lane_end[op.lane] = np.where(here, end, lane_end[op.lane])
 
     def _awaited(self, place: int) -> Floats | None:
         found = None

@@ -44,7 +44,7 @@ def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list
         gained = examined.total(replay.gained)
         together, alone, marginal = gained[0], gained[1 : 1 + size], gained[0] - gained[1 + size :]
         costs = [
-            max(own, more) >= examined.least_gain(case.steps) and own >= 0
+            own >= 0 and any(examined.is_worth(found, own, more) for found in case.found)
             for case, own, more in zip(kept, alone.tolist(), marginal.tolist(), strict=True)
         ]
         if all(costs):

@@ -12,7 +12,7 @@ from jitter.lake_run import LakeRun
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes
 from jitter.rerun import StepWork, medians, work_of
-from jitter.sheets import Floats
+from jitter.sheets import Bools, Floats
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
 from jitter.step_quality import StepQuality, step_quality
@@ -104,13 +104,14 @@ class Examination:
         }
 
     @cached_property
-    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[Mapping[int, Floats]], list[StepQuality]]:
+    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[dict[int, Floats]], list[StepQuality]]:
         times, deviations = StepTimes(), DeviationsOfRun(len(self.keys))
         step_ns, transfers, qualities = [], [], []
         for number, work in self.works():
             places = {team: self.ends.of_team(team, step) for team, step in work.observed.teams.items()}
             step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
-            transfers.append(work.transfers)
+            # where a member's step was not recorded, the time includes waiting for it
+            transfers.append({n: np.where(self._counted(n, work), took, np.nan) for n, took in work.transfers.items()})
             for team, step in work.observed.teams.items():
                 deviations.add(number, team, step, work.typical[team], self.run.programs[team].first_kernel)
             key = work.observed.key
@@ -119,6 +120,9 @@ class Examination:
             )
             qualities.append(told)
         return np.array(step_ns), deviations.teams(), transfers, qualities
+
+    def _counted(self, meeting: int, work: StepWork) -> Bools:
+        return work.whole[meeting] | self.run.meetings.meetings[meeting].incomplete
 
     @property
     def qualities(self) -> list[StepQuality]:
@@ -203,6 +207,17 @@ class Examination:
             paths.append(StepPath(work.observed.key, tuple(charges), _waited(self.run, work)))
         return replay.gained, paths
 
+    def is_worth(self, found: Found, alone_ns: float, marginal_ns: float) -> bool:
+        """Whether repairing it gains enough, by itself or when everything else is repaired."""
+        least = self.least_gain(found.steps)
+        if found.links is None:
+            return max(alone_ns, marginal_ns) >= least
+        meetings = self.run.meetings.meetings
+        if any(meetings[number].incomplete[group] for slow in found.links[1] for number, group in slow.meetings):
+            # the wait may be for ranks that were not recorded, which waited for what else was wrong
+            return marginal_ns >= self.limits.unrecorded_factor * least
+        return max(alone_ns, marginal_ns) >= least
+
     def least_gain(self, steps: Sequence[int]) -> float:
         """What the repair of something in these steps must gain, ns, for it to be named."""
         return self.limits.step_share * float(self._typical_step_ns[list(steps)].sum())
@@ -225,10 +240,7 @@ class Examination:
         kept = []
         for at, candidate in enumerate(self._candidates):
             gain, marginal = float(gained[2 + at]), float(gained[1] - gained[2 + size + at])
-            least = self.least_gain(candidate.steps)
-            if candidate.links is not None and self.unrecorded_ranks:
-                least *= self.limits.unrecorded_factor  # the wait may be for them
-            if max(gain, marginal) >= least:
+            if self.is_worth(candidate, gain, marginal):
                 kept.append(Found(candidate.suspect, candidate.links, gain, marginal))
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
 

@@ -9,7 +9,7 @@ from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes, typical
 from jitter.replay import BlockStep
-from jitter.sheets import Floats, Ints
+from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
 
 
@@ -25,6 +25,8 @@ class StepWork:
     """For each block its ranks' columns in their team's arrays, -1 for those that have not the step."""
     transfers: Mapping[int, Floats]
     """(groups,) of each meeting: from the last arrival to the end; NaN where nobody came."""
+    whole: Mapping[int, Bools]
+    """(groups,) of each meeting: whether this step of all its members was recorded."""
 
 
 def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) -> StepWork:
@@ -40,7 +42,8 @@ def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) ->
             where = np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64)
         blocks.append(_block(team, where, operations, usual.get(block.team)))
         columns.append(where)
-    return StepWork(step, usual, blocks, columns, _transfers(run.meetings, blocks))
+    transfers, whole = _transfers(run.meetings, blocks)
+    return StepWork(step, usual, blocks, columns, transfers, whole)
 
 
 def medians(own: OwnTimes) -> OwnTimes:
@@ -76,15 +79,18 @@ def _nobody(shape: tuple[int, int]) -> StepArrays:
     return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back)
 
 
-def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> dict[int, Floats]:
-    """Measure, for each meeting's groups, the time from the last arrival to the end."""
-    found = {}
+def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> tuple[dict[int, Floats], dict[int, Bools]]:
+    """Measure, for each meeting's groups, the time from the last arrival to the end; and whether all were there."""
+    found, whole = {}, {}
     for number, meeting in enumerate(meetings.meetings):
         least = np.full(meeting.groups, np.inf)
+        lacking = meeting.incomplete.copy()
         for member in meeting.members:
             block = blocks[member.block].recorded
             took = block.end[member.place] - block.start[member.place]
             known = ~np.isnan(took)
             np.minimum.at(least, member.group[known], took[known])
+            lacking[member.group[~known]] = True
         found[number] = np.where(np.isinf(least), np.nan, least)
-    return found
+        whole[number] = ~lacking
+    return found, whole

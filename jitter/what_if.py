@@ -95,8 +95,8 @@ class WhatIf:
             if scenario.at(number):
                 # what ranks that were not recorded waited for in these steps is taken to be what is repaired
                 for meeting, every in found.items():
-                    incomplete = self._run.meetings.meetings[meeting].incomplete
-                    every[row, incomplete] = np.fmin(every[row, incomplete], self._usual[meeting])
+                    lacking = ~work.whole[meeting]
+                    every[row, lacking] = np.fmin(every[row, lacking], self._usual[meeting])
             for (meeting, group), steps in scenario.transfers.items():
                 if number in steps:
                     found[meeting][row, group] = self._usual[meeting]

@@ -150,8 +150,12 @@ class _Run:
                     provisional.append((task, outcome))
                 else:
                     self._publish(outcome)
-        for outcome in self._in_phase(provisional):
-            self._publish(outcome)
+        if provisional:
+            # from the first number to the last file: another node's would be numbered on their own
+            with self._folder.alone():
+                self._publisher.see_others()
+                for outcome in self._in_phase(provisional):
+                    self._publish(outcome)
 
     def _is_new(self, outcome: Outcome) -> bool:
         if outcome.error is not None:
@@ -169,8 +173,6 @@ class _Run:
 
     def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
         """Number the steps of sources without markers alike; those cut at another kernel are cut again first."""
-        if not provisional:
-            return
         records = self._publisher.records
         mine = {outcome.file_digest for _, outcome in provisional}
         others = [record for record in records if record.file_digest not in mine]

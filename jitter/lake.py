@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ class LakeFolder:
     def staging(self) -> Path:
         """Make the folder, on the lake's file system, for this run's unfinished work."""
         return unfinished.make(self._run)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """For what only one run of a lake may do at a time; see `unfinished.alone`."""
+        return unfinished.alone(self._run)
 
     def note(self, places: Iterable[Path]) -> Path:
         """Note places (from the root) that are about to change; returns the note, to be removed afterwards.

@@ -68,7 +68,7 @@ class Publisher:
         the records first, and the places that change are noted.
         """
         self._check_within(outcome)
-        self._see_others()
+        self.see_others()
         before = self._before(outcome)
         old = [place for record in before for place in places_of(record)]
         new = [place for part in outcome.parts for _, place in part.places()]
@@ -87,7 +87,7 @@ class Publisher:
         note.unlink()
         return [part.record for part in outcome.parts]
 
-    def _see_others(self) -> None:
+    def see_others(self) -> None:
         """Take note of what runs on other machines have published since: conflicts with them are conflicts, too."""
         for record in self._folder.records_besides(self._records):
             self._records[record.digest] = record

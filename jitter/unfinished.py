@@ -8,15 +8,21 @@ import os
 import socket
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+from jitter.errors import LakeError
 
 NAME = ".staging"
 _THIS_PROCESS = uuid.uuid4().hex[:8]
 _FORGOTTEN_S = 14 * 86_400
 """A run of which nothing has changed for so long is dead, wherever it ran."""
 _TRIES = 100
+_LOCK = "numbering"
+_LOOKS_EVERY_S = 0.1
+_PATIENCE_S = 600
 
 
 def new_run(root: Path) -> Path:
@@ -42,7 +48,7 @@ def dead_runs(root: Path) -> list[Path]:
     """
     staging = root / NAME
     try:
-        return [run for run in sorted(staging.iterdir()) if _is_dead(run)]
+        return [run for run in sorted(staging.iterdir()) if run.name != _LOCK and _is_dead(run)]
     except FileNotFoundError:
         return []
 
@@ -64,6 +70,41 @@ def _here() -> str:
         machine += Path("/proc/sys/kernel/random/boot_id").read_text()
         machine += str(Path("/proc/self/ns/pid").readlink())
     return f"{host}-{hashlib.blake2b(machine.encode(), digest_size=6).hexdigest()}"
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Wait until no other run of the lake is in such a block, and hold the others up for the length of this one.
+
+    Raises `LakeError` when one does not come out of it, as after its machine's death.
+    """
+    lock = run.parent / _LOCK
+    mine = make(run) / _LOCK
+    mine.write_text(run.name)
+    until = time.monotonic() + _PATIENCE_S
+    while not _take(lock, mine):
+        if time.monotonic() > until:
+            raise LakeError(
+                f"{run.parents[1]}: another run has been numbering its steps for {_PATIENCE_S // 60} minutes",
+                f"wait for it, or if it is dead remove {lock}, and run this again",
+            )
+        time.sleep(_LOOKS_EVERY_S)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def _take(lock: Path, mine: Path) -> bool:
+    try:
+        lock.hardlink_to(mine)  # whole or not at all, on shared file systems too
+    except FileExistsError:
+        with suppress(FileNotFoundError):
+            owner = lock.with_name(lock.read_text())
+            if not owner.exists() or _is_dead(owner):  # it is there as long as the run
+                lock.unlink()
+        return False
+    return True
 
 
 def _is_dead(run: Path) -> bool:

@@ -2,16 +2,20 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lake_content import content
+from lake_content import content, records
 
 import jitter
-from jitter import catalog, unfinished
+from jitter import catalog, in_phase, unfinished
+from jitter.errors import LakeError
 from jitter.simulate import Job, simulate, write
 
 # as on a machine of that name
@@ -70,6 +74,61 @@ def test_one_is_killed_and_runs_again(shared: tuple[dict[str, list[Path]], Path]
     _, err = again.communicate(timeout=120)
     assert again.returncode == 0, err
     assert content(lake) == content(whole)
+
+
+def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One rank lacks the first step, and would call the second 0, had its node not to wait for the other's numbers."""
+    traces, lake = tmp_path / "traces", tmp_path / "lake"
+    write(simulate(Job(ranks=2, steps=6, kernels=30, marker="none")), traces, "nsys")
+    paths = [traces / f"rank{rank}.sqlite" for rank in range(2)]
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    whole = _starts(tmp_path / "whole")
+    _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
+    nodes: list[subprocess.Popen[bytes]] = []
+    number = in_phase.number
+
+    def while_another_comes(*arguments: Any) -> Any:
+        nodes.append(_node("node1", [paths[1]], lake))
+        while nodes[0].poll() is None and not list(lake.glob(".staging/node1-*/numbering")):
+            time.sleep(0.01)
+        return number(*arguments)
+
+    monkeypatch.setattr(in_phase, "number", while_another_comes)
+    jitter.ingest([paths[0]], lake, jobs=1)
+    _, err = nodes[0].communicate(timeout=120)
+    assert nodes[0].returncode == 0, err
+    found = _starts(lake)
+    assert found[0] == whole[0]
+    assert {step: start for step, start in found[1].items() if step > 1} == {
+        step: start for step, start in whole[1].items() if step > 1
+    }
+    assert len(found[1]) == 5
+
+
+def _starts(lake: Path) -> list[dict[int, int]]:
+    return [{step["step"]: step["start_ns"] for step in record["steps"]} for record in records(lake)]
+
+
+def _forget_before(export: Path, start_ns: int) -> None:
+    with closing(sqlite3.connect(export)) as connection, connection:
+        runtime = f"SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < {start_ns}"
+        for table in ("KERNEL", "MEMCPY", "MEMSET"):
+            connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table} WHERE correlationId IN ({runtime})")
+        connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < {start_ns}")
+
+
+def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(unfinished, "_PATIENCE_S", 0)
+    first, second = unfinished.new_run(tmp_path), unfinished.new_run(tmp_path)
+    with unfinished.alone(first), pytest.raises(LakeError, match="another run"), unfinished.alone(second):
+        pytest.fail("both are in")
+    with unfinished.alone(second):
+        pass
+    (first.parent / "numbering").write_text("node-0123-1-gone")  # left by a run that has been cleared away
+    monkeypatch.setattr(unfinished, "_PATIENCE_S", 60)
+    with unfinished.alone(first):
+        pass
+    assert not (first.parent / "numbering").exists()
 
 
 def test_what_another_publishes_meanwhile_is_not_overwritten(own: Path, tmp_path: Path):

@@ -175,6 +175,9 @@ class _Walk:
             delay = 0.0  # what its stream did before is not known
         held = max((value for value in (launched, before, awaited) if not np.isnan(value)), default=np.nan)
         by_host = bool(held == launched)
+        if by_host:
+            # the GPU had it before the call returned: that much of the call held nothing up
+            delay -= float(step.own.lead[at.place, column] - self._work.typical[team].lead[at.place, 0])
         yield Charge(rank, team, at.place, Part.CPU if by_host else Part.GPU, delay)
         if np.isnan(held):
             return None
@@ -186,7 +189,7 @@ class _Walk:
         return None if previous is None else (yield from self._end(at._replace(place=previous)))
 
     def _host(self, at: _At) -> _Back:
-        """Back along the host's calls until one that waited for the GPU, or the step before."""
+        """Back along the host's calls until one that waited for the GPU or for its queue, or the step before."""
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])
         rules, usual = self._walker._rules[team], self._work.typical[team]
@@ -205,6 +208,10 @@ class _Walk:
                 awaited, other = self._awaited(step, column, place, rules)
                 if other is not None and awaited > called:
                     return None if other < 0 else (yield from self._end(at._replace(place=other)))
+            elif (begun := step.arrays.back[place, column] - step.own.call[place, column]) > called:
+                # the queue was full until this started
+                started = np.flatnonzero(step.arrays.start[:, column] == begun)
+                return (yield from self._gpu_start(at._replace(place=int(started[0])))) if len(started) else None
             if np.isnan(step.own.host[place, column]):
                 return None
             yield Charge(rank, team, place, part, float(step.own.host[place, column] - usual.host[place, 0]))

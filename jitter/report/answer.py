@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jitter.diagnosis import Split, StepAnswer
 from jitter.kernels import short_name
+from jitter.report.step_view import StepView
 from jitter.words import brief, count_words, percent_words, rank_words, time_words
-from jitter.run import RunSummary, StepOfRun
-from jitter.summary import Split, StepSummary
 
 Hosts = Mapping[int, str | None]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the max rank's deviation; `share` of the sum of their sizes, 0 to 1."""
+    """One part of the path's excess; `share` of the sum of their sizes, 0 to 1."""
 
     name: str
     words: str
@@ -23,110 +23,90 @@ class Part:
 
 @dataclass(frozen=True)
 class Answer:
-    """One cohort's step in words. `sentence` stands alone; the parts are empty where the step does not tell."""
+    """One step of one cohort in words. The parts are empty where the step does not tell."""
 
     title: str
     sentence: str
-    magnitude: str
     loss: str
     max_rank: str
     min_rank: str
     began: str
     began_full: str
+    waits: str
     parts: tuple[Part, ...]
 
 
-def answer(of_run: StepOfRun, summary: StepSummary, hosts: Hosts, cohorts: int) -> Answer:
-    """Put one cohort's step into words; `cohorts` is how many the run has."""
-    title = str(of_run.step) if cohorts == 1 else f"{of_run.step}, cohort {summary.cohort}"
-    if summary.max_rank is None or summary.min_rank is None:
-        return Answer(title, silence(summary), "unknown", "unknown", "unknown", "unknown", "unknown", "", ())
-    began = summary.divergence
+def answer(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> Answer:
+    """Put one step into words as its view shows it.
+
+    `cohorts` is how many the run has, `transfers_ns` how much longer than usual the path's transfers took.
+    """
+    title = str(step.key) if cohorts == 1 else f"{step.key}, cohort {view.cohort}"
+    began = step.divergence
     return Answer(
         title=title,
-        sentence=_sentence(of_run, summary, hosts),
-        magnitude=time_words(summary.max_deviation_ns, signed=True),
-        loss=_loss(of_run, summary),
-        max_rank=f"{rank_words(summary.max_rank, hosts.get(summary.max_rank))}, "
-        f"{time_words(summary.max_deviation_ns, signed=True)}",
-        min_rank=f"{rank_words(summary.min_rank, hosts.get(summary.min_rank))}, "
-        f"{time_words(summary.min_deviation_ns, signed=True)}",
-        began="nothing leaves the noise"
+        sentence=_sentence(step, view, hosts),
+        loss=_loss(step),
+        max_rank="none" if step.max_rank is None else rank_words(step.max_rank, hosts.get(step.max_rank)),
+        min_rank="none" if view.min_rank is None else rank_words(view.min_rank, hosts.get(view.min_rank)),
+        began="nowhere: nothing leaves the noise"
         if began is None
         else f"kernel {began.kernel_index}, {brief(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
-        parts=parts(summary.split),
+        waits=_waits(view),
+        parts=_parts(step.split, transfers_ns),
     )
 
 
-def silence(summary: StepSummary) -> str:
-    """Say why a step names no min and max rank."""
-    if summary.ranks < 2:
+def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
+    if view.ranks < 2:
         return (
-            "Only one rank of this step was recorded: there is nobody to compare it with, so no deviation, "
+            "Only one rank ran these kernels in this step: there is nobody to compare it with, so no deviation, "
             "no min rank and no max rank. The figures show its own times."
         )
-    if summary.alignment.method == "none":
-        return (
-            "The ranks of this step cannot be aligned: the trace holds no collective in which all of them take "
-            "part, and no wall clock. The gap before the first kernel is unknown, and so is every time to kernel "
-            "end; durations, the other gaps and launch latencies hold."
+    told = []
+    if step.max_rank is None:
+        told.append(f"In {step.key} no rank took longer than the others where it held the step up.")
+    else:
+        who = rank_words(step.max_rank, hosts.get(step.max_rank))
+        excess = 0 if step.split is None else step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
+        told.append(f"In {step.key} {who} took {time_words(excess)} longer than the others on the critical path.")
+    if view.alignment == "none":
+        told.append(
+            "Its ranks cannot be aligned (no collective of all, no wall clock): the gap before the first kernel is "
+            "unknown, and so is every time to kernel end; durations, other gaps and launch latencies hold."
         )
+    return " ".join(told)
+
+
+def _loss(step: StepAnswer) -> str:
+    if step.loss_ns is None or step.loss_fraction is None:
+        return time_words(step.loss_ns)
     return (
-        "No time to kernel end is known for every rank of this step: some rank has no main-stream compute kernel "
-        "before the moment that they share. Durations, gaps and launch latencies hold."
+        f"{time_words(step.loss_ns)} ({percent_words(max(step.loss_fraction, 0.0))} of {time_words(step.step_time_ns)})"
     )
 
 
-def run_sentence(run: RunSummary) -> str:
-    """Say what jitter costs the run."""
-    if run.loss_ns is None:
-        return "What jitter costs cannot be told from this run."
-    fraction = run.loss_fraction
-    share = "" if fraction is None else f", {percent_words(fraction)} of the steps' time"
+def _waits(view: StepView) -> str:
+    """Say at which collectives the others waited."""
+    met = view.collectives
+    if not len(met.kernel_index):
+        return "No collective lies in this step."
+    if not len(view.waits):
+        return f"{count_words(len(met.kernel_index), 'collective')}; nobody waited long in any of them."
+    worst = max(view.waits, key=lambda at: met.waited_ns[at])
     return (
-        f"Jitter costs {time_words(run.loss_ns)} over {count_words(len(run.steps), 'step')}{share}: so much less "
-        "they would take if the slowest rank kept the median rank's pace in every kernel."
+        f"Others waited in {count_words(len(view.waits), 'collective')} of {len(met.kernel_index)}; the longest was "
+        f"rank {met.waiter[worst]}, {time_words(float(met.waited_ns[worst]))} for rank {met.last[worst]}, "
+        f"in kernel {met.kernel_index[worst]}."
     )
 
 
-def parts(split: Split | None) -> tuple[Part, ...]:
-    """Late start, CPU and GPU; sizes without sign for the bar."""
-    if split is None:
-        return ()
-    named = (("late start", split.start_ns), ("CPU: gaps", split.cpu_ns), ("GPU: durations", split.gpu_ns))
-    whole = sum(abs(ns) for _, ns in named) or 1.0
+def _parts(split: Split | None, transfers_ns: float | None) -> tuple[Part, ...]:
+    """Late start, CPU and GPU of the max rank, and the path's transfers, which are nobody's own."""
+    own = () if split is None else (split.start_ns, split.cpu_ns, split.gpu_ns)
+    named = [*zip(("late start", "CPU", "GPU"), own, strict=False)]
+    if transfers_ns is not None:
+        named.append(("transfers, nobody's own", round(transfers_ns)))
+    whole = sum(abs(ns) for _, ns in named) or 1
     return tuple(Part(name, time_words(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)
-
-
-def _loss(of_run: StepOfRun, summary: StepSummary) -> str:
-    loss = time_words(summary.loss_ns)
-    if summary.loss_ns is None or not of_run.step_time_ns:
-        return loss
-    return f"{loss} ({percent_words(summary.loss_ns / of_run.step_time_ns)} of {time_words(of_run.step_time_ns)})"
-
-
-def _sentence(of_run: StepOfRun, summary: StepSummary, hosts: Hosts) -> str:
-    assert summary.max_rank is not None
-    who = rank_words(summary.max_rank, hosts.get(summary.max_rank))
-    late = time_words(summary.max_deviation_ns)
-    text = f"In {of_run.step} {who} was {late} later than the mean of {count_words(summary.ranks, 'rank')}"
-    began = summary.divergence
-    if began is None:
-        return f"{text}; nothing in it leaves the noise of the kernels' own times."
-    text += f", from kernel {began.kernel_index} ({brief(short_name(began.kernel_name))}) on"
-    if summary.split is not None:
-        text += f": {_mainly(summary.split)}"
-    return f"{text}. Loss: {_loss(of_run, summary)}."
-
-
-def _mainly(split: Split) -> str:
-    """Name the parts that make it up, the largest first; a part under a tenth of the largest is left to the table."""
-    named = [
-        (split.start_ns, "before its first kernel"),
-        (split.cpu_ns, "in gaps between kernels (CPU)"),
-        (split.gpu_ns, "in kernel durations (GPU)"),
-    ]
-    named.sort(key=lambda part: -part[0])
-    told = [f"{time_words(ns, signed=True)} {where}" for ns, where in named if ns > 0 and ns >= named[0][0] / 10]
-    return ", ".join(told) or "no single part of it is late"

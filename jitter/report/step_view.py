@@ -9,16 +9,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis import Lake
+from jitter.diagnosis import StepAnswer
+from jitter.examination import Examination, StepPath
+from jitter.report.collectives import Collectives, collectives_of
 from jitter.report.thinning import thin
-from jitter.summary import StepSummary
+from jitter.steps import StepKey
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 MOST_POINTS = 4000
 """Kernels of a step that are drawn one by one; more are thinned."""
-COLUMNS = 1000
+COLUMNS = 500
 """Pixel columns that a figure is taken to have when it is thinned."""
+WAIT_SHARE = 0.01
+"""Of a step's time: waiting less in a collective is not worth a line."""
+MOST_WAITS = 12
+_COLUMNS = ["rank", "cohort", "kernel_index", "position", "start_ns", "end_ns", "message_bytes"]
+_COLUMNS += [f"{metric}_{what}" for metric in METRICS for what in ("ns", "deviation_ns")]
 
 
 @dataclass
@@ -56,12 +64,15 @@ class Series:
 
 @dataclass(frozen=True)
 class StepView:
-    """What the figures of one step draw."""
+    """What the figures of one cohort's step draw."""
 
-    summary: StepSummary
+    key: StepKey
+    cohort: int
+    ranks: int
     max_rank: int | None
     """The rank drawn as max rank; of a single rank, that rank."""
     min_rank: int | None
+    """The one of the cohort that waits longest."""
     others: int
     """Ranks in the band."""
     values: bool
@@ -70,36 +81,83 @@ class StepView:
     points: int
     """The most points drawn in a figure; fewer than `kernels` where they were thinned."""
     series: dict[str, Series]
-    collectives: Ints
-    """Kernel indices of collectives."""
+    collectives: Collectives
+    waits: tuple[int, ...]
+    """Which of the collectives others waited in, as positions in them."""
+    divergence: int | None
+    """The kernel index from which the max rank leaves the others."""
+    alignment: str
+    """How the ranks were aligned: collective, wall clock or none."""
+    negative_latencies: int
+    """Kernels that start before their own launch, which cannot be."""
 
 
-def step_view(lake: Lake, summary: StepSummary, names: KernelNames) -> StepView:
-    """Select what one cohort's step shows."""
-    measured = lake.metrics(summary.step.step, summary.step.epoch)
-    rows = measured.rows.filter(pc.equal(measured.rows["cohort"], summary.cohort))
-    rows = rows.filter(pc.is_valid(rows["kernel_index"]))
+def step_view(
+    lake: Lake, examined: Examination, step: StepAnswer, path: StepPath, names: KernelNames
+) -> StepView | None:
+    """Select what the figures of a step show, of the cohort that its max rank is in (the first, where it has none).
+
+    None where no rank recorded the step whole.
+    """
+    measured = lake.metrics_of(step.key)
+    every_row = measured.rows.select(_COLUMNS)  # names are long, and the same on every rank
+    cohorts: list[int] = sorted(every_row["cohort"].unique().to_pylist())
+    if not cohorts:
+        return None
+    cohort = cohorts[0] if step.max_rank is None else lake.cohorts[step.max_rank]
+    every = every_row.filter(pc.equal(every_row["cohort"], cohort))
+    named = next(index.names for index in measured.indices if index.cohort == cohort)
+    rows = every.filter(pc.is_valid(every["kernel_index"]))
     ranks: list[int] = sorted(rows["rank"].unique().to_pylist())
     single = len(ranks) == 1
-    max_rank = ranks[0] if single else summary.max_rank
-    indices, codes, is_collective = _kernels(rows, names)
-    shown = _Ranks(rows, indices, ranks, max_rank, summary.min_rank)
+    max_rank = ranks[0] if single else step.max_rank
+    min_rank = None if single else _least_late(step, path, set(ranks) - {max_rank})
+    indices = np.unique(rows["kernel_index"].to_numpy()).astype(np.int32)
+    codes = np.array([names.code(named[at]) for at in indices.tolist()], dtype=np.int32)
+    shown = _Ranks(rows, indices, ranks, max_rank, min_rank)
     series = {}
     for metric in METRICS:
         deviates = metric != "launch_latency" and not single
         column = f"{metric}_deviation_ns" if deviates else f"{metric}_ns"
         series[metric] = _thinned(shown.series(column, indices, codes))
+    collectives = collectives_of(examined, step.key, every, named)
     return StepView(
-        summary=summary,
+        key=step.key,
+        cohort=cohort,
+        ranks=len(ranks),
         max_rank=max_rank,
-        min_rank=summary.min_rank,
+        min_rank=min_rank,
         others=int(shown.others.sum()),
         values=single,
         kernels=indices.size,
         points=max(len(one.kernel_index) for one in series.values()),
         series=series,
-        collectives=indices[is_collective],
+        collectives=collectives,
+        waits=_waits(collectives, step.step_time_ns or _span(every)),
+        divergence=None if step.divergence is None else step.divergence.kernel_index,
+        alignment=measured.moments[cohort].method,
+        negative_latencies=pc.sum(pc.less(every["launch_latency_ns"], 0)).as_py() or 0,
     )
+
+
+def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None:
+    """The run's min rank, or if it runs other kernels the one of these that waits longest."""
+    if step.min_rank in among:
+        return step.min_rank
+    waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among}
+    return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
+
+
+def _waits(met: Collectives, step_ns: float) -> tuple[int, ...]:
+    """The collectives that others waited in for a part of the step that counts, longest first."""
+    order = np.argsort(-met.waited_ns, kind="stable")[:MOST_WAITS]
+    return tuple(int(at) for at in order if met.waited_ns[at] >= WAIT_SHARE * step_ns)
+
+
+def _span(rows: pa.Table) -> float:
+    """How long the step's kernels take on the rank that takes longest."""
+    of_ranks = rows.group_by("rank").aggregate([("start_ns", "min"), ("end_ns", "max")])
+    return float(pc.max(pc.subtract(of_ranks["end_ns_max"], of_ranks["start_ns_min"])).as_py())
 
 
 class _Ranks:
@@ -142,15 +200,6 @@ class _Ranks:
 
     def _of(self, values: Floats, column: int | None) -> Floats:
         return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()
-
-
-def _kernels(rows: pa.Table, names: KernelNames) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
-    """Each kernel index once: indices in order, name codes, whether it is a collective."""
-    indices, first = np.unique(rows["kernel_index"].to_numpy(), return_index=True)
-    of_each = rows.select(["kernel_name", "kind"]).take(pa.array(first))
-    codes = [names.code(name) for name in of_each["kernel_name"].to_pylist()]
-    collective = pc.equal(of_each["kind"], "collective").to_numpy(zero_copy_only=False).astype(np.bool_)
-    return indices.astype(np.int32), np.array(codes, dtype=np.int32), collective
 
 
 def _thinned(series: Series) -> Series:

@@ -1,9 +1,11 @@
 """What all figures share: size, tools, axes in readable units."""
 
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from bokeh.models import BoxZoomTool, CustomJSTickFormatter, PanTool, ResetTool, SaveTool, WheelZoomTool
+from bokeh.layouts import gridplot
+from bokeh.models import BoxZoomTool, CustomJSTickFormatter, GridPlot, PanTool, ResetTool, SaveTool, WheelZoomTool
 from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
@@ -15,8 +17,11 @@ def script(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def frame(title: Title, height: int, **options: Any) -> figure:
-    """Make an empty figure: as wide as the page, zoom along x by dragging; scrolling is left to the page."""
+def frame(title: Title, height: int, left: int = 84, right: int = 18, **options: Any) -> figure:
+    """Make an empty figure: as wide as the page, zoom along x by dragging; scrolling is left to the page.
+
+    `left` and `right` are room beside it, px, for the labels of y and the like: the same in figures that share x.
+    """
     plot = figure(
         title=title,
         height=height,
@@ -33,8 +38,8 @@ def frame(title: Title, height: int, **options: Any) -> figure:
         outline_line_color=None,
         background_fill_color=GROUND,
         border_fill_color=GROUND,
-        min_border_left=84,
-        min_border_right=18,
+        min_border_left=left,
+        min_border_right=right,
         **options,
     )
     for axis in plot.axis:
@@ -56,3 +61,10 @@ def time_axis(plot: figure, label: str) -> None:
 def heading(text: str, name: str, tags: list[str] | None = None) -> Title:
     """Make a figure's title."""
     return Title(text=text, name=name, text_font_size="13px", text_color=INK, tags=tags or [])
+
+
+def stack(figures: Sequence[figure]) -> GridPlot:
+    """Put figures that belong together one above the other, with one toolbar."""
+    grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
+    grid.toolbar.logo = None
+    return grid

@@ -20,8 +20,9 @@ from bokeh.plotting import figure
 
 from jitter.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script, time_axis
-from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MARK_TEXT, MAX_RANK, MIN_RANK, OTHERS
+from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MAX_RANK, MIN_RANK, OTHERS
 from jitter.report.step_view import METRICS, Series, StepView
+from jitter.words import time_words
 
 _HEIGHT = 230
 _FLAGGED = "ttke"
@@ -31,6 +32,7 @@ _TOOLTIP = """
 <div style="color:#b04a00">@code{max}</div>
 <div style="color:#005a8e">@code{min}</div>
 <div style="color:#555">@code{others}</div>
+<div>@code{wait}</div>
 <div style="color:#666;font-size:10px;overflow-wrap:anywhere;max-height:6em;overflow:hidden">@code{full}</div>
 </div>"""
 
@@ -43,33 +45,45 @@ class KernelAxis:
     names: ColumnDataSource
     series: dict[str, ColumnDataSource]
     collectives: ColumnDataSource
+    waits: ColumnDataSource
     marks: ColumnDataSource
     crosshair: Span
 
 
 def sources_of(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
-    """Make one source a metric, and those of collectives and marks; named `<prefix>:<part>`."""
+    """Make one source a metric, and those of collectives, waits and marks; named `<prefix>:<part>`."""
     tags = [view.max_rank, view.min_rank, view.values]
     found = {metric: _series_source(view.series[metric], f"{prefix}:{metric}", tags) for metric in METRICS}
-    found["collectives"] = ColumnDataSource({"kernel_index": view.collectives}, name=f"{prefix}:collectives")
-    began, last = view.summary.divergence, view.summary.last_index
-    flags = [] if began is None else [(began.kernel_index, "diverges here", "solid")]
-    if last is not None and view.summary.alignment.method == "collective":
-        flags.append((last, "last before they synchronise", "dotted"))
-    index, text, dash = (list(column) for column in zip(*flags, strict=True)) if flags else ([], [], [])
-    leftwards = [at > 0.2 * view.kernels for at in index]  # where there is room: the line rises to the right
-    found["marks"] = ColumnDataSource(
-        {
-            "kernel_index": index,
-            "text": text,
-            "dash": dash,
-            "align": ["right" if left else "left" for left in leftwards],
-            "offset": [-6 if left else 6 for left in leftwards],
-            "height": [0.96 - 0.14 * n for n in range(len(index))],
-        },
-        name=f"{prefix}:marks",
-    )
+    found["collectives"] = ColumnDataSource(_collectives(view), name=f"{prefix}:collectives")
+    waits = list(view.waits)
+    found["waits"] = ColumnDataSource({"kernel_index": view.collectives.kernel_index[waits]}, name=f"{prefix}:waits")
+    found["marks"] = ColumnDataSource(_marks(view), name=f"{prefix}:marks")
     return found
+
+
+def _collectives(view: StepView) -> dict[str, Any]:
+    columns = {name: values for name, values in vars(view.collectives).items() if name != "operation"}
+    return columns | {"operation": [word.replace("_", " ") for word in view.collectives.operation]}
+
+
+def _marks(view: StepView) -> dict[str, Any]:
+    """The places that have words: where it diverges, and where others waited longest."""
+    flags = []
+    if view.divergence is not None:
+        flags.append((view.divergence, "diverges here", 1.0))
+    if view.waits:
+        met, at = view.collectives, view.waits[0]
+        told = f"rank {met.waiter[at]} waited {time_words(float(met.waited_ns[at]))} for rank {met.last[at]}"
+        flags.append((int(met.kernel_index[at]), told, 0.0))
+    leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # where there is room
+    return {
+        "kernel_index": [index for index, _, _ in flags],
+        "text": [text for _, text, _ in flags],
+        "alpha": [alpha for _, _, alpha in flags],
+        "align": ["right" if left else "left" for left in leftwards],
+        "offset": [-6 if left else 6 for left in leftwards],
+        "height": [0.97 - 0.13 * n for n in range(len(flags))],
+    }
 
 
 def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
@@ -81,8 +95,9 @@ def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
         names=ColumnDataSource({"full": names, "short": [short_name(name) for name in names]}, name="names"),
         series={metric: sources[metric] for metric in METRICS},
         collectives=sources["collectives"],
+        waits=sources["waits"],
         marks=sources["marks"],
-        crosshair=Span(dimension="height", line_color=OTHERS, line_width=1, line_dash="dotted"),
+        crosshair=Span(dimension="height", line_color=OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
     )
 
 
@@ -124,12 +139,16 @@ def metric_figure(
 
 
 def _series_source(series: Series, name: str, tags: list[int | bool | None]) -> ColumnDataSource:
-    columns = dict(vars(series)) | {"zero": np.zeros(series.kernel_index.size, dtype=np.int8)}
+    # half the bytes: to 16 ms exact to the nanosecond, beyond to seven digits
+    columns = {
+        key: values.astype(np.float32) if values.dtype == np.float64 else values for key, values in vars(series).items()
+    }
+    columns["zero"] = np.zeros(series.kernel_index.size, dtype=np.int8)
     return ColumnDataSource(columns, name=name, tags=tags)
 
 
 def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
-    """Mark collectives along the bottom, and the places that the answer names: with words where `flagged`."""
+    """Mark collectives along the bottom, where others waited, and where it diverges: with words where `flagged`."""
     plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
     plot.segment(
         "kernel_index",
@@ -141,8 +160,9 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
         line_color=COLLECTIVE,
         line_width=2,
     )
+    plot.add_glyph(axis.waits, VSpan(x="kernel_index", line_color=COLLECTIVE, line_width=1.2, line_alpha=0.8))
     plot.add_glyph(
-        axis.marks, VSpan(x="kernel_index", line_color=MARK, line_dash="dash", line_width=1.5, line_alpha=0.9)
+        axis.marks, VSpan(x="kernel_index", line_color=MARK, line_dash="dashed", line_width=1.8, line_alpha="alpha")
     )
     if not flagged:
         return
@@ -150,10 +170,10 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
         x="kernel_index",
         y="height",
         text="text",
-        text_color=MARK_TEXT,
+        text_color=INK,
         background_fill_color=GROUND,
         background_fill_alpha=0.75,
-        text_font_size="11px",
+        text_font_size="12px",
         text_align="align",
         text_baseline="top",
         x_offset="offset",
@@ -164,7 +184,10 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
 
 def _hover(axis: KernelAxis, source: ColumnDataSource, target: "GlyphRenderer[Any]", signed: bool) -> HoverTool:
     """Tell every line at once: the pointer need only be at the kernel's place along x."""
-    rows = CustomJSHover(args={"source": source, "names": axis.names, "signed": signed}, code=script("kernel_hover.js"))
+    rows = CustomJSHover(
+        args={"source": source, "names": axis.names, "met": axis.collectives, "signed": signed},
+        code=script("kernel_hover.js"),
+    )
     return HoverTool(
         renderers=[target],
         limit=1,  # between two kernels there are two nearest ones

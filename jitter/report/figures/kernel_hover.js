@@ -18,5 +18,10 @@ switch (format) {
   case "others":
     return Number.isNaN(data.low[i]) ? ""
       : `others: ${time(data.low[i])} (rank ${data.low_rank[i]}) to ${time(data.high[i])} (rank ${data.high_rank[i]})`;
+  case "wait": {
+    const at = met.data.kernel_index.indexOf(data.kernel_index[i]);
+    return at < 0 || !(met.data.waited_ns[at] > 0) ? ""
+      : `rank ${met.data.waiter[at]} waited ${time(met.data.waited_ns[at]).replace("+", "")} here for rank ${met.data.last[at]}`;
+  }
   default: return String(value);
 }

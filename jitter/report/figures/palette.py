@@ -10,7 +10,26 @@ MIN_RANK: Final = "#0072b2"
 OTHERS: Final = "#999999"
 COLLECTIVE: Final = "#009e73"
 MARK: Final = "#cc79a7"
-MARK_TEXT: Final = "#a0457a"  # the same hue, dark enough to read
 INK: Final = "#1c2128"
 GRID: Final = "#e6e8eb"
+START: Final = "#0072b2"
+CPU: Final = "#e69f00"
+GPU: Final = "#d55e00"
+TRANSFER: Final = "#009e73"
 GROUND: Final = "#fefefe"  # not quite white: Bokeh leaves out of the page what is its default
+
+
+def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
+    """Colours from stop to stop, evenly."""
+    points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
+    found = []
+    for n in range(steps):
+        part, share = divmod(n * (len(points) - 1) / (steps - 1), 1)
+        low, high = points[int(part)], points[min(int(part) + 1, len(points) - 1)]
+        found.append("#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(low, high, strict=True)))
+    return found
+
+
+# one hue, ever darker (on a dark ground: ever lighter): grey print and every kind of colour vision keep the order
+HEAT_LIGHT: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
+HEAT_DARK: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))

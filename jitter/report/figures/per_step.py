@@ -1,24 +1,28 @@
-"""The figures of the run, one above the other: step time, loss, min and max rank."""
+"""The figures of the run, one above the other: who exceeds, min and max rank, loss, step time."""
 
-from bokeh.layouts import gridplot
+from collections.abc import Collection
+
 from bokeh.models import GridPlot
 
-from jitter.report.figures import step_loss, step_ranks, step_time
-from jitter.report.figures.step_axis import step_axis
-from jitter.run import RunSummary
-from jitter.steps import StepKey
+from jitter.report.excess import ExcessMap
+from jitter.report.figures import excess_map, step_loss, step_ranks, step_time
+from jitter.report.figures.frame import stack
+from jitter.report.figures.step_axis import StepAxis
+from jitter.report.run_view import RunView
 
 
-def build(run: RunSummary, shown: StepKey, ranks: list[int]) -> GridPlot | None:
-    """Draw those of which anything is known; `shown` is the step in view, `ranks` are those of the run."""
-    axis = step_axis(run, shown)
+def build(axis: StepAxis, run: RunView, excess: ExcessMap | None, culprits: Collection[int] = ()) -> GridPlot | None:
+    """Draw those of which anything is known; None if nothing is. `culprits` are ranks that the answers name."""
     figures = []
-    if any(summary.max_rank is not None for step in run.steps for summary in step.cohorts):
-        figures += [step_loss.build(axis), step_ranks.build(axis, ranks)]
+    if excess is not None:
+        figures.append(excess_map.build(axis, excess, culprits))
+    if any(step.max_rank is not None or step.min_rank is not None for step in run.steps):
+        figures.append(step_ranks.build(axis, run.ranks))
+    if any(step.loss_ns is not None for step in run.steps) and len(run.ranks) > 1:
+        figures.append(step_loss.build(axis))
     if any(step.step_time_ns is not None for step in run.steps):
         figures.append(step_time.build(axis))
     if not figures:
         return None
-    grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
-    grid.toolbar.logo = None
-    return grid
+    figures[-1].xaxis.axis_label = "epoch/step" if any("/" in label for label in run.labels) else "step"
+    return stack(figures)

@@ -1,114 +1,152 @@
-"""What the figures along the run's steps share: the linked axis, the rows, the tooltip."""
+"""What the figures along the run's steps share: the linked axis, the rows, the tooltip, what a click picks."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from bokeh.models import BasicTicker, ColumnDataSource, CustomJSHover, HoverTool, Range, Range1d, VSpan
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    Range,
+    Range1d,
+    VSpan,
+)
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
 from jitter.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script
 from jitter.report.figures.palette import MARK
-from jitter.run import RunSummary, StepOfRun
-from jitter.steps import StepKey
-from jitter.summary import StepSummary
+from jitter.report.run_view import PARTS, RunView
 
+LEFT = 132
+"""Room for hosts and ranks, px."""
+RIGHT = 92
+"""Room for the map's scale, px."""
 _NAN = float("nan")
 _TOOLTIP = """
 <div style="max-width:34em;line-height:1.45">
-<div><b>@row{step}</b></div>
-<div>@row{time}</div>
-<div>@row{loss}</div>
-<div style="color:#b04a00">@row{max}</div>
-<div style="color:#005a8e">@row{min}</div>
-<div>@row{began}</div>
+<div><b>@x{step}</b></div>
+<div>@x{time}</div>
+<div>@x{loss}</div>
+<div style="color:#b04a00">@x{max}</div>
+<div style="color:#005a8e">@x{min}</div>
+<div>@x{parts}</div>
+<div>@x{cause}</div>
+<div>@x{began}</div>
 </div>"""
 
 
 @dataclass(frozen=True)
 class StepAxis:
-    """The run's steps as sources: `steps` one row a step, `cohorts` one a cohort and step."""
+    """The run's steps as a source, one row a step; x is the position in the run."""
 
     x_range: Range1d
-    labels: dict[int, str]
-    """Replaces positions by steps where step numbers alone do not order the run."""
+    labels: tuple[str, ...]
     steps: ColumnDataSource
-    cohorts: ColumnDataSource
     shown: ColumnDataSource
+    """Where the step in view stands."""
+    picked: ColumnDataSource
+    """What was clicked: `step` (position), `rank` (NaN where a whole step was). Listen for its data to change."""
 
 
-def places(run: RunSummary) -> dict[StepKey, int]:
-    """Where each step stands along x: its number, or its position where epochs repeat the numbers."""
-    keys = [step.step for step in run.steps]
-    if len({key.epoch for key in keys}) == 1:
-        return {key: key.step for key in keys}
-    return {key: position for position, key in enumerate(keys)}
-
-
-def step_axis(run: RunSummary, shown: StepKey) -> StepAxis:
-    """Lay the run along x, with the step in view marked."""
-    place = places(run)
-    several_epochs = len({key.epoch for key in place}) > 1
-    xs = list(place.values())
-    rows = [(step, summary) for step in run.steps for summary in step.cohorts]
+def step_axis(run: RunView, shown: int, embedded: Collection[int]) -> StepAxis:
+    """Lay the run along x, the step at position `shown` marked; `embedded` can be shown without asking anybody."""
     return StepAxis(
-        x_range=Range1d(start=min(xs) - 0.7, end=max(xs) + 0.7),
-        labels={x: f"{key.epoch}/{key.step}" for key, x in place.items()} if several_epochs else {},
-        steps=_source([(step, step.worst) for step in run.steps], place, "steps"),
-        cohorts=_source(rows, place, "cohorts"),
-        shown=ColumnDataSource({"x": [place[shown]]}, name="shown:step"),
+        x_range=Range1d(start=-0.7, end=len(run.steps) - 0.3, name="steps-range"),
+        labels=run.labels,
+        steps=ColumnDataSource(_columns(run, embedded), name="steps"),
+        shown=ColumnDataSource({"x": [shown]}, name="shown:step"),
+        picked=ColumnDataSource({"step": [], "rank": []}, name="picked"),
     )
 
 
-def step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int = 190) -> figure:
-    """Make an empty figure along the steps, the one in view marked."""
-    plot = frame(heading(title, f"title:{name}"), height, x_range=axis.x_range, y_range=y_range, name=f"figure:{name}")
-    plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-    plot.xaxis.major_label_overrides = dict(axis.labels.items())
-    plot.xgrid.grid_line_color = None
+def step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int = 170) -> figure:
+    """Make an empty figure along the steps, the one in view marked; a click picks a step."""
+    plot = bare_step_figure(axis, title, name, y_range, height)
     plot.add_glyph(axis.shown, VSpan(x="x", line_color=MARK, line_width=9, line_alpha=0.28))
+    pick = "const at = Math.round(cb_obj.x); if (at >= 0 && at < count) picked.data = {step: [at], rank: [NaN]};"
+    plot.js_on_event("tap", CustomJS(args={"picked": axis.picked, "count": len(axis.labels)}, code=pick))
     return plot
 
 
-def add_hover(plot: figure, renderers: "Sequence[GlyphRenderer[Any]]", source: ColumnDataSource) -> None:
+def bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
+    """Make an empty figure along the steps, without marks."""
+    plot = frame(
+        heading(title, f"title:{name}"),
+        height,
+        LEFT,
+        RIGHT,
+        x_range=axis.x_range,
+        y_range=y_range,
+        name=f"figure:{name}",
+    )
+    plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    plot.xaxis.formatter = CustomJSTickFormatter(
+        args={"labels": list(axis.labels)}, code="return Number.isInteger(tick) ? labels[tick] ?? '' : '';"
+    )
+    plot.xgrid.grid_line_color = None
+    return plot
+
+
+def add_hover(
+    plot: figure, renderers: "Sequence[GlyphRenderer[Any]]", axis: StepAxis, mode: Literal["mouse", "vline"] = "vline"
+) -> None:
     """Tell a step's figures where the pointer is at it."""
-    rows = CustomJSHover(args={"source": source}, code=script("step_hover.js"))
+    rows = CustomJSHover(args={"source": axis.steps}, code=script("step_hover.js"))
     plot.add_tools(
         HoverTool(
             renderers=list(renderers),
             limit=1,
-            mode="vline" if source.name == "steps" else "mouse",
+            mode=mode,
             point_policy="follow_mouse",
             attachment="horizontal",
             tooltips=_TOOLTIP,
-            formatters={"@row": rows},
+            formatters={"@x": rows},
         )
     )
 
 
-def _source(rows: Sequence[tuple[StepOfRun, StepSummary]], place: dict[StepKey, int], name: str) -> ColumnDataSource:
-    begins = [summary.divergence for _, summary in rows]
-    several = len({summary.cohort for _, summary in rows}) > 1
-    return ColumnDataSource(
-        {
-            "row": list(range(len(rows))),
-            "x": [place[step.step] for step, _ in rows],
-            "step": [str(step.step) + (f", cohort {s.cohort}" if several else "") for step, s in rows],
-            "time": [_known(step.step_time_ns) for step, _ in rows],
-            "loss": [_known(summary.loss_ns) for _, summary in rows],
-            "magnitude": [_known(summary.max_deviation_ns) for _, summary in rows],
-            "early": [_known(summary.min_deviation_ns) for _, summary in rows],
-            "max_rank": [_known(summary.max_rank) for _, summary in rows],
-            "min_rank": [_known(summary.min_rank) for _, summary in rows],
-            "alpha": [1.0 if summary is step.worst else 0.35 for step, summary in rows],
-            "index": [_known(None if begin is None else begin.kernel_index) for begin in begins],
-            "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
-        },
-        name=name,
-    )
+def _columns(run: RunView, embedded: Collection[int]) -> dict[str, Any]:
+    begins = [step.divergence for step in run.steps]
+    columns: dict[str, Any] = {
+        "x": list(range(len(run.steps))),
+        "step": [str(step.key) for step in run.steps],
+        "time": [_known(step.step_time_ns) for step in run.steps],
+        "loss": [_known(step.loss_ns) for step in run.steps],
+        "bar": [max(_known(step.loss_ns), 0.0) for step in run.steps],
+        "max_rank": [_known(step.max_rank) for step in run.steps],
+        "min_rank": [_known(step.min_rank) for step in run.steps],
+        "cause": [step.cause for step in run.steps],
+        "index": [_known(None if begin is None else begin.kernel_index) for begin in begins],
+        "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
+        "embedded": [at in embedded for at in range(len(run.steps))],
+    }
+    for number, part in enumerate(PARTS):
+        columns[part] = [_NAN if parts is None else parts[number] for parts in run.parts_ns]
+        above, below = _stacked(run.parts_ns, number)
+        columns[f"{part}_from"], columns[f"{part}_to"] = above, below
+    return columns
+
+
+def _stacked(parts_ns: Sequence[tuple[float, ...] | None], number: int) -> tuple[list[float], list[float]]:
+    """Where a part's bar begins and ends: on those before it of the same sign."""
+    begins, ends = [], []
+    for parts in parts_ns:
+        if parts is None:
+            begins.append(_NAN)
+            ends.append(_NAN)
+            continue
+        own = parts[number]
+        below = sum(part for part in parts[:number] if (part > 0) == (own > 0))
+        begins.append(below)
+        ends.append(below + own)
+    return begins, ends
 
 
 def _known(value: float | None) -> float:
-    return _NAN if value is None else value
+    return _NAN if value is None else float(value)

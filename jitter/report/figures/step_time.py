@@ -16,5 +16,5 @@ def build(axis: StepAxis) -> figure:
     plot.line("x", "time", source=axis.steps, line_color=INK, line_width=1.2)
     points = plot.scatter("x", "time", source=axis.steps, size=6, fill_color=INK, line_color=INK)
     y_range.renderers = [points]
-    add_hover(plot, [points], axis.steps)
+    add_hover(plot, [points], axis)
     return plot

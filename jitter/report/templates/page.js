@@ -1,71 +1,164 @@
 "use strict";
 (async () => {
-  const PARTS = ["duration", "gap", "ttke", "launch_latency", "collectives", "marks"];
-  const select = document.getElementById("step");
-  if (!select) return;
+  const METRICS = ["ttke", "gap", "duration", "launch_latency"];
+  const PARTS = [...METRICS, "collectives", "waits", "marks"];
+  const element = (id) => document.getElementById(id);
+  const select = element("step");
 
   // each colour of the figures and its partner on a dark ground
   const DARK = {
     "#1c2128": "#d5dae1", "#e6e8eb": "#30363d", "#fefefe": "#14181d", "#0072b2": "#56b4e9", "#d55e00": "#ff8a33",
-    "#999999": "#8b949e", "#009e73": "#2fc69a", "#cc79a7": "#e79fc6", "#a0457a": "#eab0d0",
+    "#999999": "#8b949e", "#009e73": "#2fc69a", "#cc79a7": "#e79fc6", "#e69f00": "#f0c24b",
   };
   const LIGHT = Object.fromEntries(Object.entries(DARK).map(([light, dark]) => [dark, light]));
   const partner = (value, map) =>
     value != null && typeof value == "object" ? (value.value in map ? { value: map[value.value] } : null) : map[value];
   const paint = (dark) => {
     const map = dark ? DARK : LIGHT;
-    for (const document of [profile, run].filter(Boolean)) {
-      for (const model of document._all_models.values()) {
-        for (const property of model) {
-          if (!/color$/.test(property.attr)) continue;
-          const colour = partner(property.get_value(), map);
-          if (colour != null) model.setv({ [property.attr]: colour });
-        }
+    for (const model of figures._all_models.values()) {
+      for (const property of model) {
+        if (!/color$/.test(property.attr)) continue;
+        const colour = partner(property.get_value(), map);
+        if (colour != null) model.setv({ [property.attr]: colour });
       }
     }
+    warm(dark);
   };
   const preference = matchMedia("(prefers-color-scheme: dark)");
   const print = matchMedia("print");
   const dark = () => preference.matches && !print.matches;
 
-  const mount = async (name) => {
-    let text = document.getElementById(`item-${name}`).textContent;
-    // drawn in the right colours at once: a canvas keeps a rim of the first ones
-    if (dark()) for (const [light, other] of Object.entries(DARK)) text = text.replaceAll(`"${light}"`, `"${other}"`);
-    return (await Bokeh.embed.embed_item(JSON.parse(text), `figures-${name}`)).roots[0].model.document;
+  let text = element("figures-data").textContent;
+  // drawn in the right colours at once: a canvas keeps a rim of the first ones
+  if (dark()) for (const [light, other] of Object.entries(DARK)) text = text.replaceAll(`"${light}"`, `"${other}"`);
+  const { document: json, roots } = JSON.parse(text);
+  const [views] = await Bokeh.embed.embed_items({ page: json }, [{ docid: "page", roots, root_ids: Object.keys(roots) }]);
+  const figures = [...views][0].model.document;
+  const model = (name) => figures.get_model_by_name(name);
+  const warm = (dark) => {
+    const colours = model("excess:colours");
+    if (colours) colours.palette = colours.tags[dark ? 1 : 0];
   };
-  const profile = await mount("profile");
-  const run = document.getElementById("item-run") ? await mount("run") : null;
+  if (dark()) warm(true);
   for (const media of [preference, print]) media.addEventListener("change", () => paint(dark()));
 
+  const time = (ns, signed) => {
+    if (ns == null || Number.isNaN(ns)) return "unknown";
+    const size = Math.abs(ns), sign = ns < 0 ? "−" : signed && ns > 0 ? "+" : "";
+    const [scale, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+    return `${sign}${parseFloat((size / scale).toFixed(2))} ${unit}`;
+  };
+
   // the step in view
-  const model = (name, document = profile) => document.get_model_by_name(name);
   const first = PARTS.map((part) => ({ data: model(`shown:${part}`).data, tags: model(`shown:${part}`).tags }));
   const view = (n, part) => (n == 0 ? first[PARTS.indexOf(part)] : model(`view-${n}:${part}`));
+  const kernels = model("kernels");
+  let whole = [kernels.start, kernels.end];
   const show = (n) => {
     const option = select.options[n];
     for (const part of PARTS) {
       const { data, tags } = view(n, part);
       model(`shown:${part}`).setv({ tags, data });
     }
-    for (const metric of PARTS.slice(0, 4)) {
+    for (const metric of METRICS) {
       const title = model(`title:${metric}`);
       title.text = title.tags[option.dataset.values == "true" ? 1 : 0];
     }
-    const kernels = Number(option.dataset.kernels), pad = Math.max(0.5, 0.01 * kernels);
-    const [start, end] = [-pad, kernels - 1 + pad];
-    model("kernels").setv({ start, end, reset_start: start, reset_end: end });
-    if (run) model("shown:step", run).data = { x: [Number(option.dataset.place)] };
+    const count = Number(option.dataset.kernels), pad = Math.max(0.5, 0.01 * count);
+    whole = [-pad, count - 1 + pad];
+    kernels.setv({ start: whole[0], end: whole[1], reset_start: whole[0], reset_end: whole[1] });
+    if (model("shown:step")) model("shown:step").data = { x: [Number(option.dataset.place)] };
     for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view != n;
+    element("kernel").textContent = "";
   };
   select.addEventListener("change", () => show(select.selectedIndex));
   for (const button of document.querySelectorAll("button[data-show]")) {
     button.addEventListener("click", () => {
       select.selectedIndex = Number(button.dataset.show);
       show(select.selectedIndex);
-      document.getElementById("in-view").scrollIntoView();
+      element("in-view").scrollIntoView();
     });
   }
+
+  // a cell of the map or a step, picked by pointer or key
+  const steps = model("steps"), picked = model("picked"), shown = model("shown:excess"), cursor = model("cursor");
+  const tell = (words, place) => {
+    const line = element("cell");
+    line.textContent = words;
+    if (place == null) return;
+    const link = document.createElement("a");
+    [link.href, link.textContent] = ["#in-view", "See it below"];
+    line.append(" ", link);
+  };
+  const pick = () => {
+    const [at, rank] = [picked.data.step[0], picked.data.rank[0]];
+    if (at == null) return;
+    const who = rank == null || Number.isNaN(rank) ? "" : `rank ${rank}, `;
+    const n = [...select.options].findIndex((option) => Number(option.dataset.place) == at);
+    if (n < 0) return tell(`${who}${steps.data.step[at]}: its details are not in this page; jitter serve shows any step.`);
+    select.selectedIndex = n;
+    show(n);
+    tell(`${who}${steps.data.step[at]} is the step in view now.`, at);
+  };
+  if (picked) picked.properties.data.change.connect(pick);
+
+  const cell = { row: 0, column: -1 };
+  const move = (rows, columns) => {
+    const image = shown.data.image[0], [height, width] = image.shape;
+    cell.row = Math.min(height - 1, Math.max(0, cell.row + rows));
+    cell.column = Math.min(width - 1, Math.max(0, cell.column + columns));
+    const wide = Math.ceil(steps.data.x.length / width), left = cell.column * wide - 0.5;
+    cursor.data = { left: [left], right: [left + wide], top: [cell.row - 0.5], bottom: [cell.row + 0.5] };
+    const i = cell.row * width + cell.column, excess = image[i];
+    const words = Number.isNaN(excess) ? "nothing known here" : time(excess, true);
+    tell(`rank ${shown.data.rank[0][i]}, ${steps.data.step[shown.data.step[0][i]]}: ${words}`);
+  };
+  const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  if (shown) element("figures-run").addEventListener("keydown", (event) => {
+    if (event.key in ARROWS) move(...ARROWS[event.key]);
+    else if (event.key == "Enter" && cell.column >= 0) {
+      const i = cell.row * shown.data.image[0].shape[1] + cell.column;
+      picked.data = { step: [shown.data.step[0][i]], rank: [shown.data.rank[0][i]] };
+    } else return;
+    event.preventDefault();
+  });
+  const layer = element("layer");
+  if (layer) layer.addEventListener("change", () => {
+    const { data, tags } = model(`layer:${layer.value}`);
+    shown.setv({ data, tags });
+    model("title:excess").text = tags[0];
+    model("excess:colours").high = tags[1];
+  });
+
+  // kernels by key
+  let at = -1;
+  const read = (by) => {
+    const ttke = model("shown:ttke"), names = model("names").data;
+    at = Math.min(ttke.data.kernel_index.length - 1, Math.max(0, at + by));
+    const index = ttke.data.kernel_index[at], [most] = ttke.tags;
+    const said = METRICS.map((metric) => {
+      const { data } = model(`shown:${metric}`);
+      return `${model(`title:${metric}`).text.replace(/ −.*|:.*/, "")} ${time(data.max[data.kernel_index.indexOf(index)], metric != "launch_latency")}`;
+    });
+    model("crosshair").setv({ location: index, visible: true });
+    element("kernel").textContent =
+      `kernel ${index} ${names.short[ttke.data.code[at]]}` + (most == null ? "" : `; rank ${most}: ${said.join(", ")}`);
+  };
+  const zoom = (factor) => {
+    const middle = at < 0 ? (kernels.start + kernels.end) / 2 : model("shown:ttke").data.kernel_index[at];
+    const half = ((kernels.end - kernels.start) * factor) / 2;
+    kernels.setv({ start: Math.max(whole[0], middle - half), end: Math.min(whole[1], middle + half) });
+  };
+  const KEYS = {
+    ArrowLeft: () => read(-1), ArrowRight: () => read(1), "+": () => zoom(0.5), "-": () => zoom(2),
+    0: () => kernels.setv({ start: whole[0], end: whole[1] }),
+  };
+  element("figures-profile").addEventListener("keydown", (event) => {
+    if (!(event.key in KEYS)) return;
+    KEYS[event.key]();
+    event.preventDefault();
+  });
+
   if (select.selectedIndex > 0) show(select.selectedIndex);  // a browser that reloads keeps what was chosen
   document.documentElement.dataset.drawn = "true";
 })().catch((error) => {

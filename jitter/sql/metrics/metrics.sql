@@ -49,6 +49,7 @@ SELECT t.rank,
        t.start_ns,           -- the rank's own clock
        t.end_ns,
        t.launch_start_ns,
+       t.message_bytes,      -- of collectives, where recorded
        t.duration_ns,
        t.gap_ns,
        t.ttke_ns,

@@ -1,0 +1,16 @@
+// Text of one row of a cell's tooltip; `format` says which. Bokeh escapes what is returned.
+const [image, ranks, at] = ["image", "rank", "step"].map((name) => shown.data[name][0]);
+const row = Math.round(special_vars.y), column = Math.floor((special_vars.x + 0.5) / wide);
+const columns = image.shape[1], i = row * columns + column;
+if (row < 0 || row >= rows || column < 0 || column >= columns) return "";
+const time = (ns) => {
+  const size = Math.abs(ns), sign = ns < 0 ? "−" : ns > 0 ? "+" : "";
+  const [scale, unit] = size >= 1e9 ? [1e9, "s"] : size >= 1e6 ? [1e6, "ms"] : size >= 1e3 ? [1e3, "µs"] : [1, "ns"];
+  return `${sign}${parseFloat((size / scale).toFixed(3))} ${unit}`;
+};
+switch (format) {
+  case "who": return `rank ${ranks[i]}` + (hosts[row] == null ? "" : ` on ${hosts[row]}`);
+  case "when": return steps.data.step[at[i]] + (steps.data.embedded[at[i]] ? " (click shows it)" : "");
+  case "excess": return Number.isNaN(image[i]) ? "nothing known here" : time(image[i]);
+  default: return String(value);
+}

@@ -32,13 +32,18 @@ def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | No
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
-    workers = min(jobs or os.cpu_count() or 1, len(tasks))
+    workers = min(jobs or _processors(), len(tasks))
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
     shared = _Shared()
     yield from in_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
+
+
+def _processors() -> int:
+    """Those this process may use: a scheduler such as Slurm gives a job a part of its node."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:

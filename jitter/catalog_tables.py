@@ -1,0 +1,98 @@
+"""The catalogue's tables, and how records become their rows. Loads SQLAlchemy: only what builds one needs it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from jitter.records import SourceRecord
+
+_metadata = sa.MetaData()
+
+_state = sa.Table("state", _metadata, sa.Column("fingerprint", sa.String, nullable=False))
+
+sources = sa.Table(
+    "sources",
+    _metadata,
+    sa.Column("digest", sa.String, primary_key=True),
+    sa.Column("file", sa.String, nullable=False),
+    sa.Column("file_digest", sa.String, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("mtime_ns", sa.BigInteger, nullable=False),
+    sa.Column("part", sa.Integer, nullable=False),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("step_pattern", sa.String),
+    sa.Column("format", sa.String, nullable=False),
+    sa.Column("reader_version", sa.Integer, nullable=False),
+    sa.Column("profiler_version", sa.String),
+    sa.Column("rank", sa.Integer, index=True),
+    sa.Column("rank_told_by", sa.String),
+    sa.Column("host", sa.String),
+    sa.Column("device", sa.Integer),
+    sa.Column("pid", sa.Integer),
+    sa.Column("clock", sa.String, nullable=False),
+    sa.Column("utc_offset_ns", sa.BigInteger),
+    sa.Column("main_stream", sa.BigInteger),
+    sa.Column("has_launches", sa.Boolean, nullable=False),
+    sa.Column("steps_from", sa.String, nullable=False),
+    sa.Column("kernels", sa.BigInteger, nullable=False),
+    sa.Column("outside_steps", sa.BigInteger, nullable=False),
+    sa.Column("before_capture", sa.BigInteger, nullable=False),
+)
+
+steps = sa.Table(
+    "steps",
+    _metadata,
+    sa.Column("source", sa.ForeignKey("sources.digest"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("rank", sa.Integer, nullable=False),
+    sa.Column("epoch", sa.BigInteger),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("marker", sa.String),
+    sa.Column("start_ns", sa.BigInteger, nullable=False),
+    sa.Column("end_ns", sa.BigInteger),
+    sa.Column("cut", sa.Boolean, nullable=False),
+    sa.Column("launches_without_kernel", sa.Integer, nullable=False),
+    sa.Column("kernels", sa.Integer, nullable=False),
+    sa.Column("memory_activities", sa.Integer, nullable=False),
+    sa.Column("sequence", sa.String, nullable=False),
+    sa.Index("steps_by_number", "epoch", "step", "rank"),
+)
+
+problems = sa.Table(
+    "problems",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("source", sa.ForeignKey("sources.digest"), nullable=False),
+    sa.Column("problem", sa.String, nullable=False),
+)
+
+_STEP_COLUMNS = [column.name for column in steps.columns if column.name not in {"source", "position", "rank"}]
+_SOURCE_COLUMNS = [column.name for column in sources.columns]
+
+
+def write(path: Path, fingerprint: str, records: Sequence[SourceRecord]) -> None:
+    """Write a new catalogue of these records."""
+    engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        _metadata.create_all(connection)
+        connection.execute(sa.insert(_state), [{"fingerprint": fingerprint}])
+        for table, rows in (
+            (sources, [{name: getattr(record, name) for name in _SOURCE_COLUMNS} for record in records]),
+            (steps, [row for record in records for row in _step_rows(record)]),
+            (problems, [{"source": r.digest, "problem": problem} for r in records for problem in r.problems]),
+        ):
+            if rows:
+                connection.execute(sa.insert(table), rows)
+
+
+def _step_rows(record: SourceRecord) -> list[dict[str, object]]:
+    return [
+        {
+            "source": record.digest,
+            "position": position,
+            "rank": record.rank,
+            **{name: getattr(step, name) for name in _STEP_COLUMNS},
+        }
+        for position, step in enumerate(record.steps)
+    ]

@@ -162,6 +162,8 @@ class _Work:
                 values[:, joined] = np.nan
             if state.pending is not None:
                 state.pending[:, :, joined] = -np.inf
+        self._free_before: dict[int, Floats] = {}
+        """For each collective when its stream was done with all before it."""
         self._begin: Floats | None = None
         self._start_as_recorded: Floats | None = None
         if joined.any():
@@ -215,8 +217,9 @@ class _Work:
             end = start + (recorded.end[place] - recorded.start[place])
         else:
             end = start + gpu
-        # who has not the operation: what waits for it waits for the one before it on its stream
-        self.ends[place] = state.lane_end[op.lane] = end if self._all_here[place] else np.where(here, end, before)
+        if op.kind == COLLECTIVE:
+            self._free_before[place] = before
+        self._end(place, end, before)
 
     def arrived(self, place: int) -> Floats:
         """(scenarios, ranks) when each arrived, less the recorded end."""
@@ -225,11 +228,16 @@ class _Work:
 
     def end_together(self, place: int, moved: Floats) -> None:
         """All of a meeting end this much later than recorded, (scenarios, ranks)."""
-        op = self._operations[place]
+        self._end(place, self.block.recorded.end[place] + moved, self._free_before[place])
+
+    def _end(self, place: int, end: Floats, before: Floats) -> None:
+        """End an operation whose stream had come to `before`; it may end before an earlier one that it overlaps.
+
+        Who has not the operation: what waits for it waits for the one before it on its stream.
+        """
         here = self.block.recorded.present[place]
-        end = self.block.recorded.end[place] + moved
-        lane_end = self._state.lane_end
-        self.ends[place] = lane_end[op.lane] = np.where(here, end, lane_end[op.lane])
+        self.ends[place] = end if self._all_here[place] else np.where(here, end, before)
+        self._state.lane_end[self._operations[place].lane] = np.fmax(before, self.ends[place])
 
     def _awaited(self, place: int) -> Floats | None:
         found = None

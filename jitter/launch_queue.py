@@ -29,7 +29,7 @@ class Launches(NamedTuple):
 
 def queue_limit(orders: Sequence[Launches]) -> int | None:
     """Find the limit: the most launches ever pending, where launches then had to wait; None if none is seen."""
-    if not orders:
+    if not any(len(order.call) for order in orders):
         return None
     pending, freed, took = [], [], []
     for call, back, start in orders:

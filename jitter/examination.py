@@ -254,13 +254,16 @@ def _all(scenarios: Sequence[Scenario]) -> Scenario:
 
 def _waited(run: Observed, work: StepWork) -> dict[int, float]:
     """Each rank's time between its arrivals and the last ones, over the step's collectives."""
-    waited: dict[int, float] = {}
+    waited = [np.zeros(len(block.ranks)) for block in run.meetings.blocks]
     for number, meeting in enumerate(run.meetings.meetings):
         took = work.transfers[number]
         for member in meeting.members:
             block = work.blocks[member.block].recorded
             own = block.end[member.place] - block.start[member.place] - took[member.group]
-            for rank, ns in zip(block.ranks.tolist(), own.tolist(), strict=True):
-                if rank >= 0 and not np.isnan(ns):
-                    waited[rank] = waited.get(rank, 0.0) + ns
-    return waited
+            waited[member.block] += np.nan_to_num(own)
+    return {
+        rank: ns
+        for block, columns, own in zip(run.meetings.blocks, work.columns, waited, strict=True)
+        for rank, column, ns in zip(block.ranks, columns.tolist(), own.tolist(), strict=True)
+        if column >= 0
+    }

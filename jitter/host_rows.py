@@ -1,7 +1,8 @@
 """What a rank's host did beside launching: calls that waited for the GPU, ranges that waited for data."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -40,16 +41,20 @@ class HostRows:
 
     def syncs(self, key: StepKey) -> Syncs:
         """The step's synchronising calls; one without an end is left out."""
-        found = self._of("sync", key)
-        if found is None or not found.num_rows:
-            return NO_SYNCS
-        found = found.filter(found["end_ns"].is_valid())
-        return Syncs(
-            found["start_ns"].to_numpy(),
-            found["end_ns"].to_numpy(),
-            found["thread"].fill_null(-1).to_numpy(),
-            tuple(found["name"].to_pylist()),
-        )
+        at = self._number.get(key)
+        return NO_SYNCS if at is None or not self._syncs else self._syncs[at]
+
+    @cached_property
+    def _syncs(self) -> list[Syncs]:
+        """Step after step."""
+        rows = self._kinds.get("sync")
+        if rows is None or not rows.num_rows:
+            return []
+        rows = rows.filter(rows["end_ns"].is_valid())
+        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        thread, names = rows["thread"].fill_null(-1).to_numpy(), rows["name"].to_pylist()
+        cuts = np.searchsorted(start, self._borders).tolist()
+        return [Syncs(start[a:b], end[a:b], thread[a:b], tuple(names[a:b])) for a, b in pairwise(cuts)]
 
     def loading(self, key: StepKey) -> Loading:
         """The step's waits for data, and those between the step before and it."""
@@ -63,19 +68,7 @@ class HostRows:
         inside = (start >= since) & (start < self._borders[at + 1])
         return Loading(start[inside], end[inside])
 
-    def _of(self, kind: str, key: StepKey) -> pa.Table | None:
-        rows, at = self._kinds.get(kind), self._number.get(key)
-        if rows is None or at is None:
-            return None
-        first, last = np.searchsorted(rows["start_ns"].to_numpy(), self._borders[at : at + 2])
-        return rows.slice(first, last - first)
-
 
 def _sorted(rows: pa.Table, kind: str) -> pa.Table:
     own = rows.filter(pc.equal(rows["kind"], kind))
     return own.sort_by("start_ns").combine_chunks()
-
-
-def host_rows(root: Path, records: Sequence[SourceRecord]) -> Mapping[int, HostRows]:
-    """Each rank's; of several sources of one rank, the one of each step is to be asked."""
-    return {number: HostRows(root, record) for number, record in enumerate(records)}

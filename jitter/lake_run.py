@@ -1,9 +1,13 @@
 """A lake's run, as the dependencies, the replay and the critical path see it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.align import StepIndex
 from jitter.holdings import Held
@@ -32,7 +36,6 @@ class LakeRun:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._last: tuple[StepKey, list[Sheet]] | None = None
-        self._threads: dict[int, set[int]] = {}
         self._hosts: dict[str, HostRows] = {}
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -119,20 +122,31 @@ class LakeRun:
         found = self.host(key, rank).syncs(key)
         if not found.names:
             return found
-        if rank not in self._threads:
-            own = [step for step in self._steps if rank in self._held[step]]
-            self._threads[rank] = {
-                thread
-                for step in {own[0], own[-1]}
-                for thread in read_step(self._root, step, self._held[step], ("launch_thread",), [rank])
-                .table["launch_thread"]
-                .unique()
-                .to_pylist()
-                if thread is not None
-            }
-        launching = np.isin(found.thread, list(self._threads[rank]))
+        launching = np.isin(found.thread, self._threads[rank])
+        if launching.all():
+            return found
         names = tuple(name for name, kept in zip(found.names, launching.tolist(), strict=True) if kept)
         return Syncs(found.start_ns[launching], found.end_ns[launching], found.thread[launching], names)
+
+    @cached_property
+    def _threads(self) -> dict[int, Ints]:
+        """The threads that launched anything, by rank: in its first step and in its last."""
+        asked: dict[StepKey, set[int]] = {}
+        for steps in (self._steps, self._steps[::-1]):
+            waiting = {rank for key in steps for rank in self._held[key]}
+            for key in steps:
+                asked.setdefault(key, set()).update(waiting & self._held[key].keys())
+                waiting -= self._held[key].keys()
+        found: dict[int, Ints] = {}
+        for key, ranks in asked.items():
+            if not ranks:
+                continue
+            read = read_step(self._root, key, self._held[key], ("launch_thread",), sorted(ranks))
+            threads = read.values("launch_thread")
+            for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
+                own = np.unique(threads[first:last])
+                found[rank] = own if rank not in found else np.union1d(found[rank], own)
+        return found
 
     def _example(self, key: StepKey, rank: int) -> Example:
         columns = ("kernel_name", "stream", "launch_thread")
@@ -149,22 +163,32 @@ class LakeRun:
         return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
-        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks", "group_size", "sequence")
+        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks")
         rows = read_step(self._root, key, self._held[key], columns).table
-        collectives = rows.filter(np.array(rows["kind"].to_pylist()) == "collective") if rows.num_rows else rows
+        collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         found: dict[int, dict[int, Group]] = {rank: {} for rank in self._held[key]}
-        for row in collectives.to_pylist():
-            found[row["rank"]][row["ordinal"]] = _group(row)
+        named = collectives["group_name"].to_pylist()
+        members = _members_of(collectives["group_ranks"].combine_chunks())
+        places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
+        for (rank, ordinal), ranks, name in zip(places, members, named, strict=True):
+            # its ranks name a group best, else its own name; where the trace tells neither, None
+            found[rank][ordinal] = ("ranks", *ranks) if ranks else None if name is None else ("name", name)
         return found
+
+
+def _members_of(groups: pa.ListArray) -> list[tuple[int, ...]]:
+    """Each row's ranks; a list that many rows share is made only once."""
+    values, offsets = groups.values.to_numpy(zero_copy_only=False), groups.offsets.to_numpy()
+    made: dict[bytes, tuple[int, ...]] = {}
+    found = []
+    for first, last in pairwise(offsets.tolist()):
+        own = values[first:last]
+        word = own.tobytes()
+        if word not in made:
+            made[word] = tuple(own.tolist())
+        found.append(made[word])
+    return found
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int]:
     return name, NO_LANE, thread
-
-
-def _group(row: Mapping[str, object]) -> Group:
-    """Name a collective's group by its ranks, else by its own name; None where the trace tells neither."""
-    ranks, name = row["group_ranks"], row["group_name"]
-    if ranks:
-        return ("ranks", *ranks)  # type: ignore[misc]
-    return None if name is None else ("name", name)

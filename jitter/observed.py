@@ -284,11 +284,17 @@ class _Tails:
         self._threads = 1 + int(thread.max(initial=0))
         self._queue = queue
         self._left: dict[int, tuple[StepKey, Floats, Floats, Floats]] = {}
+        self._whole: tuple[StepKey, Ints, Tail] | None = None
 
     def before(self, key: StepKey, ranks: Ints) -> tuple[Tail, np.ndarray]:
         """What these ranks' step before left, and which of them have none."""
-        tail = no_tail(self._lanes, self._threads, len(ranks), self._queue)
         joined = np.ones(len(ranks), np.bool_)
+        if self._whole is not None:
+            last, same, whole = self._whole
+            if last == StepKey(key.epoch, key.step - 1) and np.array_equal(same, ranks):
+                return whole, ~joined
+            self._spread_out()
+        tail = no_tail(self._lanes, self._threads, len(ranks), self._queue)
         for column, rank in enumerate(ranks.tolist()):
             left = self._left.get(rank)
             if left is not None and left[0] == StepKey(key.epoch, key.step - 1):
@@ -300,9 +306,18 @@ class _Tails:
         """Take the step in."""
         tail, _ = self.before(key, step.ranks)
         ready, left = readiness(self._program, self._thread, step, tail)
-        for column, rank in enumerate(step.ranks.tolist()):
-            self._left[rank] = (key, left.lane_end[:, column], left.back[:, column], left.starts[:, column])
+        if self._whole is not None:
+            self._spread_out()
+        self._whole = (key, step.ranks, left)
         return ready
+
+    def _spread_out(self) -> None:
+        """Remember the last step rank by rank: the next has others."""
+        assert self._whole is not None
+        key, ranks, left = self._whole
+        for column, rank in enumerate(ranks.tolist()):
+            self._left[rank] = (key, left.lane_end[:, column], left.back[:, column], left.starts[:, column])
+        self._whole = None
 
 
 def _sample(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]) -> Sample:

@@ -148,6 +148,9 @@ class _Work:
         shape = (len(program.operations), *repairs.gpu.shape)
         self._repairs = repairs
         self._any = [bool(mask.any()) for mask in repairs]
+        own, usual = block.own, block.typical
+        self._host_times = ((own.host, own.call, own.lead), (usual.host, usual.call, usual.lead))
+        self._gpu_times = ((own.delay, own.gpu), (usual.delay, usual.gpu))
         self._first_kernel = program.first_kernel
         self._starts = np.full(shape, np.nan)
         self.ends = np.full(shape, np.nan)
@@ -170,20 +173,23 @@ class _Work:
             self._begin = block.recorded.call[:, None, :] - ahead[:, None]
             self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None]
 
-    def _time(self, name: str, place: int, part: int) -> Floats:
-        """One own time of all scenarios: the median where it is repaired."""
-        own: Floats = getattr(self.block.own, name)[place]
-        if not self._any[part]:
-            return own
-        usual: Floats = getattr(self.block.typical, name)[place]
-        repaired: Floats = np.where(self._repairs[part], usual, own)
-        return repaired
-
     def compute(self, place: int) -> None:
         op, state, rules = self._operations[place], self._state, self._rules
+        # own times of all scenarios: the median where they are repaired
         part = START if place <= self._first_kernel else CPU
-        host, call, lead = (self._time(values, place, part) for values in ("host", "call", "lead"))
-        delay, gpu = (self._time(values, place, GPU) for values in ("delay", "gpu"))
+        own, usual = self._host_times
+        host, call, lead = own[0][place], own[1][place], own[2][place]
+        if self._any[part]:
+            repaired = self._repairs[part]
+            host = np.where(repaired, usual[0][place], host)
+            call = np.where(repaired, usual[1][place], call)
+            lead = np.where(repaired, usual[2][place], lead)
+        of_gpu, usual_gpu = self._gpu_times
+        delay, gpu = of_gpu[0][place], of_gpu[1][place]
+        if self._any[GPU]:
+            repaired = self._repairs[GPU]
+            delay = np.where(repaired, usual_gpu[0][place], delay)
+            gpu = np.where(repaired, usual_gpu[1][place], gpu)
         thread = int(rules.thread[place])
         back = state.back[thread]
         called = back + host

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jitter.own_time import typical
 from jitter.sheets import Floats, Ints
 
 
@@ -45,21 +46,31 @@ def work_shape(
     """
     late = np.where(rows_of[:, column] >= 0, gpu[:, column] - usual[:, 0], 0.0)
     slow = np.flatnonzero(late > 0)
-    explained = np.zeros(len(slow))
-    extra = 0
-    for at, place in enumerate(slow.tolist()):
-        rows = rows_of[place].tolist()
-        own = shapes[ranks[column]]
-        others = [(shapes[rank], row) for rank, row in zip(ranks, rows, strict=True) if row >= 0 and rank in shapes]
-        same = sum(int(other.name[row] == own.name[rows[column]]) for other, row in others)
-        if 2 * len(others) <= len(ranks):
-            explained[at] = late[place]
-            extra += 1
-        elif 2 * same <= len(others):
-            explained[at] = late[place]
-        else:
-            threads = np.sort([other.threads[row] for other, row in others])
-            more = own.threads[rows[column]] / threads[(len(threads) - 1) // 2] - 1
-            # by how much longer so much more work should take
-            explained[at] = min(late[place], max(float(np.nan_to_num(more)), 0.0) * usual[place, 0])
-    return WorkShape(float(late[slow].sum()), float(explained.sum()), len(slow), int((explained > 0).sum()), extra)
+    name, threads = _laid_out(ranks, rows_of[slow], shapes)
+    others = (name >= 0).sum(axis=1)
+    same = (name == name[:, [column]]).sum(axis=1)
+    lacked = 2 * others <= len(ranks)
+    another = ~lacked & (2 * same <= others)
+    # by how much longer so much more work should take
+    more = np.nan_to_num(threads[:, column] / typical(threads)[:, 0] - 1)
+    larger = np.minimum(late[slow], np.maximum(more, 0.0) * usual[slow, 0])
+    explained = np.where(lacked | another, late[slow], larger)
+    return WorkShape(
+        float(late[slow].sum()),
+        float(explained.sum()),
+        len(slow),
+        int((explained > 0).sum()),
+        int(lacked.sum()),
+    )
+
+
+def _laid_out(ranks: Sequence[int], rows_of: Ints, shapes: Mapping[int, Shapes]) -> tuple[Ints, Floats]:
+    """(operations, ranks): kernel names as numbers, -1 where a rank has none, and threads, NaN there."""
+    name = np.full(rows_of.shape, -1, np.int64)
+    threads = np.full(rows_of.shape, np.nan)
+    for column, rank in enumerate(ranks):
+        there = rows_of[:, column] >= 0
+        if rank in shapes:
+            name[there, column] = shapes[rank].name[rows_of[there, column]]
+            threads[there, column] = shapes[rank].threads[rows_of[there, column]]
+    return name, threads

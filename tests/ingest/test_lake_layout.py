@@ -1,5 +1,7 @@
 """The lake on disk, to the letter: where files lie, what is in them, and that others' tools read them."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -249,3 +251,9 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     jitter.open(tmp_path / "lake")
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"
     assert not [p for p in (tmp_path / "lake").iterdir() if p.name.startswith(".")]
+
+
+def test_who_reads_a_lake_does_not_wait_for_sqlalchemy(traces: Path, tmp_path: Path):
+    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    script = "import sys, jitter; jitter.open(sys.argv[1]); sys.exit('sqlalchemy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script, tmp_path / "lake"], check=True)

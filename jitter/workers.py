@@ -7,11 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
+from queue import Empty, SimpleQueue
 
 from jitter import fork_server
 from jitter.convert import Outcome, Task, convert
@@ -77,11 +78,19 @@ def _in_pool(
         with fork_server.without_main():
             for number, task in left.items():
                 numbers[pool.submit(_work, task)] = number
-        pending = set(numbers)
+        finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        for future in numbers:
+            future.add_done_callback(finished.put)
+        pending = len(numbers)
         while pending:
-            finished, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
+            try:
+                future = finished.get(timeout=_POLL_S)
+            except Empty:
+                tick()
+                continue
             tick()
-            for future in sorted(finished, key=lambda f: f.exception() is not None):  # what is whole, first
+            pending -= 1
+            if not isinstance(future.exception(), BrokenProcessPool):  # else all that are pending come with it
                 outcome = future.result()
                 del left[numbers[future]]
                 yield numbers[future], outcome

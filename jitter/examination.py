@@ -138,7 +138,7 @@ class Examination:
     def unrecorded_ranks(self) -> bool:
         """Whether the job has ranks that the lake has not: groups name them, or the ranks' numbers have holes."""
         ranks = self.run.team_of
-        return max(self.run.meetings.named, max(ranks) + 1) > len(ranks)
+        return max(self.run.meetings.named, max(ranks, default=-1) + 1) > len(ranks)
 
     @property
     def deviations(self) -> list[TeamDeviations]:
@@ -152,7 +152,7 @@ class Examination:
         """
         values = np.stack(gained)
         timed = ~np.isnan(self.step_ns)
-        found: Floats = values[timed if timed.any() else slice(None)].sum(axis=0)
+        found: Floats = np.nansum(values[timed if timed.any() else slice(None)], axis=0)
         return found
 
     @property
@@ -189,8 +189,9 @@ class Examination:
                 np.fmax.reduce(step.arrays.end) - np.fmin.reduce(step.arrays.start)
                 for step in work.observed.teams.values()
             ]
-            spans.append(float(np.median(np.concatenate(of_ranks))))
-        return np.array(spans)
+            spans.append(float(np.median(np.concatenate(of_ranks))) if of_ranks else np.nan)
+        known = [span for span in spans if not np.isnan(span)]
+        return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
 
     @cached_property
     def _second_pass(self) -> tuple[list[Floats], list[StepPath]]:
@@ -224,7 +225,7 @@ class Examination:
 
     @property
     def loss_ns(self) -> Floats:
-        """(steps,) what each step would take less with every own time at its median."""
+        """(steps,) what each step would take less with every own time at its median; NaN where nobody's step counts."""
         return np.array([gained[0] for gained in self._second_pass[0]])
 
     @property

@@ -26,6 +26,8 @@ def step_answers(examined: Examination, facts: Evidence, cases: Sequence[Case]) 
 def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]) -> StepAnswer:
     step_ns, loss_ns = examined.step_ns[number], examined.loss_ns[number]
     known = not np.isnan(step_ns)
+    # of the first step of a stretch nobody knows when it began
+    told = (known or np.isnan(examined.step_ns).all()) and not np.isnan(loss_ns)
     excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
     for charge in path.charges:
         excess[charge.rank][charge.part] += charge.excess_ns
@@ -37,9 +39,8 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
     return StepAnswer(
         key=path.key,
         step_time_ns=round(float(step_ns)) if known else None,
-        # of the first step of a stretch nobody knows when it began
-        loss_ns=round(float(loss_ns)) if known or np.isnan(examined.step_ns).all() else None,
-        loss_fraction=float(loss_ns / step_ns) if known and step_ns else None,
+        loss_ns=round(float(loss_ns)) if told else None,
+        loss_fraction=float(loss_ns / step_ns) if told and known and step_ns else None,
         min_rank=max(path.waited_ns, key=lambda rank: (path.waited_ns[rank], -rank), default=None),
         max_rank=worst,
         divergence=None if worst is None or cause == "none" else _divergence(path.charges, worst, examined, facts),

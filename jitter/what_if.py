@@ -52,7 +52,7 @@ class WhatIf:
         self._replay = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
         self._ahead = np.zeros(len(scenarios))
         self.gained: list[Floats] = []
-        """For each step (scenarios,): how much shorter it would be, ns."""
+        """For each step (scenarios,): how much shorter it would be, ns; NaN where nobody's step counts."""
 
     def step(self, number: int, work: StepWork) -> None:
         """Compute the run's `number`th step."""
@@ -63,12 +63,12 @@ class WhatIf:
             for block_ends, block, place in zip(ends, work.blocks, self._ends.places(work), strict=True)
             if place is not None
         ]
-        before = self._ahead
-        if moved:
-            shift = np.concatenate(moved, axis=1)
-            known = ~np.isnan(shift[0])
-            if known.any():
-                self._ahead = -np.median(shift[:, known], axis=1)
+        shift = np.concatenate(moved, axis=1) if moved else np.empty((len(self._scenarios), 0))
+        known = ~np.isnan(shift).any(axis=0)
+        if not known.any():
+            self.gained.append(np.full(len(self._scenarios), np.nan))
+            return
+        before, self._ahead = self._ahead, -np.median(shift[:, known], axis=1)
         self.gained.append(self._ahead - before)
 
     def _repairs(self, number: int, ranks: Sequence[int]) -> Repairs:

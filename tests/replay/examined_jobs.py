@@ -8,6 +8,7 @@ import pandas as pd
 
 import jitter
 from jitter.simulate import Job, Run, write
+from jitter.steps import StepKey
 from tests.accuracy.capture import Recorded
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
@@ -41,8 +42,15 @@ class OnDisk(NamedTuple):
 
 
 def on_disk(lake: "jitter.Lake", rank: int, step: int) -> OnDisk:
-    rows = pd.read_parquet(lake.root / f"kernels/step={step}/rank={rank}.parquet", partitioning=None)
+    rows = activities(lake, rank, StepKey(None, step))
     host = [pd.read_parquet(path) for path in (lake.root / f"host/rank={rank}").glob("*.parquet")]
     syncs = pd.concat(host)
     syncs = syncs[(syncs["kind"] == "sync") & (syncs["step"] == step)]
-    return OnDisk(rows.sort_values("ordinal").reset_index(drop=True), syncs.sort_values("start_ns"))
+    return OnDisk(rows, syncs.sort_values("start_ns"))
+
+
+def activities(lake: "jitter.Lake", rank: int, key: StepKey) -> pd.DataFrame:
+    """A rank's rows of a step, by ordinal."""
+    epoch = "" if key.epoch is None else f"epoch={key.epoch}/"
+    rows = pd.read_parquet(lake.root / f"kernels/{epoch}step={key.step}/rank={rank}.parquet", partitioning=None)
+    return rows.sort_values("ordinal").reset_index(drop=True)

@@ -95,7 +95,8 @@ class Rank:
     def take(self, op: Op, at: int, back: float, start: float | None, end: float | None) -> None:
         self.back = back
         if op.stream is not None:
-            assert start is not None and end is not None
+            assert start is not None
+            assert end is not None
             self.started.append(start)
             self.free[op.stream] = self.ended[at] = end
 
@@ -113,7 +114,8 @@ def own_times(recorded: Mapping[int, Steps], rule: Rule) -> dict[Key, Own]:
                 in_call = op.back - (op.call if held is None else max(op.call, held))
                 lead = delay = gpu = 0.0
                 if op.kind != "sync":
-                    assert op.start is not None and op.end is not None
+                    assert op.start is not None
+                    assert op.end is not None
                     submitted = min(op.back, op.start)
                     lead = op.back - submitted
                     delay = op.start - state.ready(op, at, submitted)

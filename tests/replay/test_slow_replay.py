@@ -71,7 +71,7 @@ def test_repairs_give_the_same_ends(tmp_path: Path, name: str):
     if name == "a full queue":
         assert rule.queue == 12
     names = [op.group for op in run.plan.programs[0].step if op.kind in ("compute", "collective", "memory", "sync")]
-    recording_groups = {name: numbers for name, numbers in run.plan.groups.items()}
+    recording_groups = dict(run.plan.groups.items())
 
     def group(rank: int, at: int) -> object:
         return names[at], int(recording_groups[names[at]][rank])

@@ -1,0 +1,42 @@
+"""The replay with nothing repaired, against the lake's own files."""
+
+import numpy as np
+from examined_jobs import activities
+
+import jitter
+from jitter.replay import Repairs, Replay
+
+
+def assert_as_recorded(lake: "jitter.Lake") -> None:
+    """Every activity of every rank's step is there once, and ends when its file says."""
+    examined = lake.examination()
+    run = examined.run
+    replay = Replay(run.programs, run.rules, run.meetings, run.schedule, 1)
+    seen = set()
+    for number, work in examined.works():
+        nothing = [_none(len(block.ranks)) for block in run.meetings.blocks]
+        transfers = {meeting: took[None] for meeting, took in work.transfers.items()}
+        ends = replay.step(work.blocks, nothing, transfers, np.zeros(1))
+        for block, columns, block_ends in zip(run.meetings.blocks, work.columns, ends, strict=True):
+            for column, (rank, of_team) in enumerate(zip(block.ranks, columns.tolist(), strict=True)):
+                if of_team < 0:
+                    continue
+                key = examined.keys[number]
+                row = run.rows(key, block.team)[:, of_team]
+                told = activities(lake, rank, key)
+                assert sorted(row[row >= 0]) == told["ordinal"].tolist()
+                replayed = block_ends[row >= 0, 0, column]
+                recorded = told["end_ns"].to_numpy()[row[row >= 0]] - examined.lake.origin_ns[rank]
+                assert np.flatnonzero(replayed != recorded).tolist() == [], (rank, key)
+                seen.add((rank, number))
+    counted = {
+        (member.rank, number)
+        for number, key in enumerate(examined.keys)
+        for index in lake.indices(key)
+        for member in index.members
+    }
+    assert seen == counted
+
+
+def _none(ranks: int) -> Repairs:
+    return Repairs(*(np.zeros((1, ranks), np.bool_) for _ in range(3)))

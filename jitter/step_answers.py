@@ -35,13 +35,14 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
     worst = max(own, key=lambda rank: (own[rank], -rank), default=None)
     if worst is not None and own[worst] <= 0:
         worst = None
+    waited = {rank: ns for rank, ns in path.waited_ns.items() if ns > 0}
     cause = _cause(number, worst, cases)
     return StepAnswer(
         key=path.key,
         step_time_ns=round(float(step_ns)) if known else None,
         loss_ns=round(float(loss_ns)) if told else None,
         loss_fraction=float(loss_ns / step_ns) if told and known and step_ns else None,
-        min_rank=max(path.waited_ns, key=lambda rank: (path.waited_ns[rank], -rank), default=None),
+        min_rank=max(waited, key=lambda rank: (waited[rank], -rank), default=None),
         max_rank=worst,
         divergence=None if worst is None or cause == "none" else _divergence(path.charges, worst, examined, facts),
         split=None if worst is None else _split(excess[worst]),

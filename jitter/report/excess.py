@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis import Lake
 from jitter.critical_path import Part
 from jitter.deviations import PARTS
 from jitter.examination import Examination
@@ -69,7 +70,7 @@ class ExcessMap:
     holes: tuple[Hole, ...]
 
 
-def excess_map(examined: Examination, hosts: Mapping[int, str | None], first: str = PATH) -> ExcessMap | None:
+def excess_map(lake: Lake, examined: Examination, first: str = PATH) -> ExcessMap | None:
     """Lay out who took longer than the others, the layer `first` first; None of fewer than two ranks."""
     ranks = sorted(examined.run.team_of)
     steps = len(examined.keys)
@@ -94,8 +95,10 @@ def excess_map(examined: Examination, hosts: Mapping[int, str | None], first: st
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {own_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()}
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
-    there = ~np.isnan(own).all(axis=0)
-    return lay_out(ranks, hosts, ordered, there, WORTH_SEEING * examined.usual_step_ns)
+    there = np.zeros((len(ranks), steps), np.bool_)
+    for number, key in enumerate(examined.keys):
+        there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
+    return lay_out(ranks, lake.hosts, ordered, there, WORTH_SEEING * examined.usual_step_ns)
 
 
 def own_layer(part: int) -> str:
@@ -167,7 +170,8 @@ def _layer(
 ) -> Layer:
     comparable = np.where(np.isnan(ns), -np.inf, ns)
     # each cell's ranks and steps, the last ones repeated where a cell has fewer
-    which = np.array([[own[min(n, len(own) - 1)] for n in range(len(members[0]))] for own in members])
+    fold = max(len(own) for own in members)
+    which = np.array([[own[min(n, len(own) - 1)] for n in range(fold)] for own in members])
     when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
     cells = comparable[which[:, :, None, None], when].transpose(0, 2, 1, 3)
     best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)

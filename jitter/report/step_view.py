@@ -144,7 +144,7 @@ def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None
     """The run's min rank, or if it runs other kernels the one of these that waits longest."""
     if step.min_rank in among:
         return step.min_rank
-    waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among}
+    waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among and ns > 0}
     return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
 
 

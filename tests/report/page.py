@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 
-_DTYPES = {"float64": "<f8", "int32": "<i4", "int8": "<i1", "int64": "<i8"}
+_DTYPES = {"float64": "<f8", "float32": "<f4", "int32": "<i4", "int8": "<i1", "int64": "<i8"}
 
 
-def item(page: str, name: str) -> dict[str, Any]:
-    """The JSON of one group of figures."""
-    found = re.search(rf'<script type="application/json" id="item-{name}">(.*?)</script>', page, re.DOTALL)
+def item(page: str) -> dict[str, Any]:
+    """The JSON of all figures."""
+    found = re.search(r'<script type="application/json" id="figures-data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
 
 
 def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
-    """Every named data source of one group of figures: its columns as lists and arrays; `tags` beside them."""
+    """Every named data source in the page, which must have the figures `name`: columns as lists and arrays, `tags`."""
+    figures = item(page)
+    assert f"figures-{name}" in figures["roots"].values()
     found = {}
-    for model in _models(item(page, name)):
+    for model in _models(figures):
         attributes = model.get("attributes", {})
         if model.get("name") == "ColumnDataSource" and "name" in attributes:
             entries = attributes["data"]["entries"]
@@ -32,9 +34,9 @@ def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def titles(page: str, name: str) -> list[str]:
+def titles(page: str) -> list[str]:
     """The figures' titles, in order."""
-    return [m["attributes"]["text"] for m in _models(item(page, name)) if m.get("name") == "Title"]
+    return [m["attributes"]["text"] for m in _models(item(page)) if m.get("name") == "Title"]
 
 
 def _models(node: Any) -> Any:
@@ -52,9 +54,11 @@ def _values(value: Any) -> Any:
     if isinstance(value, dict) and value.get("type") == "ndarray":
         raw = base64.b64decode(value["array"]["data"])
         raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-        return np.frombuffer(raw, dtype=_DTYPES[value["dtype"]])
+        return np.frombuffer(raw, dtype=_DTYPES[value["dtype"]]).reshape(value["shape"])
     if isinstance(value, list):
-        return [float("nan") if isinstance(v, dict) else v for v in value]
+        return [_values(v) for v in value]
+    if isinstance(value, dict) and value.get("type") == "number":
+        return float(value["value"])
     return value
 
 

@@ -1,18 +1,28 @@
 """The page: complete, self-contained, escaped; and for a run that tells little, a page that says so."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from page import Text, item, sources, titles
 from report_lakes import job, lake_of, step_rows
 
-from jitter.report.html import MOST_STEPS, html_report, worst
+import jitter
+from jitter.cli import main
+from jitter.replay import START
+from jitter.report.excess import PATH, TRANSFERS, own_layer
+from jitter.report.html import MOST_STEPS, embedded_steps, first_layer, html_report
+from jitter.report.seven import seven_answers
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    return job(tmp_path_factory.mktemp("page") / "lake")
+    root = tmp_path_factory.mktemp("page") / "lake"
+    assert main(["ingest", str(SAMPLE), "-o", str(root), "--quiet"]) == 0
+    return jitter.open(root)
 
 
 @pytest.fixture(scope="module")
@@ -20,21 +30,22 @@ def page(lake):
     return html_report(lake)
 
 
-def test_the_answer(page):
-    text = Text(page).all
-    assert (
-        "In epoch 1, step 1 rank 2 (node1) was 300 µs later than the mean of 4 ranks, from kernel 5 (kernel_5) on"
-        in (text)
-    )
-    assert "in gaps between kernels (CPU)" in text
-    for fact in (
-        "ranks 4",
-        "steps 3",
-        "hosts 2",
-        "kernels a step 14",
-        "nsys 2026.2",
-        "Outside every step: 12 kernels.",
-    ):
+def simulated(folder, *options):
+    assert main(["sample", str(folder / "traces"), "--quiet", *options]) == 0
+    assert main(["ingest", str(folder / "traces"), "-o", str(folder / "lake"), "--quiet"]) == 0
+    return jitter.open(folder / "lake")
+
+
+def test_the_answers_are_the_diagnosis(page, lake):
+    text, diagnosis = Text(page).all, lake.diagnosis()
+    assert diagnosis.culprits[0].rank == 5
+    assert diagnosis.verdict in text
+    for one in seven_answers(diagnosis, lake.hosts):
+        assert one.question in text
+        assert one.answer in text
+        for line in one.evidence:
+            assert line in text
+    for fact in ("ranks 8", "steps 5", "hosts 2", "kernels a step 60", "Every rank has every step, whole."):
         assert fact in text
 
 
@@ -42,37 +53,52 @@ def test_data_in_the_page_are_the_tables(page, lake):
     drawn = sources(page, "profile")
     for metric in ("duration", "gap", "ttke", "launch_latency"):
         source = drawn[f"shown:{metric}"]
-        table = lake.table(metric, step=1, deviation=metric != "launch_latency")
-        assert source["tags"][0] == 2
-        np.testing.assert_allclose(source["max"], table["rank_2"].astype("float64"), atol=1e-6)
+        table = lake.table(metric, step=2003, deviation=metric != "launch_latency")
+        assert source["tags"][0] == 5
+        np.testing.assert_allclose(source["max"], table["rank_5"].astype("float64"), rtol=1e-6)
         assert [drawn["names"]["full"][code] for code in source["code"]] == list(table["kernel_name"])
-    assert list(drawn["shown:marks"]["kernel_index"]) == [5, 11]
-    assert drawn["names"]["short"][0] == "kernel_0"
+    began = next(step.divergence for step in lake.diagnosis().steps if step.key.step == 2003)
+    assert drawn["shown:marks"]["kernel_index"][0] == began.kernel_index == 17
 
 
 def test_every_step_is_in_the_figures_of_the_run(page, lake):
-    drawn, run = sources(page, "run"), lake.run()
-    assert list(drawn["steps"]["x"]) == [0, 1, 2]
-    np.testing.assert_allclose(drawn["steps"]["loss"], [step.loss_ns for step in run.steps])
-    np.testing.assert_allclose(
-        drawn["steps"]["time"], [np.nan if s.step_time_ns is None else s.step_time_ns for s in run.steps]
-    )
-    assert list(drawn["cohorts"]["max_rank"]) == [step.worst.max_rank for step in run.steps]
-    assert list(drawn["cohorts"]["min_rank"]) == [step.worst.min_rank for step in run.steps]
-    assert list(drawn["shown:step"]["x"]) == [1]
+    drawn, steps = sources(page, "run"), lake.diagnosis().steps
+    assert list(drawn["steps"]["x"]) == [0, 1, 2, 3, 4]
+
+    def column(name):
+        return [np.nan if getattr(s, name) is None else getattr(s, name) for s in steps]
+
+    for source, name in (("loss", "loss_ns"), ("time", "step_time_ns"), ("max_rank",) * 2, ("min_rank",) * 2):
+        np.testing.assert_allclose(drawn["steps"][source], column(name))
+    assert list(drawn["shown:step"]["x"]) == [3]
 
 
-def test_every_figure_of_the_talk_is_there(page):
-    told = " ".join(titles(page, "profile") + titles(page, "run"))
+def test_bars_of_the_path_add_up_to_its_charges(page, lake):
+    steps = sources(page, "split")["steps"]
+    for at, path in enumerate(lake.examination().paths):
+        for number, part in enumerate(("start", "cpu", "gpu", "transfer")):
+            own = sum(charge.excess_ns for charge in path.charges if charge.part == number)
+            assert steps[part][at] == pytest.approx(own)
+            assert steps[f"{part}_to"][at] - steps[f"{part}_from"][at] == pytest.approx(own)
+        ends = [steps[f"{part}_to"][at] for part in ("start", "cpu", "gpu", "transfer")]
+        assert max(ends) == pytest.approx(sum(max(steps[p][at], 0) for p in ("start", "cpu", "gpu", "transfer")))
+
+
+def test_every_figure_is_there(page):
+    told = " ".join(titles(page))
     for words in (
         "duration − its mean",
         "Gap",
         "Time to kernel end − its mean",
         "Launch latency",
+        "Excess of every rank and step",
+        "Max rank",
+        "Loss of every step",
         "Step time",
-        "max rank",
+        "by where it arose",
     ):
         assert words in told
+    assert "do not record the sizes of messages" in Text(page).all
 
 
 def test_no_element_asks_for_anything(page):
@@ -90,46 +116,75 @@ def test_what_a_trace_says_stays_text(tmp_path):
     assert EVIL not in page
     assert EVIL in seen.all
     assert f"{EVIL}3" in sources(page, "profile")["names"]["full"]
-    assert "{safe}" not in str(item(page, "profile"))
 
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
     lake = job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
-    page = html_report(lake)
-    assert f"The {MOST_STEPS} costliest of {MOST_STEPS + 3} steps" in Text(page).all
-    losses = sorted((step.loss_ns for step in lake.run().steps), reverse=True)
-    assert [summary.loss_ns for _, summary in worst(lake.run())] == losses[:MOST_STEPS]
-    options = [a for tag, a in Text(page).tags if tag == "option"]
+    page, diagnosis = html_report(lake), lake.diagnosis()
+    assert f"{MOST_STEPS} steps of {MOST_STEPS + 3} are in this page in detail" in Text(page).all
+    losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
+    assert [step.loss_ns for step in embedded_steps(diagnosis)] == losses[:MOST_STEPS]
+    options = [a for tag, a in Text(page).tags if tag == "option" and "data-place" in a]
     assert len(options) == MOST_STEPS
     assert f"view-{MOST_STEPS - 1}:gap" in sources(page, "profile")
 
 
+def test_a_node_that_is_late_is_seen_whole(tmp_path):
+    options = ["--ranks", "16", "--steps", "8", "--kernels", "60", "--gpus-per-node", "4"]
+    lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
+    diagnosis = lake.diagnosis()
+    assert diagnosis.culprits[0].scope == "host"
+    assert first_layer(diagnosis) == own_layer(START)
+    cells = sources(html_report(lake), "run")["shown:excess"]["image"][0]
+    assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
+        (row, column) for row in range(4, 8) for column in (3, 6)
+    }
+
+
+def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
+    options = ["--shape", "expert", "--experts", "4", "--ranks", "8", "--steps", "5", "--kernels", "120"]
+    lake = simulated(tmp_path, *options, "--format", "kineto", "--fault", "slow_link:rank=6,factor=4")
+    assert first_layer(lake.diagnosis()) == TRANSFERS
+    page = html_report(lake)
+    cells = sources(page, "run")["shown:excess"]["image"][0]
+    assert cells[4:].min() > 5 * np.abs(cells[:4]).max()
+    met = sources(page, "collectives")["shown:collectives"]
+    known = ~np.isnan(met["bytes"])
+    slow = known & (met["most_ns"] > 2 * met["usual_ns"])
+    assert known.any()
+    assert slow.any()
+    assert (met["least_ns"] <= met["most_ns"]).all()
+
+
 def test_one_rank(tmp_path):
     page = html_report(job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
-    assert "Only one rank of this step was recorded" in Text(page).all
-    assert "Nothing to align" in Text(page).all
-    assert titles(page, "profile")[0] == "Time to kernel end"
-    assert "No step names a min and a max rank" in Text(page).all
-    assert titles(page, "run") == ["Step time"]
+    text = Text(page).all
+    assert "Only one rank ran these kernels in this step" in text
+    assert "With one rank there is nobody to compare with" in text
+    assert "Nothing to align" in text
+    assert titles(page)[:2] == ["Step time", "Time to kernel end"]
 
 
 def test_one_step(tmp_path):
     page = html_report(job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
-    assert "In epoch 1, step 0 rank 1" in Text(page).all
-    assert titles(page, "run") == ["Loss and magnitude of every step", "Min rank and max rank of every step"]
+    assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
+    assert "Step time" not in titles(page)
 
 
 def test_ranks_that_cannot_be_aligned(tmp_path):
     lake = lake_of(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
     page = html_report(lake)
-    assert "The ranks of this step cannot be aligned" in Text(page).all
-    assert "No collective lies in this step" in Text(page).all
+    text = Text(page).all
+    assert "Its ranks cannot be aligned" in text
+    assert "No collective lies in this step" in text
+    assert "No critical path leads across ranks" in text
+    assert "No path leads across ranks" in text
     drawn = sources(page, "profile")
     assert np.isnan(drawn["shown:ttke"]["low"]).all()
     # what does not depend on alignment is drawn: all three ranks, as a band
     table = lake.table("duration", step=0, deviation=True).astype("float64", errors="ignore")
     ranks = table[[f"rank_{r}" for r in range(3)]]
-    np.testing.assert_allclose(drawn["shown:duration"]["low"], ranks.min(axis=1).astype(float), atol=1e-6)
+    np.testing.assert_allclose(drawn["shown:duration"]["low"], ranks.min(axis=1).astype(float), rtol=1e-6)
 
 
 def test_cohorts(tmp_path):
@@ -143,10 +198,12 @@ def test_cohorts(tmp_path):
     text = Text(page).all
     assert "compared within 2 cohorts" in text
     assert "cohort 0: 0,2,4" in text
-    assert "In epoch 1, step" in text
     assert "cohort 1 · loss" in text
     drawn = sources(page, "profile")
-    assert drawn["names"]["full"][drawn["shown:gap"]["code"][0]].startswith("stage_two")
+    shown = drawn["shown:gap"]
+    assert shown["tags"][0] == 3
+    assert shown["tags"][1] in (1, 5)  # of the same cohort
+    assert drawn["names"]["full"][shown["code"][0]].startswith("stage_two")
 
 
 def test_every_rank_cut(tmp_path):
@@ -160,3 +217,11 @@ def test_epochs_that_repeat_step_numbers(tmp_path):
     drawn = sources(html_report(lake), "run")
     assert list(drawn["steps"]["x"]) == [0, 1, 2, 3]
     assert drawn["steps"]["step"][3] == "epoch 2, step 1"
+
+
+def test_a_single_culprit_is_shown_on_the_path(lake):
+    assert first_layer(lake.diagnosis()) == PATH
+
+
+def test_names_cannot_close_the_data(page):
+    assert set(item(page)["roots"].values()) == {"figures-run", "figures-profile", "figures-split"}

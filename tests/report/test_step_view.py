@@ -14,13 +14,16 @@ def lake(tmp_path_factory):
     return job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
 
 
-def costliest(lake):
-    return lake.run().costliest.worst
+def view_of(lake, number=1, names=None):
+    """The view of the step at this position of the run."""
+    examined = lake.examination()
+    step = lake.diagnosis().steps[number]
+    return step_view(lake, examined, step, examined.paths[number], names or KernelNames())
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])
 def test_lines_and_band_are_the_tables(lake, metric):
-    view = step_view(lake, costliest(lake), KernelNames())
+    view = view_of(lake)
     table = lake.table(metric, step=1, deviation=metric != "launch_latency").astype(
         {f"rank_{r}": "float64" for r in range(5)}
     )
@@ -28,6 +31,7 @@ def test_lines_and_band_are_the_tables(lake, metric):
     series = view.series[metric]
     others = table[[f"rank_{r}" for r in range(5) if r not in (view.max_rank, view.min_rank)]]
     np.testing.assert_array_equal(series.kernel_index, table.index)
+    assert view.min_rank == lake.diagnosis().steps[1].min_rank != 2
     np.testing.assert_allclose(series.max, table[f"rank_{view.max_rank}"], atol=1e-6)
     np.testing.assert_allclose(series.min, table[f"rank_{view.min_rank}"], atol=1e-6)
     np.testing.assert_allclose(series.low, others.min(axis=1), atol=1e-6)
@@ -38,19 +42,19 @@ def test_lines_and_band_are_the_tables(lake, metric):
 
 
 def test_the_fault_is_in_the_gap_of_its_kernel(lake):
-    gap = step_view(lake, costliest(lake), KernelNames()).series["gap"]
+    gap = view_of(lake).series["gap"]
     assert int(np.nanargmax(gap.max)) == 5
     assert gap.max[5] == pytest.approx(400_000 * 4 / 5, abs=50)  # against a mean that it is part of
 
 
 def test_names_travel_as_codes(lake):
     names = KernelNames()
-    series = step_view(lake, costliest(lake), names).series["ttke"]
+    series = view_of(lake, names=names).series["ttke"]
     assert [names.names[code] for code in series.code] == list(lake.table("ttke", step=1)["kernel_name"])
 
 
 def test_collectives_are_marked(lake):
-    assert step_view(lake, costliest(lake), KernelNames()).collectives.tolist() == [12]
+    assert view_of(lake).collectives.kernel_index.tolist() == [12]
 
 
 def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
@@ -59,7 +63,7 @@ def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
     lake = lake_of(
         tmp_path / "lake", {0: {(1, 0): whole}, 1: {(1, 0): step_rows(1, 0, late={2: 90_000})}, 2: {(1, 0): missing}}
     )
-    view = step_view(lake, costliest(lake), KernelNames())
+    view = view_of(lake, 0)
     shown = view.series["duration"]
     table = lake.table("duration", step=0, deviation=True)
     assert pd.isna(table["rank_2"][4])
@@ -69,14 +73,14 @@ def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
 
 
 def test_two_ranks_leave_no_band(tmp_path):
-    view = step_view(lake := job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)), costliest(lake), KernelNames())
+    view = view_of(job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)))
     assert view.others == 0
     assert np.isnan(view.series["gap"].low).all()
 
 
 def test_a_single_rank_shows_its_own_values(tmp_path):
     lake = job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
-    view = step_view(lake, costliest(lake), KernelNames())
+    view = view_of(lake, 0)
     assert (view.max_rank, view.min_rank, view.values) == (0, None, True)
     table = lake.table("duration", step=0).astype({"rank_0": "float64"})
     np.testing.assert_array_equal(view.series["duration"].max, table["rank_0"])
@@ -89,7 +93,7 @@ def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
         tmp_path / "lake",
         {r: {(1, 0): step_rows(r, 0, kernels=400, late={123: 70_000} if r == 1 else None)} for r in range(3)},
     )
-    view = step_view(lake, costliest(lake), KernelNames())
+    view = view_of(lake, 0)
     gap = view.series["gap"]
     assert view.kernels == 402
     assert gap.kernel_index.size <= 10 * 8 + 2

@@ -64,6 +64,7 @@ def build(axis: KernelAxis) -> figure:
         legend_field="operation",
     )
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
+    plot.yaxis.ticker = LogTicker(desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=script("bytes.js"))
     plot.yaxis.formatter = CustomJSTickFormatter(code=script("one_tick.js"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "last arrival to end"

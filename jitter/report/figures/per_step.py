@@ -16,7 +16,7 @@ def build(axis: StepAxis, run: RunView, excess: ExcessMap | None, culprits: Coll
     figures = []
     if excess is not None:
         figures.append(excess_map.build(axis, excess, culprits))
-    if any(step.max_rank is not None or step.min_rank is not None for step in run.steps):
+    if len(run.ranks) > 1 and any(step.max_rank is not None or step.min_rank is not None for step in run.steps):
         figures.append(step_ranks.build(axis, run.ranks))
     if any(step.loss_ns is not None for step in run.steps) and len(run.ranks) > 1:
         figures.append(step_loss.build(axis))

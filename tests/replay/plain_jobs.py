@@ -1,0 +1,109 @@
+"""Jobs all of whose ranks run the same operations, as plain numbers for the slow replay and the slow path."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from examined_jobs import lake_of_run, on_disk, small
+from slow_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
+
+import jitter
+from jitter.simulate import Fault, Run, simulate
+
+FAULTS = [
+    Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=1.5"),
+    Fault.parse("slow_gpu:rank=2,factor=1.4"),
+    Fault.parse("late_start:rank=0,step=3,ms=2"),
+]
+JOBS = {
+    "overlap": small("data_parallel"),
+    "groups": small("tensor_data"),
+    "syncs and a side stream": small("sharded", syncs=frozenset({"loss", "before", "after"}), side_stream=21),
+    "a full queue": small("tensor_parallel", launch_queue=12),
+}
+
+
+def recorded_of(run: Run, lake) -> dict[int, list[list[Op]]]:
+    """Each rank's steps from its files: activities by ordinal, calls that wait where they began."""
+    found = {}
+    for recording in run.ranks():
+        steps = []
+        for number in run.job.step_numbers:
+            rows, syncs = on_disk(lake, recording.rank, number)
+            ops = [
+                (row.launch_start_ns, 0, Op(row.kind, row.kernel_name, row.stream, *times))
+                for row in rows.itertuples()
+                for times in [(row.launch_start_ns, row.launch_end_ns, row.start_ns, row.end_ns)]
+            ]
+            ops += [
+                (call.start_ns, 1, Op("sync", call.name, None, call.start_ns, call.end_ns, None, None))
+                for call in syncs.itertuples()
+            ]
+            in_order = [op for _, _, op in sorted(ops, key=lambda one: one[:2])]
+            zero = recording.clock.offset_ns
+            moved = [
+                op._replace(
+                    **{f: v - zero for f in ("call", "back", "start", "end") if (v := getattr(op, f)) is not None}
+                )
+                for op in in_order
+            ]
+            steps.append(moved)
+        found[recording.rank] = steps
+    return found
+
+
+@dataclass(frozen=True)
+class PlainJob:
+    """A run, its lake, and what the slow ones need of it."""
+
+    run: Run
+    lake: "jitter.Lake"
+    examined: Any
+    recorded: dict[int, list[list[Op]]]
+    rule: Rule
+    own: dict[Key, Own]
+    usual: dict[Key, Own]
+    transfers: dict[Meeting, float]
+    first_kernel: int
+    """The place of the step's first main-stream kernel."""
+    zeros: dict[int, int]
+    """Of each rank's clock in global time."""
+
+    def group(self, rank: int, at: int) -> object:
+        return group_of(self.run, rank, at)
+
+
+def group_of(run: Run, rank: int, at: int) -> object:
+    """The group of the collective at a place of the step."""
+    name = [op.group for op in run.plan.programs[0].step if op.kind != "call"][at]
+    return name, int(run.plan.groups[name][rank])
+
+
+def plain_job(name: str, folder: Path) -> PlainJob:
+    run = simulate(JOBS[name], FAULTS)
+    lake = lake_of_run(run, folder)
+    examined = lake.examination()
+    assert list(examined.run.programs) == [0]
+    program, rules = examined.run.programs[0], examined.run.rules[0]
+    recorded = recorded_of(run, lake)
+    assert {tuple((op.kind, op.name) for op in step) for steps in recorded.values() for step in steps} == {
+        tuple((["compute", "collective", "memory", "sync"][op.kind], op.name) for op in program.operations)
+    }
+    streams = {op.lane: own.stream for op, own in zip(program.operations, recorded[0][0], strict=True) if own.stream}
+    rule = Rule(
+        rules.by_place, [streams[lane] for lane in range(len(streams))], rules.launch_ns, rules.stream_ns, rules.queue
+    )
+    assert rule.queue == run.job.launch_queue
+    own = own_times(recorded, rule)
+    return PlainJob(
+        run,
+        lake,
+        examined,
+        recorded,
+        rule,
+        own,
+        medians(own, sorted(recorded)),
+        transfers_of(recorded, lambda rank, at: group_of(run, rank, at)),
+        next(at for at, op in enumerate(recorded[0][0]) if op.kind == "compute" and op.stream == run.job.main_stream),
+        {recording.rank: recording.clock.offset_ns for recording in run.ranks()},
+    )

@@ -16,7 +16,7 @@ from jitter.holdings import holdings
 from jitter.kernels import is_collective
 from jitter.lake import LakeFolder
 from jitter.lake_paths import DEFAULT_LAKE, kernels_file
-from jitter.metrics import METRICS, RankInStep, StepMetrics, step_metrics
+from jitter.metrics import METRICS, StepMetrics
 from jitter.records import StepRecord
 from jitter.run import RunSummary, outstanding, summarise_run
 from jitter.steps import StepKey
@@ -228,17 +228,7 @@ class Lake:
         ]
 
     def _metrics(self, key: StepKey) -> StepMetrics:
-        ranks = {
-            rank: RankInStep(
-                rank,
-                self.root / kernels_file(key, rank),
-                found.record.main_stream,
-                found.record.file_digest,
-                found.record.utc_offset_ns,
-            )
-            for rank, found in self._by_step[key].items()
-        }
-        return step_metrics(ranks, self.indices(key), self._whole)
+        return StepMetrics(self.root, key, self._by_step[key], self.indices(key), self._whole)
 
     def _summaries(self, key: StepKey) -> list[StepSummary]:
         measured = self._metrics(key)

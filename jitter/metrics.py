@@ -1,124 +1,177 @@
 """Duration, gap, time to kernel end and launch latency of one step, for all its ranks, from the lake's parquet."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
-import duckdb
+import numpy as np
 import pyarrow as pa
 
+from jitter import kernel_metrics
 from jitter.align import StepIndex
 from jitter.clock import CollectiveEnd, SharedMoment, shared_moment, wall_clock
-from jitter.sql import sql
+from jitter.errors import LakeError
+from jitter.holdings import Held
+from jitter.kernel_metrics import Deviations, Metric
+from jitter.lake_paths import kernels_file
+from jitter.step_columns import StepColumns, StepFiles
+from jitter.step_kernels import UNMATCHED, StepKernels, placed, table_column
+from jitter.steps import StepKey
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
+_TOLD = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
+_ALIGNED = ("kind", "stream", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
+_READ = {
+    "duration": ("kind", "start_ns", "end_ns"),
+    "gap": _ALIGNED,
+    "ttke": _ALIGNED,
+    "launch_latency": ("kind", "start_ns", "launch_start_ns", "launch_thread"),
+}
+"""What each metric is made from."""
 
 
-@dataclass(frozen=True)
-class RankInStep:
-    """One rank's file of a step and what the metrics need to know of its recording."""
-
-    rank: int
-    file: Path
-    main_stream: int | None
-    clock: str
-    """Names the clock: ranks of one recording share it."""
-    utc_offset_ns: int | None
-
-
-@dataclass(frozen=True)
 class StepMetrics:
-    """A step's metrics, one row a kernel and rank (columns: see `sql/metrics/metrics.sql`), and its alignment."""
+    """A step's metrics and its alignment. Nothing is read before it is asked for, and then once."""
 
-    rows: pa.Table
-    moments: dict[int, SharedMoment]
-    """By cohort."""
-    indices: tuple[StepIndex, ...]
-    """The alignment of each cohort that the rows are indexed by."""
+    def __init__(
+        self,
+        root: Path,
+        key: StepKey,
+        held: Mapping[int, Held],
+        indices: Sequence[StepIndex],
+        whole: Mapping[int, frozenset[int]],
+        metrics: Collection[str] = METRICS,
+    ) -> None:
+        """Measure the ranks that hold the step; `whole` names each cohort's ranks over the run.
 
+        Of `metrics` other than all, only what these need is read: no `rows` then. What reads raises `LakeError` for a
+        rank's file that is missing, damaged or not what the record tells.
+        """
+        self.indices = tuple(indices)
+        """The alignment of each cohort that the kernels are indexed by."""
+        self._root, self._key, self._held, self._whole = root, key, held, whole
+        needed = {name for metric in metrics for name in _READ[metric]}
+        self._columns = sorted(needed.union(_TOLD) if set(metrics) == set(METRICS) else needed)
 
-def step_metrics(
-    ranks: Mapping[int, RankInStep], indices: Sequence[StepIndex], whole: Mapping[int, frozenset[int]]
-) -> StepMetrics:
-    """Measure one step of the given ranks; `whole` names each cohort's ranks over the run."""
-    with duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}) as db:
-        members = [(m.rank, index.cohort, m.sequence) for index in indices for m in index.members]
-        _create(
-            db,
-            "members",
-            {
-                "rank": pa.array([rank for rank, _, _ in members], pa.int32()),
-                "cohort": pa.array([cohort for _, cohort, _ in members], pa.int32()),
-                "sequence": pa.array([sequence for _, _, sequence in members], pa.string()),
-                "main_stream": pa.array([ranks[rank].main_stream for rank, _, _ in members], pa.int64()),
-            },
-        )
-        _create(db, "indices", _index_columns(indices))
-        # where every rank is left out, any file gives the columns, and no member its rows
-        files = [str(ranks[rank].file) for rank, _, _ in members] or [str(one.file) for one in ranks.values()][:1]
-        db.execute(sql("metrics/step_rows"), {"files": files})
-        moments = _moments(db, ranks, indices, whole)
-        shared = [(rank, ns) for moment in moments.values() for rank, ns in moment.moments_ns.items()]
-        _create(
-            db,
-            "moments",
-            {
-                "rank": pa.array([rank for rank, _ in shared], pa.int32()),
-                "moment_ns": pa.array([ns for _, ns in shared], pa.int64()),
-            },
-        )
-        return StepMetrics(db.sql(sql("metrics/metrics")).to_arrow_table(), moments, tuple(indices))
+    @cached_property
+    def kernels(self) -> StepKernels:
+        """The step's kernels, of all ranks that are not left out."""
+        places = placed(self.indices)
+        files = StepFiles(self._root, self._key, self._held)
+        if places:
+            read = files.read(sorted(places), self._columns)
+        else:  # where every rank is left out, any file gives the columns, and no rank its rows
+            read = StepColumns(files.read([min(self._held)], self._columns).table.slice(0, 0), (), ())
+        kernels = StepKernels(read, places, {rank: one.record.main_stream for rank, one in self._held.items()})
+        for rank, first, end in zip(kernels.ranks, kernels.bounds[:-1], kernels.bounds[1:], strict=True):
+            if end - first != len(places[rank].index):
+                raise LakeError(
+                    f"{self._root / kernels_file(self._key, rank)}: does not hold the kernels that its record tells",
+                    "put the file back, or ingest its trace into another lake",
+                )
+        return kernels
 
+    def metric(self, name: str) -> Metric:
+        """One of METRICS, of every kernel."""
+        if name == "launch_latency":
+            return kernel_metrics.launch_latency(self.kernels)
+        if name == "duration":
+            return self._duration
+        return self._gap if name == "gap" else kernel_metrics.ttke(self.kernels, self._gap, self._duration)
 
-def _index_columns(indices: Sequence[StepIndex]) -> dict[str, pa.Array]:
-    rows = [
-        (index.cohort, digest, position, partner)
-        for index in indices
-        for digest, partners in index.partners.items()
-        for position, partner in enumerate(partners)
-    ]
-    cohort, sequence, position, partner = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return {
-        "cohort": pa.array(cohort, pa.int32()),
-        "sequence": pa.array(sequence, pa.string()),
-        "position": pa.array(position, pa.int64()),
-        "kernel_index": pa.array(partner, pa.int32()),
-    }
+    @cached_property
+    def _duration(self) -> Metric:
+        return kernel_metrics.duration(self.kernels)
 
+    @cached_property
+    def _gap(self) -> Metric:
+        shared = {rank: ns for moment in self.moments.values() for rank, ns in moment.moments_ns.items()}
+        return kernel_metrics.gap(self.kernels, shared)
 
-def _moments(
-    db: duckdb.DuckDBPyConnection,
-    ranks: Mapping[int, RankInStep],
-    indices: Sequence[StepIndex],
-    whole: Mapping[int, frozenset[int]],
-) -> dict[int, SharedMoment]:
-    ends: dict[int, list[CollectiveEnd]] = {}
-    for cohort, rank, index, operation, end_ns, group, size in db.execute(sql("metrics/collective_ends")).fetchall():
-        group_ranks = None if group is None else tuple(group)
-        ends.setdefault(cohort, []).append(CollectiveEnd(rank, index, operation, end_ns, group_ranks, size))
-    starts = dict(db.execute(sql("metrics/first_starts")).fetchall())
-    return {
-        index.cohort: _moment(
-            [ranks[member.rank] for member in index.members], ends.get(index.cohort, []), starts, whole[index.cohort]
-        )
-        for index in indices
-    }
+    @cached_property
+    def moments(self) -> dict[int, SharedMoment]:
+        """How each cohort's ranks are aligned."""
+        kernels = self.kernels
+        ends = self._collective_ends()
+        starts = {
+            kernels.ranks[rank]: ns
+            for rank, ns in zip(
+                kernels.of_rank[kernels.first].tolist(), kernels.start_ns[kernels.first].tolist(), strict=True
+            )
+        }
+        return {
+            index.cohort: self._moment(
+                [member.rank for member in index.members],
+                ends.get(index.cohort, []),
+                starts,
+                self._whole[index.cohort],
+            )
+            for index in self.indices
+        }
 
-
-def _moment(
-    ranks: Sequence[RankInStep], ends: Sequence[CollectiveEnd], starts: Mapping[int, int], whole: frozenset[int]
-) -> SharedMoment:
-    found = shared_moment([rank.rank for rank in ranks], ends, starts, whole)
-    if found is not None and found.moments_ns:
+    def _collective_ends(self) -> dict[int, list[CollectiveEnd]]:
+        """Where each rank left its collectives, for those that have a place in the kernel index; by cohort."""
+        kernels = self.kernels
+        rows = np.flatnonzero(kernels.is_collective & (kernels.index != UNMATCHED))
+        rank = kernels.of_rank[rows]
+        told = [kernels.column(name).take(pa.array(rows)) for name in ("collective", "group_ranks", "group_size")]
+        columns = (kernels.cohort_of[rank], np.array(kernels.ranks, np.int64)[rank], kernels.index[rows])
+        found: dict[int, list[CollectiveEnd]] = {}
+        for cohort, of, index, end_ns, operation, group, size in zip(
+            *(column.tolist() for column in (*columns, kernels.end_ns[rows])),
+            *(column.to_pylist() for column in told),
+            strict=True,
+        ):
+            group_ranks = None if group is None else tuple(group)
+            found.setdefault(cohort, []).append(CollectiveEnd(of, index, operation, end_ns, group_ranks, size))
         return found
-    unsynchronised = found.unsynchronised if found is not None else 0
-    clock = wall_clock({r.rank: r.utc_offset_ns for r in ranks}, {r.rank: r.clock for r in ranks})
-    if clock is None:
-        return SharedMoment("none", {}, unsynchronised=unsynchronised)
-    return SharedMoment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
 
+    def _moment(
+        self, ranks: Sequence[int], ends: Sequence[CollectiveEnd], starts: Mapping[int, int], whole: frozenset[int]
+    ) -> SharedMoment:
+        found = shared_moment(ranks, ends, starts, whole)
+        if found is not None and found.moments_ns:
+            return found
+        unsynchronised = found.unsynchronised if found is not None else 0
+        records = {rank: self._held[rank].record for rank in ranks}
+        clock = wall_clock(
+            {rank: record.utc_offset_ns for rank, record in records.items()},
+            {rank: record.file_digest for rank, record in records.items()},
+        )
+        if clock is None:
+            return SharedMoment("none", {}, unsynchronised=unsynchronised)
+        return SharedMoment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
 
-def _create(db: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, pa.Array]) -> None:
-    db.register("_rows", pa.table(dict(columns)))
-    db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM _rows")
-    db.unregister("_rows")
+    @cached_property
+    def rows(self) -> pa.Table:
+        """One row a kernel and rank, by cohort, rank and position; times in ns, null where unknown.
+
+        `rank`, `cohort`, `kernel_index` (null: unmatched), `position` (in the rank's own step), `kernel_name`, `kind`,
+        `stream`, `on_main` (a compute kernel of the main stream: its gap and duration count), `start_ns`, `end_ns` and
+        `launch_start_ns` (on the rank's own clock), `message_bytes` (of collectives, where recorded), `duration_ns`,
+        `gap_ns`, `ttke_ns`, `launch_latency_ns`, and of these four the deviations from the cohort's mean:
+        `duration_deviation_ns`….
+        """
+        kernels = self.kernels
+        metrics = {name: self.metric(name) for name in METRICS}
+        cohort = kernels.cohort_of[kernels.of_rank]
+        rows = pa.table(
+            {
+                "rank": table_column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
+                "cohort": table_column(cohort.astype(np.int32)),
+                "kernel_index": table_column(kernels.index.astype(np.int32), kernels.index != UNMATCHED),
+                "position": table_column(kernels.position),
+                **{name: kernels.column(name) for name in ("kernel_name", "kind", "stream")},
+                "on_main": table_column(kernels.on_main),
+                **{name: kernels.column(name) for name in ("start_ns", "end_ns", "launch_start_ns", "message_bytes")},
+                **{f"{name}_ns": table_column(*metric) for name, metric in metrics.items()},
+                **{f"{name}_deviation_ns": table_column(*self.deviation(metric)) for name, metric in metrics.items()},
+            }
+        )
+        if len(np.unique(kernels.cohort_of)) > 1:
+            rows = rows.take(pa.array(np.argsort(cohort, kind="stable")))
+        return rows
+
+    def deviation(self, metric: Metric) -> Deviations:
+        """A metric's differences from the mean of the kernel over the cohort's ranks."""
+        return kernel_metrics.deviation(self.kernels, metric)

@@ -83,7 +83,7 @@ def summarise(
     clocks: Mapping[int, tuple[str, int | None]],
     left_out: Sequence[int] = (),
 ) -> StepSummary:
-    """Sum up one cohort's step from its metrics (rows as of `sql/metrics/metrics.sql`, one cohort's).
+    """Sum up one cohort's step from its metrics (rows as of `StepMetrics.rows`, one cohort's).
 
     `clocks` names each rank's clock and what added to it gives UTC (None: unknown).
     """

@@ -14,7 +14,7 @@ from jitter.numbers import format_numbers
 def metric_table(
     rows: pa.Table, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
 ) -> pd.DataFrame:
-    """Pivot one cohort's rows (as of `sql/metrics/metrics.sql`); see `Lake.table`."""
+    """Pivot one cohort's rows (as of `StepMetrics.rows`); see `Lake.table`."""
     rows = rows.filter(pc.and_(pc.equal(rows["cohort"], cohort), pc.is_valid(rows["kernel_index"])))
     present = rows["rank"].unique().sort().to_numpy()
     chosen = present if ranks is None else np.array(sorted(set(ranks)))

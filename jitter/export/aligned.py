@@ -31,7 +31,7 @@ class RankStep:
     activities: list[dict[str, Any]]
     """The lake's rows, by ordinal."""
     metrics: list[dict[str, Any]]
-    """Rows of `sql/metrics/metrics.sql`, by position: of the activities that are no copies or fills."""
+    """Rows of `StepMetrics.rows`, by position: of the activities that are no copies or fills."""
     calls: list[dict[str, Any]]
     """Synchronising calls and data loading: rows of `schema.HOST`."""
 

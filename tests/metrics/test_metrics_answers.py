@@ -1,11 +1,14 @@
 """What the steps' summaries say of simulated runs with one known fault, and of healthy ones: nothing."""
 
+import pyarrow.parquet as pq
 import pytest
 from hand_lake import RankLake, collective, kernel, lake_of
 from same_metrics import assert_as_oracle
 
 import jitter
-from jitter.errors import UsageError
+from jitter.errors import LakeError, UsageError
+from jitter.lake import write_kernels
+from jitter.lake_paths import kernels_file
 from jitter.simulate import Fault, Job, simulate, write
 
 
@@ -141,3 +144,11 @@ def test_overlaps_keep_their_sign_and_one_launch_has_one_latency(tmp_path):
     assert found["gap_ns"].to_pylist() == [0, -10, 40]
     assert found["ttke_ns"].to_pylist() == [100, 160, 210]
     assert found["launch_latency_ns"].to_pylist() == [60, None, 5000]
+
+
+def test_a_file_that_is_not_what_its_record_tells_is_named(tmp_path):
+    lake = by_hand(tmp_path, [(0, 0, 0)] * 3, [(9, 9, 9)] * 3)
+    path = lake.root / kernels_file(lake.steps[0], 1)
+    write_kernels(path, pq.ParquetFile(path).read().slice(0, 4))
+    with pytest.raises(LakeError, match=r"rank=1\.parquet: does not hold the kernels"):
+        jitter.open(lake.root).metrics(4)

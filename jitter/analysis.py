@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter import catalog
 from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
@@ -15,10 +14,11 @@ from jitter.errors import LakeError, UsageError
 from jitter.holdings import holdings
 from jitter.kernels import is_collective
 from jitter.lake import LakeFolder
-from jitter.lake_paths import DEFAULT_LAKE, kernels_file
+from jitter.lake_paths import DEFAULT_LAKE
 from jitter.metrics import METRICS, StepMetrics
 from jitter.records import StepRecord
 from jitter.run import RunSummary, outstanding, summarise_run
+from jitter.step_columns import read_step
 from jitter.steps import StepKey
 from jitter.summary import StepSummary, summarise
 
@@ -260,13 +260,11 @@ class Lake:
         """What the sequence of this digest is, from a file that holds it."""
         if sequence not in self._contents:
             key, rank = self._examples[sequence]
-            path = self.root / kernels_file(key, rank)
-            rows = pq.read_table(path, columns=["kernel_name", "kind", "stream"], partitioning=None)
-            rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
+            rows = read_step(self.root, key, self._by_step[key], ("kernel_name", "kind", "stream"), [rank]).table
             main = self._by_step[key][rank].record.main_stream
-            beside = [
-                kind == "collective" or stream != main
-                for kind, stream in zip(rows["kind"].to_pylist(), rows["stream"].to_pylist(), strict=True)
+            self._contents[sequence] = [
+                (name, kind == "collective" or stream != main)
+                for name, kind, stream in zip(*(column.to_pylist() for column in rows.columns), strict=True)
+                if kind != "memory"
             ]
-            self._contents[sequence] = list(zip(rows["kernel_name"].to_pylist(), beside, strict=True))
         return self._contents[sequence]

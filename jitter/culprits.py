@@ -13,7 +13,7 @@ from jitter.numbers import format_numbers
 from jitter.replay import CPU, START
 from jitter.scopes import Group, group
 from jitter.step_pattern import ordinal, step_pattern
-from jitter.what_if import Scenario
+from jitter.what_if import Scenario, together
 from jitter.words import count_words, percent_words, time_words
 
 _SAME_STEPS = 0.5
@@ -39,10 +39,7 @@ class Case:
     @property
     def scenario(self) -> Scenario:
         """Its repair."""
-        together = Scenario()
-        for found in self.found:
-            together = together.with_(found.scenario)
-        return together
+        return together(found.scenario for found in self.found)
 
 
 def cases(examined: Examination, facts: Evidence) -> list[Case]:
@@ -75,19 +72,19 @@ def _of_one_rank(found: Sequence[Found]) -> list[tuple[Found, ...]]:
     by_rank: dict[tuple[int, int], Found] = {
         (one.suspect.rank, one.suspect.part): one for one in found if one.suspect is not None
     }
-    together: list[tuple[Found, ...]] = []
+    merged_found: list[tuple[Found, ...]] = []
     for one in found:
         if one.suspect is None:
-            together.append((one,))
+            merged_found.append((one,))
             continue
         rank, part = one.suspect.rank, one.suspect.part
         start, cpu = by_rank.get((rank, START)), by_rank.get((rank, CPU))
         merged = start is not None and cpu is not None and _excess(start) <= _excess(cpu)
         if part == CPU and merged and start is not None:
-            together.append((one, start))
+            merged_found.append((one, start))
         elif not (part == START and merged):
-            together.append((one,))
-    return together
+            merged_found.append((one,))
+    return merged_found
 
 
 def _excess(found: Found) -> float:

@@ -8,13 +8,12 @@ from jitter.evidence import Evidence
 from jitter.examination import Examination
 from jitter.step_answers import step_answers
 from jitter.verdict import verdict
-from jitter.what_if import Scenario
-from jitter.what_if import WhatIf as Replays
+from jitter.what_if import together
 
 
 def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
     """Answer."""
-    found, gains, together = _worth_repairing(examined, cases(examined, facts))
+    found, gains, all_gain = _worth_repairing(examined, cases(examined, facts))
     culprits = sorted(
         (culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
@@ -25,8 +24,8 @@ def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
-        what_if=WhatIf(round(together), loss.ns),
-        verdict=verdict(loss, culprits, steps, round(together)),
+        what_if=WhatIf(round(all_gain), loss.ns),
+        verdict=verdict(loss, culprits, steps, round(all_gain)),
         notes=_notes(examined),
     )
 
@@ -35,29 +34,16 @@ def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list
     """The cases that cost something, what each one's repair alone would gain, and all of them together."""
     kept = list(found)
     while kept:
-        size = len(kept)
-        scenarios = [_all(kept), *(case.scenario for case in kept)]
-        scenarios += [_all([*kept[:at], *kept[at + 1 :]]) for at in range(size)]
-        replay = Replays(examined.run, examined.ends, scenarios, examined.usual_transfers)
-        for number, work in examined.works():
-            replay.step(number, work)
-        gained = examined.total(replay.gained)
-        together, alone, marginal = gained[0], gained[1 : 1 + size], gained[0] - gained[1 + size :]
+        scenarios = [case.scenario for case in kept]
+        prices = examined.prices(scenarios)
         costs = [
-            own >= 0 and any(examined.is_worth(found, own, more) for found in case.found)
-            for case, own, more in zip(kept, alone.tolist(), marginal.tolist(), strict=True)
+            alone >= 0 and any(examined.is_worth(one, alone, marginal) for one in case.found)
+            for case, (alone, marginal) in zip(kept, prices, strict=True)
         ]
         if all(costs):
-            return kept, alone.tolist(), float(together)
+            return kept, [alone for alone, _ in prices], examined.gains([together(scenarios)])[0]
         kept = [case for case, cost in zip(kept, costs, strict=True) if cost]
     return [], [], 0.0
-
-
-def _all(found: Sequence[Case]) -> Scenario:
-    together = Scenario()
-    for case in found:
-        together = together.with_(case.scenario)
-    return together
 
 
 def _loss(steps: Sequence[StepAnswer]) -> Loss:

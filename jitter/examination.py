@@ -1,7 +1,7 @@
 """The run examined: each step's time, its path, the suspects, and by replay what each of them costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -18,7 +18,7 @@ from jitter.step_end import StepEnds, StepTimes
 from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
 from jitter.suspects import Limits, Suspect, most_suspicious, suspects
-from jitter.what_if import Scenario, WhatIf, usual_transfers
+from jitter.what_if import Scenario, WhatIf, together, usual_transfers
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Examination:
         self.lake, self.limits = lake, limits
         self.run = Observed(lake.source)
         self.ends = StepEnds(self.run)
+        self._known: list[tuple[Scenario, float]] = []
 
     @cached_property
     def keys(self) -> list[StepKey]:
@@ -194,11 +195,12 @@ class Examination:
         return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
 
     @cached_property
-    def _second_pass(self) -> tuple[list[Floats], list[StepPath]]:
-        everything = [found.scenario for found in self._candidates]
-        together = _all(everything)
-        without = [_all(everything[:at] + everything[at + 1 :]) for at in range(len(everything))]
-        scenarios = [Scenario(everything=True), together, *everything, *without]
+    def _second_pass(self) -> tuple[Floats, list[StepPath]]:
+        """The replay with everything at the median, (steps,), and the paths; on the way, what each suspect costs."""
+        alone = [found.scenario for found in self._candidates]
+        scenarios = [Scenario(everything=True), *alone]
+        if len(alone) > 1:
+            scenarios.append(together(alone))
         replay = WhatIf(self.run, self.ends, scenarios, self.usual_transfers)
         walker = PathWalker(self.run.programs, self.run.rules, self.run.meetings)
         paths = []
@@ -206,7 +208,22 @@ class Examination:
             replay.step(number, work)
             charges = walker.walk(work, self.usual_transfers, self.run.schedule.uncoupled)
             paths.append(StepPath(work.observed.key, tuple(charges), _waited(self.run, work)))
-        return replay.gained, paths
+        self._known += zip(scenarios, self.total(replay.gained).tolist(), strict=True)
+        return np.array([gained[0] for gained in replay.gained]), paths
+
+    def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
+        """What the run would gain by each of these repairs, ns; replays those that it has not replayed yet."""
+        self._second_pass  # noqa: B018  # what it has replayed need not be again
+        new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
+        if new:
+            replay = WhatIf(self.run, self.ends, new, self.usual_transfers)
+            for number, work in self.works():
+                replay.step(number, work)
+            self._known += zip(new, self.total(replay.gained).tolist(), strict=True)
+        return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
+
+    def _gain_of(self, scenario: Scenario) -> list[float]:
+        return [gain for known, gain in self._known if known == scenario]
 
     def is_worth(self, found: Found, alone_ns: float, marginal_ns: float) -> bool:
         """Whether repairing it gains enough, by itself or when everything else is repaired."""
@@ -225,8 +242,8 @@ class Examination:
 
     @property
     def loss_ns(self) -> Floats:
-        """(steps,) what each step would take less with every own time at its median; NaN where nobody's step counts."""
-        return np.array([gained[0] for gained in self._second_pass[0]])
+        """(steps,) what each step would take less with every own time at its median."""
+        return self._second_pass[0]
 
     @property
     def paths(self) -> list[StepPath]:
@@ -236,21 +253,29 @@ class Examination:
     @cached_property
     def found(self) -> list[Found]:
         """What costs enough to be worth repairing, most first."""
-        gained = self.total(self._second_pass[0])
-        size = len(self._candidates)
-        kept = []
-        for at, candidate in enumerate(self._candidates):
-            gain, marginal = float(gained[2 + at]), float(gained[1] - gained[2 + size + at])
-            if self.is_worth(candidate, gain, marginal):
-                kept.append(Found(candidate.suspect, candidate.links, gain, marginal))
+        scenarios = [found.scenario for found in self._candidates]
+        priced = [
+            replace(found, gain_ns=alone, marginal_ns=marginal)
+            for found, (alone, marginal) in zip(self._candidates, self.prices(scenarios), strict=True)
+        ]
+        kept = [found for found in priced if self.is_worth(found, found.gain_ns, found.marginal_ns)]
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
 
+    def prices(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:
+        """What each repair gains by itself, and what it still adds when all the others are done.
 
-def _all(scenarios: Sequence[Scenario]) -> Scenario:
-    together = Scenario()
-    for scenario in scenarios:
-        together = together.with_(scenario)
-    return together
+        The latter is asked only where the former is too little to be named for: then it is the same.
+        """
+        alone = self.gains(scenarios)
+        hidden = [
+            at
+            for at, (scenario, gain) in enumerate(zip(scenarios, alone, strict=True))
+            if scenario.transfers or gain < self.least_gain(sorted(scenario.steps))
+        ]
+        others = [together([*scenarios[:at], *scenarios[at + 1 :]]) for at in hidden]
+        every, *without = self.gains([together(scenarios), *others])
+        marginal = dict(zip(hidden, (every - gain for gain in without), strict=True))
+        return [(gain, marginal.get(at, gain)) for at, gain in enumerate(alone)]
 
 
 def _waited(run: Observed, work: StepWork) -> dict[int, float]:

@@ -1,7 +1,6 @@
 """What a rank's host did beside launching: calls that waited for the GPU, ranges that waited for data."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from jitter.lake_paths import host_file
 from jitter.records import SourceRecord
-from jitter.sheets import NO_SYNCS, Ints, Syncs
+from jitter.sheets import Ints, Syncs
 from jitter.steps import StepKey
 
 _ENDLESS: Final = np.iinfo(np.int64).max
@@ -39,22 +38,21 @@ class HostRows:
         self._number = {step.key: number for number, step in enumerate(steps)}
         self._kinds = {} if rows is None else {kind: _sorted(rows, kind) for kind in ("sync", "data_loading")}
 
-    def syncs(self, key: StepKey) -> Syncs:
-        """The step's synchronising calls; one without an end is left out."""
-        at = self._number.get(key)
-        return NO_SYNCS if at is None or not self._syncs else self._syncs[at]
-
-    @cached_property
-    def _syncs(self) -> list[Syncs]:
-        """Step after step."""
+    def syncs(self, threads: Ints) -> dict[StepKey, Syncs]:
+        """Each step's synchronising calls by these threads; one without an end is left out."""
         rows = self._kinds.get("sync")
         if rows is None or not rows.num_rows:
-            return []
+            return {}
         rows = rows.filter(rows["end_ns"].is_valid())
-        start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-        thread, names = rows["thread"].fill_null(-1).to_numpy(), rows["name"].to_pylist()
+        by_them = np.isin(rows["thread"].fill_null(-1).to_numpy(), threads)
+        start, end = rows["start_ns"].to_numpy()[by_them], rows["end_ns"].to_numpy()[by_them]
+        thread = rows["thread"].fill_null(-1).to_numpy()[by_them]
+        names = rows["name"].filter(pa.array(by_them)).to_pylist()
         cuts = np.searchsorted(start, self._borders).tolist()
-        return [Syncs(start[a:b], end[a:b], thread[a:b], tuple(names[a:b])) for a, b in pairwise(cuts)]
+        return {
+            key: Syncs(start[first:last], end[first:last], thread[first:last], tuple(names[first:last]))
+            for key, (first, last) in zip(self._number, pairwise(cuts), strict=True)
+        }
 
     def loading(self, key: StepKey) -> Loading:
         """The step's waits for data, and those between the step before and it."""

@@ -1,5 +1,6 @@
 """A lake's run, as the dependencies, the replay and the critical path see it."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -15,12 +16,15 @@ from jitter.host_rows import HostRows
 from jitter.meetings import Group
 from jitter.observed import Member, Source
 from jitter.program import NO_LANE, Example, lanes_of
-from jitter.sheets import KINDS, Activities, Floats, Ints, Sheet, Syncs, sheets
+from jitter.sheets import KINDS, NO_SYNCS, Activities, Floats, Ints, Sheet, Syncs, sheets
 from jitter.step_columns import StepColumns, read_step
 from jitter.steps import StepKey
 from jitter.work_shape import Shapes
 
 _COLUMNS = ("kind", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
+
+
+_SHEETS_KEPT = 3
 
 
 class LakeRun:
@@ -35,8 +39,9 @@ class LakeRun:
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._last: tuple[StepKey, list[Sheet]] | None = None
+        self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
+        self._calls: dict[str, dict[StepKey, Syncs]] = {}
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
         for key in self._steps:
@@ -81,15 +86,17 @@ class LakeRun:
         return sorted(found, key=lambda member: member.rank)
 
     def sheets(self, key: StepKey) -> list[Sheet]:
-        """What the ranks of a step did; the last step asked for is kept."""
-        if self._last is None or self._last[0] != key:
+        """What the ranks of a step did; the last few steps asked for are kept."""
+        if key not in self._sheets:
             found = read_step(self._root, key, self._held[key], _COLUMNS)
             syncs = {rank: self._syncs(key, rank) for rank in found.ranks}
-            self._last = (
-                key,
-                [sheet for part in self._activities(key, found) for sheet in sheets(part, syncs, self.origin_ns)],
-            )
-        return self._last[1]
+            if len(self._sheets) >= _SHEETS_KEPT:
+                self._sheets.popitem(last=False)
+            self._sheets[key] = [
+                sheet for part in self._activities(key, found) for sheet in sheets(part, syncs, self.origin_ns)
+            ]
+        self._sheets.move_to_end(key)
+        return self._sheets[key]
 
     def _activities(self, key: StepKey, found: StepColumns) -> Iterator[Activities]:
         """Put ranks of one sequence and as many rows together."""
@@ -119,14 +126,10 @@ class LakeRun:
 
     def _syncs(self, key: StepKey, rank: int) -> Syncs:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
-        found = self.host(key, rank).syncs(key)
-        if not found.names:
-            return found
-        launching = np.isin(found.thread, self._threads[rank])
-        if launching.all():
-            return found
-        names = tuple(name for name, kept in zip(found.names, launching.tolist(), strict=True) if kept)
-        return Syncs(found.start_ns[launching], found.end_ns[launching], found.thread[launching], names)
+        digest = self._held[key][rank].record.digest
+        if digest not in self._calls:
+            self._calls[digest] = self.host(key, rank).syncs(self._threads[rank])
+        return self._calls[digest].get(key, NO_SYNCS)
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:

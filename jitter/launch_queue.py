@@ -40,8 +40,11 @@ def queue_limit(orders: Sequence[Launches]) -> int | None:
         took.append(back - call)
     counts, since_start, in_call = np.concatenate(pending), np.concatenate(freed), np.concatenate(took)
     most = int(counts.max(initial=0))
+    # where the GPU is always behind most launches wait: those that surely did not tell how long one takes
+    roomy = counts <= most // 2
+    usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
     # a launch that finds the last place free does not wait
-    waited = (counts == most) & (in_call > _LONG_CALL * np.median(in_call))
+    waited = (counts == most) & (in_call > _LONG_CALL * usual)
     if most < _LEAST_QUEUE or waited.sum() < _LEAST_WAITED:
         return None
     return most if (since_start[waited] <= _RIGHT_AFTER_NS).mean() >= _WHEN_FREED else None

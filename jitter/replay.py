@@ -152,8 +152,9 @@ class _Work:
         self._host_times = ((own.host, own.call, own.lead), (usual.host, usual.call, usual.lead))
         self._gpu_times = ((own.delay, own.gpu), (usual.delay, usual.gpu))
         self._first_kernel = program.first_kernel
-        self._starts = np.full(shape, np.nan)
-        self.ends = np.full(shape, np.nan)
+        self._starts: dict[int, Floats] = {}
+        """Of collectives."""
+        self.ends = np.empty(shape)
         self._all_here = [bool(row.all()) for row in block.recorded.present]
         self._called: Bools = ~np.isnan(block.recorded.call)
         self._all_called = [bool(row.all()) for row in self._called]
@@ -216,8 +217,8 @@ class _Work:
         here = self.block.recorded.present[place]
         if state.pending is not None:
             state.pending = _pushed(state.pending, start if self._all_here[place] else np.where(here, start, np.nan))
-        self._starts[place] = start
         if op.kind == COLLECTIVE:
+            self._starts[place] = start
             # who meets nobody ends as recorded after his start; a meeting sets it right
             recorded = self.block.recorded
             end = start + (recorded.end[place] - recorded.start[place])

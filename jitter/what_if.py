@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 
@@ -22,13 +23,28 @@ class Scenario:
     """(meeting, group) to steps."""
     everything: bool = False
 
+    @property
+    def repairs(self) -> bool:
+        """Whether it repairs anything."""
+        return self.everything or bool(self.own) or bool(self.transfers)
+
+    @property
+    def steps(self) -> frozenset[int]:
+        """The steps in which it repairs anything."""
+        return frozenset(step for of in (self.own, self.transfers) for steps in of.values() for step in steps)
+
     def at(self, step: int) -> bool:
         """Whether anything is repaired in this step."""
-        return self.everything or any(step in steps for of in (self.own, self.transfers) for steps in of.values())
+        return self.everything or step in self.steps
 
     def with_(self, other: "Scenario") -> "Scenario":
         """Both repaired."""
         return Scenario(_joined(self.own, other.own), _joined(self.transfers, other.transfers))
+
+
+def together(scenarios: Iterable[Scenario]) -> Scenario:
+    """All of them repaired."""
+    return reduce(Scenario.with_, scenarios, Scenario())
 
 
 def _joined(

@@ -25,8 +25,11 @@ def context() -> BaseContext:
     found.set_forkserver_preload(
         ["jitter.convert", "pandas", *(p.module for p in entry_points(group="jitter.readers"))]
     )
-    with without_main():
-        forkserver.ensure_running()
+    try:
+        with without_main():
+            forkserver.ensure_running()
+    except OSError:  # its socket lies in the temporary folder, whose path may be too long for one
+        return multiprocessing.get_context("spawn")
     return found
 
 

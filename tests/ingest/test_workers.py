@@ -1,5 +1,6 @@
 """Worker processes: one that dies takes nothing with it, and a reader's bug stops nobody else."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -115,3 +116,15 @@ def test_from_a_script_that_guards_nothing(traces: Path, tmp_path: Path):
         [sys.executable, script, traces, tmp_path / "lake"], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_a_temporary_folder_too_deep_for_sockets(traces: Path, tmp_path: Path):
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    command = [sys.executable, "-m", "jitter", "ingest", traces, "-o", tmp_path / "lake", "--jobs", "2"]
+    done = subprocess.run(
+        command, env=os.environ | {"TMPDIR": str(deep)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 ranks" in done.stderr
+    assert list(deep.iterdir()) == []

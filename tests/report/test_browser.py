@@ -1,10 +1,14 @@
-"""The page in a browser without a network: it draws, tells on hover, changes steps, and asks for nothing."""
+"""The page in a browser without a network: it draws, tells on hover, shows what is picked, and asks for nothing."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 from report_lakes import job, lake_of, step_rows
 
+import jitter
+from jitter.cli import main
 from jitter.report.html import html_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
@@ -13,15 +17,17 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is install
 
 ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync"]
-FIGURES = ("ttke", "gap", "duration", "launch_latency", "step_loss", "step_ranks", "step_time")
+FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
 VIEW = """const walk = function*(view) { yield view; for (const child of view.children()) yield* walk(child); };
   let found = null;
   for (const root of Bokeh.index.roots) for (const view of walk(root)) if (view.model.name == name) found = view;"""
-PLACE = f"""([name, x]) => {{ {VIEW}
+PLACE = f"""([name, x, y]) => {{ {VIEW}
   found.el.scrollIntoView({{block: "center"}});
   const box = found.el.getBoundingClientRect(), frame = found.frame;
-  return [box.x + frame.x_scale.compute(x), box.y + frame.bbox.y_center];
+  return [box.x + frame.x_scale.compute(x), box.y + (y == null ? frame.bbox.y_center : frame.y_scale.compute(y))];
 }}"""
 INK = f"""(name) => {{ {VIEW}
   const canvas = found.canvas_view.primary.canvas, inside = found.frame.bbox, ratio = canvas.width / canvas.clientWidth;
@@ -60,9 +66,8 @@ def browser():
         started.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request, browser, path):
-    context = browser.new_context(color_scheme=request.param, offline=True, viewport={"width": 1100, "height": 800})
+def opened(browser, path, scheme="light"):
+    context = browser.new_context(color_scheme=scheme, offline=True, viewport={"width": 1100, "height": 800})
     page = context.new_page()
     page.errors, page.requests = [], []
     page.on("console", lambda message: message.type in ("error", "warning") and page.errors.append(message.text))
@@ -70,18 +75,29 @@ def page(request, browser, path):
     page.on("request", lambda asked: page.requests.append(asked.url))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-drawn]", timeout=60_000)
-    yield page
+    return page
+
+
+def clean(page, path):
+    """Nothing went wrong, nothing was asked for, nothing from a trace ran."""
     assert page.errors == []
     assert page.requests == [path.as_uri()]
     assert page.evaluate("window.pwned") is None
-    context.close()
+    page.context.close()
 
 
-def hover(page, name, x):
-    across, down = page.evaluate(PLACE, [name, x])
+@pytest.fixture(params=["light", "dark"])
+def page(request, browser, path):
+    page = opened(browser, path, request.param)
+    yield page
+    clean(page, path)
+
+
+def hover(page, name, x, y=None):
+    across, down = page.evaluate(PLACE, [name, x, y])
     page.mouse.move(across - 30, down)
     page.mouse.move(across, down, steps=3)
-    tip = page.locator(".bk-tooltip-content").filter(has_text="step" if "step" in name else "kernel")
+    tip = page.locator(".bk-tooltip-content").filter(has_text="kernel" if name[7:] in FIGURES[4:8] else "step")
     tip.first.wait_for(timeout=10_000)
     return tip.first.inner_text()
 
@@ -109,46 +125,148 @@ def test_hover_tells_kernel_index_and_values(page, lake):
     assert page.locator("img").count() == 0
 
 
-def test_hover_tells_a_step(page):
+def test_hover_tells_a_step(page, lake):
+    step = lake.diagnosis().steps[1]
     told = hover(page, "figure:step_loss", 1)
     assert "epoch 1, step 1" in told
-    assert "loss: 399" in told or "loss: 400" in told
-    assert "max rank 2" in told
+    assert f"max rank {step.max_rank}" in told
+    assert f"min rank {step.min_rank}" in told
+
+
+def test_hover_tells_a_cell_of_the_map(page, lake):
+    split = lake.diagnosis().steps[1].split
+    told = hover(page, "figure:excess", 1, 2)
+    assert "rank 2 on node1" in told
+    assert "epoch 1, step 1" in told
+    excess = (split.start_ns + split.cpu_ns + split.gpu_ns) / 1000
+    assert f"+{round(excess, 3):g} µs" in told
+    assert "nothing known here" in hover(page, "figure:excess", 1, 3)
+
+
+def in_view(page):
+    assert page.locator("section:visible").count() == 1
+    return page.locator("section:visible").inner_text()
 
 
 def test_another_step_can_be_chosen(page, lake):
-    assert page.locator("section:visible").count() == 1
-    page.select_option("#step", index=1)
-    assert "rank 0 (node0)" in page.locator("section:visible").inner_text()
-    assert "max rank 0" in page.locator(".key:visible").first.inner_text()
+    order = page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.place)")
+    page.select_option("#step", index=order.index("2"))
+    assert "In epoch 1, step 2" in in_view(page)
+    most = lake.diagnosis().steps[2].max_rank
+    assert f"max rank {most}" in page.locator("main .key:visible", has_text="max rank").last.inner_text()
     told = hover(page, "figure:gap", 8)
     assert "kernel 8" in told
-    assert f"max {of_rank(lake, 2, 8, 0)}" in told
-    page.select_option("#step", index=0)
+    assert f"max {of_rank(lake, 2, 8, most)}" in told
+    page.select_option("#step", index=order.index("1"))
     assert f"max {of_rank(lake, 1, 5, 2)}" in hover(page, "figure:gap", 5)
 
 
+def test_a_cell_of_the_map_shows_its_step(page):
+    for step in (2, 1, 0):
+        page.mouse.click(*page.evaluate(PLACE, ["figure:excess", step, 2]))
+        page.wait_for_timeout(500)  # else the next one makes a double click
+        page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step} ')")
+        assert f"rank 2, epoch 1, step {step} is the step in view now." in page.locator("#cell").inner_text()
+        assert f"In epoch 1, step {step} " in in_view(page)
+
+
+def test_a_bar_shows_its_step(page):
+    page.mouse.click(*page.evaluate(PLACE, ["figure:step_time", 2, None]))
+    page.wait_for_function("document.querySelector('section:not([hidden])').innerText.includes('step 2 ')")
+
+
 def test_the_table_leads_to_its_step(page):
-    page.get_by_role("button", name="show").nth(2).click()
-    assert page.evaluate("document.getElementById('step').selectedIndex") == 1
-    assert "rank 0 (node0)" in page.locator("section:visible").inner_text()
+    page.get_by_role("button", name="show epoch 1, step 2").click()
+    assert "In epoch 1, step 2 " in in_view(page)
+
+
+def test_the_map_by_keyboard(page):
+    page.locator("#figures-run").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    assert "rank 2, epoch 1, step 1: +" in page.locator("#cell").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "In epoch 1, step 2 " in in_view(page)
+
+
+def test_kernels_by_keyboard(page):
+    page.locator("#figures-profile").focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    assert "kernel 5 " in page.locator("#kernel").inner_text()
+    span = "(() => { const r = Bokeh.documents[0].get_model_by_name('kernels'); return r.end - r.start; })()"
+    whole = page.evaluate(span)
+    page.keyboard.press("+")
+    assert page.evaluate(span) < whole
+    page.keyboard.press("0")
+    assert page.evaluate(span) == whole
+
+
+def test_another_map_can_be_chosen(page):
+    page.select_option("#layer", value="own:1")
+    title = "Bokeh.documents[0].get_model_by_name('title:excess').text"
+    assert "CPU: own time above the others'" in page.evaluate(title)
+    assert "nothing known" not in hover(page, "figure:excess", 1, 3)
+
+
+def test_zoom_is_linked_along_kernels(page):
+    start = page.evaluate(PLACE, ["figure:gap", 3, None])
+    end = page.evaluate(PLACE, ["figure:gap", 7, None])
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=5)
+    page.mouse.up()
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('kernels').start > 2")
+    for name in ("ttke", "duration", "launch_latency"):
+        shown = page.evaluate(f"Bokeh.documents[0].get_model_by_name('figure:{name}').x_range.start")
+        assert shown == pytest.approx(3, abs=0.1)
 
 
 def test_figures_follow_the_colour_scheme(page):
-    for scheme, ink in (("dark", "#d5dae1"), ("light", "#1c2128"), ("dark", "#d5dae1")):
+    for scheme, ink, last in (
+        ("dark", "#d5dae1", "#fff3e6"),
+        ("light", "#1c2128", "#4a1c00"),
+        ("dark", "#d5dae1", "#fff3e6"),
+    ):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'", timeout=5000)
+        assert page.evaluate("Bokeh.documents[0].get_model_by_name('excess:colours').palette.at(-1)") == last
+
+
+def written(lake, path):
+    path.write_text(html_report(lake), encoding="utf-8")
+    return path
 
 
 def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
-    path = tmp_path / "one.html"
-    path.write_text(html_report(job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))), encoding="utf-8")
-    page, said = browser.new_page(), []
-    page.on("console", lambda message: message.type in ("error", "warning") and said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    path = written(job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)), tmp_path / "one.html")
+    page = opened(browser, path)
     assert "rank 0: 20.087 µs" in hover(page, "figure:duration", 3)
     assert "max rank" not in page.locator("main .key:visible").inner_text()
-    assert said == []
-    page.close()
+    clean(page, path)
+
+
+def test_steps_that_are_not_in_the_page(browser, tmp_path):
+    path = written(job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
+    page = opened(browser, path)
+    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.place)"))
+    absent = next(step for step in range(9) if str(step) not in there)
+    page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
+    page.wait_for_function("document.getElementById('cell').textContent.includes('jitter serve')")
+    assert f"step {absent}: its details are not in this page" in page.locator("#cell").inner_text()
+    clean(page, path)
+
+
+@pytest.mark.parametrize("traces", [SAMPLE, REAL], ids=["sample", "amd-4rank"])
+def test_traces_from_outside(browser, tmp_path, traces):
+    if not traces.is_dir():
+        pytest.skip("JITTER_TRACES does not name a folder with kineto/amd-4rank")
+    assert main(["ingest", str(traces), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+    page = opened(browser, path)
+    page.wait_for_timeout(300)
+    for name in FIGURES:
+        assert page.evaluate(INK, f"figure:{name}") > 8, name
+    assert "late" in page.locator(".answer").inner_text() or traces == REAL
+    clean(page, path)

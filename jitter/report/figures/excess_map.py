@@ -30,9 +30,9 @@ _FRAME = 62  # px around the rows
 _LABEL = 16  # letters of a host's name
 _TOOLTIP: Final = """
 <div style="max-width:34em;line-height:1.45">
-<div><b>@image{who}</b></div>
-<div>@image{when}</div>
-<div>@image{excess}</div>
+<div><b>@rank{who}</b></div>
+<div>@rank{when}</div>
+<div>@rank{excess}</div>
 </div>"""
 
 
@@ -77,7 +77,7 @@ def build(axis: StepAxis, drawn: ExcessMap, culprits: Collection[int] = ()) -> f
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows}
     cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=script("excess_hover.js"))
     hover = HoverTool(renderers=[image], point_policy="follow_mouse", attachment="horizontal", tooltips=_TOOLTIP)
-    hover.formatters = {"@image": cell}
+    hover.formatters = {"@rank": cell}  # of an unknown excess Bokeh would ask nobody
     plot.add_tools(hover)
     plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=script("excess_pick.js")))
     plot.tags = sources

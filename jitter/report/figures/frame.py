@@ -5,7 +5,16 @@ from importlib.resources import files
 from typing import Any
 
 from bokeh.layouts import gridplot
-from bokeh.models import BoxZoomTool, CustomJSTickFormatter, GridPlot, PanTool, ResetTool, SaveTool, WheelZoomTool
+from bokeh.models import (
+    BoxZoomTool,
+    CustomJSTickFormatter,
+    GridPlot,
+    PanTool,
+    ResetTool,
+    SaveTool,
+    ToolProxy,
+    WheelZoomTool,
+)
 from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 
@@ -22,17 +31,19 @@ def frame(title: Title, height: int, left: int = 84, right: int = 18, **options:
 
     `left` and `right` are room beside it, px, for the labels of y and the like: the same in figures that share x.
     """
+    zoom = BoxZoomTool(dimensions="width")
     plot = figure(
         title=title,
         height=height,
         sizing_mode="stretch_width",
         tools=[
-            BoxZoomTool(dimensions="width"),
+            zoom,
             PanTool(dimensions="width"),
             WheelZoomTool(dimensions="width"),
             ResetTool(),
             SaveTool(),
         ],
+        active_drag=zoom,  # left to itself Bokeh would pan
         active_scroll=None,
         toolbar_location=None,
         outline_line_color=None,
@@ -67,4 +78,7 @@ def stack(figures: Sequence[figure]) -> GridPlot:
     """Put figures that belong together one above the other, with one toolbar."""
     grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
     grid.toolbar.logo = None
+    # the merged toolbar has proxies of the figures' tools, and chooses anew
+    zooms = [t for t in grid.toolbar.tools if isinstance(t, ToolProxy) and isinstance(t.tools[0], BoxZoomTool)]
+    grid.toolbar.active_drag = zooms[0] if zooms else figures[0].toolbar.active_drag
     return grid

@@ -1,0 +1,121 @@
+"""One list of operations for all that ranks and steps did: orders kept, names kept, alike for what is alike."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jitter.program import Example, lanes_of, lay_out
+
+COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
+KINDS = {"c": COMPUTE, "n": COLLECTIVE, "m": MEMORY, "s": SYNC}
+
+
+def example(words: str) -> Example:
+    """`cA` is a compute kernel called A; collectives are on lane 1, calls that wait on none."""
+    ops = words.split()
+    kinds = [KINDS[op[0]] for op in ops]
+    lanes = [{COLLECTIVE: 1, SYNC: -1}.get(kind, 0) for kind in kinds]
+    return Example(kinds, [op[1:] for op in ops], lanes, [7] * len(ops))
+
+
+def laid(*did: str):
+    """The program of these, the first the commonest; and where each one's operations stand."""
+    counts = {(words, b""): len(did) - at for at, words in enumerate(did)}
+    program = lay_out(counts, lambda signature: example(signature[0]))
+    return program, [program.places[words, b""].tolist() for words in did]
+
+
+def names(program) -> str:
+    return " ".join("cnms"[op.kind] + op.name for op in program.operations)
+
+
+def test_an_extra_kernel_gets_a_place_of_its_own():
+    program, (usual, extra) = laid("cA cB nX cC", "cA cB cQ nX cC")
+    assert names(program) == "cA cB cQ nX cC"
+    assert usual == [0, 1, 3, 4]
+    assert extra == [0, 1, 2, 3, 4]
+    assert program.reference == ("cA cB nX cC", b"")
+
+
+def test_a_missing_kernel_leaves_its_place_empty():
+    program, (_, missing) = laid("cA cB nX cC", "cA nX cC")
+    assert names(program) == "cA cB nX cC"
+    assert missing == [0, 2, 3]
+
+
+def test_an_autotuned_kernel_takes_the_others_place():
+    program, (_, tuned) = laid("cA cB1 cC nX cD1 cE", "cA cB2 cC nX cD2 cE")
+    assert names(program) == "cA cB1 cC nX cD1 cE"
+    assert tuned == [0, 1, 2, 3, 4, 5]
+
+
+def test_of_other_kind_or_lane_nothing_stands_in():
+    program, (usual, other) = laid("cA cB cC", "cA mB cC")
+    assert names(program) == "cA mB cB cC"
+    assert (usual, other) == ([0, 2, 3], [0, 1, 3])
+
+
+def test_of_two_left_over_the_first_takes_the_first_place():
+    program, (_, fewer, more) = laid("cA cB cC cZ", "cA cQ cZ", "cA cQ cR cS cZ")
+    assert names(program) == "cA cB cC cS cZ"
+    assert fewer == [0, 1, 4]
+    assert more == [0, 1, 2, 3, 4]
+
+
+def test_the_first_kernel_is_the_first_on_the_main_stream():
+    program, _ = laid("mM nX sS cA cB")
+    assert program.first_kernel == 3
+    assert laid("mM nX")[0].first_kernel == 2
+
+
+def test_what_the_survey_did_not_see_is_fitted_in_without_new_places():
+    program, _ = laid("cA cB nX cC")
+    before = names(program)
+    program.fit(("new", b""), example("cA cQ cR nX cC cT"))
+    assert program.places["new", b""].tolist() == [0, 1, -1, 2, 3, -1]
+    assert names(program) == before
+
+
+def test_streams_are_numbered_with_the_main_one_first():
+    assert lanes_of(7, [33, 7, 20, 33]) == {7: 0, 33: 1, 20: 2}
+    assert lanes_of(None, [33, 20]) == {33: 1, 20: 2}
+    assert lanes_of(7, [None, 7])[7] == 0
+    assert lanes_of(7, [None, 7])[None] == 1
+
+
+words = st.lists(st.sampled_from(["cA", "cB", "cC", "nX", "nY", "mM", "sS"]), min_size=1, max_size=9).map(" ".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(words, min_size=1, max_size=5, unique=True))
+def test_every_order_is_kept(did: list[str]):
+    program, places = laid(*did)
+    taken = set()
+    for own, at in zip(did, places, strict=True):
+        ops = own.split()
+        assert len(at) == len(ops)
+        assert all(b > a for a, b in pairwise(at))
+        taken.update(at)
+        for op, place in zip(ops, at, strict=True):
+            assert program.operations[place].kind == KINDS[op[0]]
+    assert taken == set(range(len(program.operations)))
+    # the commonest keep their own names; and of every name there are no fewer places than any of them needs
+    assert [names(program).split()[place] for place in places[0]] == did[0].split()
+    longest = max(len(own.split()) for own in did)
+    assert longest <= len(program.operations) <= sum(len(own.split()) for own in did)
+
+
+@settings(max_examples=100, deadline=None)
+@given(words, st.integers(0, 8), st.sampled_from(["cQ", "nQ", "mQ"]))
+def test_one_more_kernel_moves_nobody_else(own: str, where: int, extra: str):
+    ops = own.split()
+    at = min(where, len(ops))
+    more = [*ops[:at], extra, *ops[at:]]
+    program, (usual, longer) = laid(own, " ".join(more))
+    assert Counter(names(program).split()) == Counter(more)
+    assert len(program.operations) == len(ops) + 1
+    assert longer == list(range(len(more)))
+    assert np.setdiff1d(longer, usual).tolist() == [longer[at]]

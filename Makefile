@@ -35,13 +35,14 @@ sample:  ## make data/sample anew
 	$(PYTHON) -m jitter sample data/sample --force --quiet --ranks 8 --gpus-per-node 4 --steps 5 --first-step 2000 \
 		--kernels 60 --seed 7 --fault cpu_stall:rank=5,step=2003,kernel=17,ms=1.5
 
+picture: PLACE = /tmp/jitter-picture
 picture:  ## make data/report.png anew: the page on the sample, as Chromium shows it
-	rm -rf build/picture && mkdir -p build/picture
-	$(PYTHON) -m jitter ingest data/sample -o build/picture/lake --quiet
-	$(PYTHON) -m jitter report build/picture/lake --html -o build/picture/report.html
+	rm -rf $(PLACE) && mkdir -p $(PLACE) && cp -r data/sample $(PLACE)/traces
+	cd $(PLACE) && $(PYTHON) -m jitter ingest traces --quiet && $(PYTHON) -m jitter report --html
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
-		--user-data-dir=build/picture/profile --virtual-time-budget=8000 --window-size=1200,1900 \
-		--screenshot=data/report.png file://$(CURDIR)/build/picture/report.html
+		--user-data-dir=$(PLACE)/profile --virtual-time-budget=8000 --window-size=1200,1760 \
+		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
+	rm -rf $(PLACE)
 
 bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way: an hour, 8 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta

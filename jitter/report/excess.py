@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 MOST_ROWS = 240
 """Rows that can be told apart; of more ranks, neighbours on a host share one."""
-MOST_COLUMNS = 600
+MOST_COLUMNS = 300
 WORTH_SEEING = 0.02
 """Of a usual step: the scale ends there at the least."""
 PATH, TRANSFERS = "path", "transfers"

@@ -103,7 +103,7 @@ def html_report(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
         lines=run.steps[:MOST_LINES],
         lines_left_out=max(0, len(run.steps) - MOST_LINES),
         roots=list(items),
-        figures=_document(items),
+        figures=figures_json(items),
         library=Markup("\n".join(_library())),
     )
 
@@ -181,7 +181,7 @@ def _items(
     return {name: item for name, item in items.items() if item is not None}
 
 
-def _document(items: Mapping[str, LayoutDOM]) -> Markup:
+def figures_json(items: Mapping[str, LayoutDOM]) -> Markup:
     """Write all figures as one document, so that they share axes and data; safe inside a script element."""
     document = Document()
     for item in items.values():

@@ -1,0 +1,91 @@
+"""The largest page there can be: figures from plain data, as a server or a notebook would build them."""
+
+import numpy as np
+from bokeh.resources import Resources
+
+from jitter.diagnosis import Divergence, Split, StepAnswer
+from jitter.report.collectives import Collectives
+from jitter.report.excess import MOST_COLUMNS, lay_out
+from jitter.report.figures import collective_sizes, per_step, profile, step_split
+from jitter.report.figures.kernel_axis import kernel_axis
+from jitter.report.figures.step_axis import step_axis
+from jitter.report.html import MOST_STEPS, figures_json
+from jitter.report.run_view import RunView
+from jitter.report.step_view import COLUMNS, METRICS, MOST_POINTS, Series, StepView
+from jitter.steps import StepKey
+
+RANKS, STEPS, LIMIT = 960, 50, 8_000_000
+POINTS = max(MOST_POINTS, 8 * COLUMNS + 2)  # four lines with a highest and a lowest in each column, and both ends
+
+
+def noise(rng, *shape):
+    return rng.normal(0, 1e5, shape)
+
+
+def view_of(rng, step, kernels=20_000, met=300):
+    kept = np.sort(rng.choice(kernels, POINTS, replace=False)).astype(np.int32)
+    codes = rng.integers(0, 200, POINTS).astype(np.int32)
+    series = {
+        metric: Series(kept, codes, *noise(rng, 4, POINTS), *rng.integers(0, RANKS, (2, POINTS)).astype(np.float64))
+        for metric in METRICS
+    }
+    collectives = Collectives(
+        np.sort(rng.choice(kernels, met, replace=False)).astype(np.int32),
+        ("all_reduce",) * met,
+        abs(noise(rng, met)),
+        *rng.integers(0, RANKS, (2, met)).astype(np.int32),
+        *abs(noise(rng, 3, met)),
+        rng.integers(1, 10**9, met).astype(np.float64),
+    )
+    return StepView(
+        StepKey(None, step),
+        0,
+        RANKS,
+        5,
+        7,
+        RANKS - 2,
+        False,
+        kernels,
+        POINTS,
+        series,
+        collectives,
+        (1, 2),
+        9,
+        "collective",
+        0,
+    )
+
+
+def run_of(steps):
+    answers = tuple(
+        StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, Divergence(9, "k" * 200), Split(1, 2, 3), "gpu_compute")
+        for n in range(steps)
+    )
+    labels = tuple(str(n) for n in range(steps))
+    return RunView(answers, labels, tuple(range(RANKS)), ((1.0, 2.0, 3.0, -1.0),) * steps)
+
+
+def size_of(steps):
+    rng = np.random.default_rng(7)
+    run, ranks = run_of(steps), list(range(RANKS))
+    layers = {name: (name, noise(rng, RANKS, steps)) for name in ("path", "transfers", "gpu", "cpu", "start")}
+    hosts = {rank: f"node{rank // 8:04}" for rank in ranks}
+    excess = lay_out(ranks, hosts, layers, np.ones((RANKS, steps), np.bool_), 1.0)
+    views = [view_of(rng, step) for step in range(MOST_STEPS)]
+    along_steps = step_axis(run, 0, range(MOST_STEPS))
+    along_kernels = kernel_axis(views[0], [f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)])
+    text = figures_json(
+        {
+            "run": per_step.build(along_steps, run, excess, {5}),
+            "profile": profile.build(along_kernels, views[1:]),
+            "split": step_split.build(along_steps),
+            "collectives": collective_sizes.build(along_kernels),
+        }
+    )
+    library = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
+    return len(text.encode()) + sum(len(part.encode()) for part in library)
+
+
+def test_no_page_is_larger_than_eight_megabytes():
+    assert size_of(STEPS) < LIMIT
+    assert size_of(2 * MOST_COLUMNS) < LIMIT  # two steps a column

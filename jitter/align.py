@@ -4,9 +4,10 @@ Ranks whose steps have the same sequence of (kernel name, concurrent or not) nee
 sequences are aligned, not the ranks.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from jitter.lcs import lcs_length, lcs_partners
 from jitter.steps import StepKey
@@ -17,14 +18,25 @@ SAME_WORK = 0.5
 """Sequences that share at least this part of the longer one are of one cohort."""
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One rank in one step. `sequence` is the digest of what it ran, in launch order."""
 
     rank: int
     step: StepKey
     sequence: str
     cut: bool
+
+
+class Ran(Protocol):
+    """What a rank's step tells of itself: a `Member` is one, and a record's step."""
+
+    @property
+    def sequence(self) -> str:
+        """Digest of what it ran, in launch order."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the recording lacks a part of it."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +55,13 @@ class StepIndex:
     left_out: tuple[int, ...]
 
 
-def cohorts(members: Sequence[Member], content: Callable[[str], Sequence[Element]]) -> dict[int, int]:
+def cohorts(ran: Mapping[int, Sequence[Ran]], content: Callable[[str], Sequence[Element]]) -> dict[int, int]:
     """Number the cohorts of the run: rank to cohort, 0 being the one with the commonest sequence.
 
-    A rank stands for the sequence it ran most often (uncut if it has one). Decided once a run.
+    `ran` has each rank's steps, in order. A rank stands for the sequence it ran most often (uncut if it has one).
+    Decided once a run.
     """
-    typical = _typical(members)
+    typical = {rank: _typical(steps) for rank, steps in ran.items()}
     ids: dict[Element, int] = {}
     encoded = {digest: _encode(content(digest), ids) for digest in set(typical.values())}
     waiting = dict(typical)
@@ -106,20 +119,16 @@ def index_step(
 
 def usual_sequences(members: Sequence[Member], cohort_of: Mapping[int, int]) -> dict[int, str]:
     """Find each cohort's commonest uncut sequence of the run."""
-    counts: dict[int, Counter[str]] = {}
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
     for member in members:
         if not member.cut:
-            counts.setdefault(cohort_of[member.rank], Counter())[member.sequence] += 1
+            counts[cohort_of[member.rank]][member.sequence] += 1
     return {cohort: found.most_common(1)[0][0] for cohort, found in counts.items()}
 
 
-def _typical(members: Sequence[Member]) -> dict[int, str]:
-    counts: dict[int, Counter[str]] = {}
-    uncut = {member.rank for member in members if not member.cut}
-    for member in sorted(members, key=lambda m: m.step.order):
-        if not member.cut or member.rank not in uncut:
-            counts.setdefault(member.rank, Counter())[member.sequence] += 1
-    return {rank: found.most_common(1)[0][0] for rank, found in counts.items()}
+def _typical(steps: Sequence[Ran]) -> str:
+    whole = [step.sequence for step in steps if not step.cut]
+    return Counter(whole or [step.sequence for step in steps]).most_common(1)[0][0]
 
 
 def _encode(elements: Sequence[Element], ids: dict[Element, int]) -> list[int]:

@@ -73,7 +73,7 @@ class Lake:
     @cached_property
     def cohorts(self) -> dict[int, int]:
         """Each rank's cohort: ranks of one run the same kernels and are compared with each other."""
-        return cohorts(self._members, self._content)
+        return cohorts({rank: self.steps_of(rank) for rank in self.ranks}, self._content)
 
     def step(self, step: int, epoch: int | None = None) -> StepKey:
         """The step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
@@ -202,18 +202,18 @@ class Lake:
             for member in self._members_of(key):
                 by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
             self._indices[key] = [
-                index_step(members, cohort, self._content, is_collective, self._usual.get(cohort))
+                index_step(members, cohort, self._content, is_collective, self._usual_if_needed(members, cohort))
                 for cohort, members in sorted(by_cohort.items())
             ]
         return self._indices[key]
 
     @cached_property
-    def _members(self) -> list[Member]:
-        return [member for key in self.steps for member in self._members_of(key)]
-
-    @cached_property
     def _usual(self) -> dict[int, str]:
-        return usual_sequences(self._members, self.cohorts)
+        return usual_sequences([member for key in self.steps for member in self._members_of(key)], self.cohorts)
+
+    def _usual_if_needed(self, members: Sequence[Member], cohort: int) -> str | None:
+        """Of a step that has whole recordings nobody asks what is usual: it takes all steps' records to tell."""
+        return None if any(not member.cut for member in members) else self._usual.get(cohort)
 
     @cached_property
     def _whole(self) -> dict[int, frozenset[int]]:

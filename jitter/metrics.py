@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from jitter import kernel_metrics
 from jitter.align import StepIndex
+from jitter.buffers import column
 from jitter.clock import CollectiveEnd, SharedMoment, shared_moment, wall_clock
 from jitter.errors import LakeError
 from jitter.holdings import Held
 from jitter.kernel_metrics import Deviations, Metric
 from jitter.lake_paths import kernels_file
 from jitter.step_columns import StepColumns, StepFiles
-from jitter.step_kernels import UNMATCHED, StepKernels, placed, table_column
+from jitter.step_kernels import UNMATCHED, StepKernels, placed
 from jitter.steps import StepKey
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
@@ -114,12 +115,12 @@ class StepMetrics:
         kernels = self.kernels
         rows = np.flatnonzero(kernels.is_collective & (kernels.index != UNMATCHED))
         rank = kernels.of_rank[rows]
-        told = [kernels.column(name).take(pa.array(rows)) for name in ("collective", "group_ranks", "group_size")]
+        told = [kernels.column(name, rows) for name in ("collective", "group_ranks", "group_size")]
         columns = (kernels.cohort_of[rank], np.array(kernels.ranks, np.int64)[rank], kernels.index[rows])
         found: dict[int, list[CollectiveEnd]] = {}
         for cohort, of, index, end_ns, operation, group, size in zip(
-            *(column.tolist() for column in (*columns, kernels.end_ns[rows])),
-            *(column.to_pylist() for column in told),
+            *(its.tolist() for its in (*columns, kernels.end_ns[rows])),
+            *(its.to_pylist() for its in told),
             strict=True,
         ):
             group_ranks = None if group is None else tuple(group)
@@ -157,19 +158,19 @@ class StepMetrics:
         cohort = kernels.cohort_of[kernels.of_rank]
         rows = pa.table(
             {
-                "rank": table_column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
-                "cohort": table_column(cohort.astype(np.int32)),
-                "kernel_index": table_column(kernels.index.astype(np.int32), kernels.index != UNMATCHED),
-                "position": table_column(kernels.position),
+                "rank": column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
+                "cohort": column(cohort.astype(np.int32)),
+                "kernel_index": column(kernels.index.astype(np.int32), kernels.index != UNMATCHED),
+                "position": column(kernels.position),
                 **{name: kernels.column(name) for name in ("kernel_name", "kind", "stream")},
-                "on_main": table_column(kernels.on_main),
+                "on_main": column(kernels.on_main),
                 **{name: kernels.column(name) for name in ("start_ns", "end_ns", "launch_start_ns", "message_bytes")},
-                **{f"{name}_ns": table_column(*metric) for name, metric in metrics.items()},
-                **{f"{name}_deviation_ns": table_column(*self.deviation(metric)) for name, metric in metrics.items()},
+                **{f"{name}_ns": column(*metric) for name, metric in metrics.items()},
+                **{f"{name}_deviation_ns": column(*self.deviation(metric)) for name, metric in metrics.items()},
             }
         )
         if len(np.unique(kernels.cohort_of)) > 1:
-            rows = rows.take(pa.array(np.argsort(cohort, kind="stable")))
+            rows = rows.take(column(np.argsort(cohort, kind="stable")))
         return rows
 
     def deviation(self, metric: Metric) -> Deviations:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jitter import buffers
 from jitter.compact_part import COLUMNS, TEXTS, Part
 from jitter.errors import LakeError
 from jitter.holdings import Held
@@ -45,20 +46,19 @@ class StepColumns:
     def values(self, column: str) -> npt.NDArray[np.int64]:
         """Give a column of whole numbers as int64, shape (rows), with 0 where it is null (`known` tells)."""
         found = self.table[column]
-        whole = pc.fill_null(found, 0) if found.null_count else found
-        values: npt.NDArray[np.int64] = whole.to_numpy().astype(np.int64, copy=False)
-        return values
+        values = buffers.whole_numbers(found).astype(np.int64, copy=False)
+        return np.where(buffers.known(found), values, 0) if found.null_count else values
 
     def known(self, column: str) -> npt.NDArray[np.bool_]:
         """Where a column is not null, shape (rows)."""
-        known: npt.NDArray[np.bool_] = self.table[column].is_valid().to_numpy()
-        return known
+        return buffers.known(self.table[column])
 
     def codes(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Give a column of texts as positions, shape (rows), in the list of distinct ones; -1 where it is null."""
         whole = self.table[column].combine_chunks()
-        codes: npt.NDArray[np.int32] = whole.indices.fill_null(-1).to_numpy()
-        return codes, whole.dictionary.to_pylist()
+        indices = pa.chunked_array([whole.indices])
+        codes: npt.NDArray[np.int32] = buffers.whole_numbers(indices)
+        return np.where(buffers.known(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Lay values, shape (rows), out by rank: a view, shape (ranks, rows of each).

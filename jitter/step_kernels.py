@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.align import StepIndex
+from jitter.buffers import column
 from jitter.sheets import Bools, Ints
 from jitter.step_columns import StepColumns
 
@@ -81,9 +81,11 @@ class StepKernels:
         known: Bools = self._read.known(column)[self._kept]
         return known
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """Give a column as it was read."""
-        return self._read.table[name].filter(pa.array(self._kept))
+    def column(self, name: str, rows: Ints | None = None) -> pa.ChunkedArray:
+        """Give a column as it was read, of these kernels (all)."""
+        if rows is None:
+            return self._read.table[name].filter(column(self._kept))
+        return self._read.table[name].take(column(np.flatnonzero(self._kept)[rows]))
 
     @cached_property
     def start_ns(self) -> Ints:
@@ -131,8 +133,3 @@ class StepKernels:
 def _code(names: Sequence[str], name: str) -> int:
     """A text's place among the distinct ones; none where nothing is called so."""
     return names.index(name) if name in names else len(names)
-
-
-def table_column(values: npt.NDArray[np.generic], known: Bools | None = None) -> pa.Array:
-    """Put values into an Arrow array, null where they are not known."""
-    return pa.array(values, mask=None if known is None or known.all() else ~known)

@@ -21,6 +21,13 @@ def ran(*sequences, step=S0, cut=()):
     return [Member(rank, step, sequence, rank in cut) for rank, sequence in enumerate(sequences) if sequence]
 
 
+def cohorts_of(members):
+    by_rank = {}
+    for member in sorted(members, key=lambda member: member.step.order):
+        by_rank.setdefault(member.rank, []).append(member)
+    return cohorts(by_rank, content)
+
+
 def index(members, usual=None):
     return index_step(members, 0, content, is_collective, usual)
 
@@ -71,16 +78,16 @@ def test_a_cut_rank_counts_only_if_it_reaches_past_the_last_collective():
 
 
 def test_half_of_the_longer_is_enough_for_a_cohort():
-    assert cohorts(ran("abcdef", "abcdef", "abcxyz"), content) == {0: 0, 1: 0, 2: 0}
-    assert cohorts(ran("abcdef", "abcdef", "abwxyz"), content) == {0: 0, 1: 0, 2: 1}
+    assert cohorts_of(ran("abcdef", "abcdef", "abcxyz")) == {0: 0, 1: 0, 2: 0}
+    assert cohorts_of(ran("abcdef", "abcdef", "abwxyz")) == {0: 0, 1: 0, 2: 1}
     # of the longer one: everything that the shorter has in common is not enough
-    assert cohorts(ran("abcdefg", "abcdefg", "abc"), content) == {0: 0, 1: 0, 2: 1}
+    assert cohorts_of(ran("abcdefg", "abcdefg", "abc")) == {0: 0, 1: 0, 2: 1}
 
 
 def test_the_rule_repeats_on_the_rest():
     stages = ("abcd", "mnop", "mnop", "mnoq", "vwxy", "abcd", "mnop")
-    assert cohorts(ran(*stages), content) == {0: 1, 1: 0, 2: 0, 3: 0, 4: 2, 5: 1, 6: 0}
-    assert cohorts(ran("mnop", "abcd"), content) == {0: 0, 1: 1}  # as many: the lowest rank's first
+    assert cohorts_of(ran(*stages)) == {0: 1, 1: 0, 2: 0, 3: 0, 4: 2, 5: 1, 6: 0}
+    assert cohorts_of(ran("mnop", "abcd")) == {0: 0, 1: 1}  # as many: the lowest rank's first
 
 
 def test_a_rank_stands_for_what_it_ran_most_often_uncut():
@@ -90,8 +97,8 @@ def test_a_rank_stands_for_what_it_ran_most_often_uncut():
         *ran("abcd", "abcd", step=S2, cut={1}),
     ]
     # rank 1: mnop and abcd once each uncut; the first it ran decides
-    assert cohorts(members, content) == {0: 0, 1: 1}
-    assert cohorts([*ran("abcd", "ab", cut={1})], content) == {0: 0, 1: 0}
+    assert cohorts_of(members) == {0: 0, 1: 1}
+    assert cohorts_of([*ran("abcd", "ab", cut={1})]) == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize("cut", [set(), {2}])

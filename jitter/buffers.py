@@ -1,0 +1,63 @@
+"""Arrow columns as numpy arrays and back, by their buffers.
+
+Arrow's own conversions do the same, but load pandas first, which takes longer than to read a step.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bools = npt.NDArray[np.bool_]
+
+
+def whole_numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Give a column of integers as an array of as many bits, shape (rows); what stands where it is null, nobody knows.
+
+    A view of the column where it is in one piece.
+    """
+    parts = [
+        np.frombuffer(
+            chunk.buffers()[1], f"i{chunk.type.bit_width // 8}", len(chunk), chunk.offset * chunk.type.bit_width // 8
+        )
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.zeros(0, f"i{column.type.bit_width // 8}")
+
+
+def known(column: pa.ChunkedArray) -> Bools:
+    """Where a column is not null, shape (rows)."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    parts = [
+        np.ones(len(chunk), np.bool_)
+        if (valid := chunk.buffers()[0]) is None
+        else np.unpackbits(np.frombuffer(valid, np.uint8), count=chunk.offset + len(chunk), bitorder="little")[
+            chunk.offset :
+        ].astype(np.bool_)
+        for chunk in column.chunks
+    ]
+    return np.concatenate(parts)
+
+
+def column(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
+    """Put whole numbers, floats or truths into an Arrow array, null where they are not known (default: nowhere)."""
+    told = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+    valid = None if known is None or known.all() else _bits(known)
+    return pa.Array.from_buffers(_TYPES[values.dtype.name], len(values), [valid, told])
+
+
+_TYPES = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+}
+
+
+def _bits(truths: Bools) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(truths, bitorder="little"))

@@ -1,0 +1,53 @@
+"""Arrow's own conversions say what a column holds."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jitter.buffers import column, known, whole_numbers
+
+pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(pieces, st.sampled_from([pa.int32(), pa.int64()]), st.integers(0, 9), st.integers(0, 30))
+def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: int, rows: int):
+    chunked = pa.chunked_array([pa.array(piece, kind) for piece in made], kind).slice(first, rows)
+    wanted = chunked.to_pylist()
+    assert known(chunked).tolist() == [value is not None for value in wanted]
+    values = whole_numbers(chunked)
+    assert values.dtype.itemsize * 8 == kind.bit_width
+    assert [value for value, told in zip(values.tolist(), wanted, strict=True) if told is not None] == [
+        told for told in wanted if told is not None
+    ]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.booleans()), max_size=30), st.integers(1, 3))
+def test_into_arrow(made: list[tuple[int, bool]], stride: int):
+    numbers, told = [n for n, _ in made], [t for _, t in made]
+    for kind in (np.int32, np.int64, np.float64, np.bool_):
+        values = np.array(numbers, np.int64).astype(kind)[::stride]
+        where = np.array(told, np.bool_)[::stride]
+        assert column(values, where).equals(pa.array(values, mask=~where))
+        assert column(values).equals(pa.array(values))
+
+
+def test_a_type_that_has_no_place_here_is_refused():
+    with pytest.raises(KeyError):
+        column(np.zeros(2, np.float32))
+
+
+def test_pandas_is_not_loaded():
+    script = (
+        "import sys, numpy as np\nfrom jitter.buffers import column, known, whole_numbers\nimport pyarrow as pa\n"
+        "made = pa.chunked_array([column(np.arange(5), np.arange(5) > 2)])\n"
+        "assert known(made).sum() == 2 and whole_numbers(made)[4] == 4\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -19,7 +19,7 @@ from jitter.replay import CPU, GPU, START
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
-MOST_ROWS = 240
+MOST_ROWS = 120
 """Rows that can be told apart; of more ranks, neighbours on a host share one."""
 MOST_COLUMNS = 300
 WORTH_SEEING = 0.02

@@ -24,7 +24,6 @@ COLUMNS = 500
 """Pixel columns that a figure is taken to have when it is thinned."""
 WAIT_SHARE = 0.01
 """Of a step's time: waiting less in a collective is not worth a line."""
-MOST_WAITS = 12
 _COLUMNS = ["rank", "cohort", "kernel_index", "position", "start_ns", "end_ns", "message_bytes"]
 _COLUMNS += [f"{metric}_{what}" for metric in METRICS for what in ("ns", "deviation_ns")]
 
@@ -150,7 +149,7 @@ def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None
 
 def _waits(met: Collectives, step_ns: float) -> tuple[int, ...]:
     """The collectives that others waited in for a part of the step that counts, longest first."""
-    order = np.argsort(-met.waited_ns, kind="stable")[:MOST_WAITS]
+    order = np.argsort(-met.waited_ns, kind="stable")
     return tuple(int(at) for at in order if met.waited_ns[at] >= WAIT_SHARE * step_ns)
 
 

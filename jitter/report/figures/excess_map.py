@@ -25,7 +25,7 @@ from jitter.report.figures.palette import GROUND, HEAT_DARK, HEAT_LIGHT, INK, MA
 from jitter.report.figures.step_axis import StepAxis, bare_step_figure
 from jitter.words import brief
 
-_LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 560, 16
+_LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
 _FRAME = 62  # px around the rows
 _LABEL = 16  # letters of a host's name
 _TOOLTIP: Final = """
@@ -43,7 +43,7 @@ def build(axis: StepAxis, drawn: ExcessMap, culprits: Collection[int] = ()) -> f
     """
     rows = len(drawn.rows)
     height = min(max(_LEAST_HEIGHT, _ROW * rows + _FRAME), _MOST_HEIGHT)
-    plot = bare_step_figure(axis, _title(drawn.layers[0]), "excess", Range1d(start=rows - 0.5, end=-0.5), height)
+    plot = bare_step_figure(axis, _title(drawn.layers[0]), "excess", _y_range(rows), height)
     sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
     shown = _source(drawn.layers[0], "shown:excess")
     mapper = LinearColorMapper(
@@ -82,6 +82,12 @@ def build(axis: StepAxis, drawn: ExcessMap, culprits: Collection[int] = ()) -> f
     plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=script("excess_pick.js")))
     plot.tags = sources
     return plot
+
+
+def _y_range(rows: int) -> Range1d:
+    """From the first row at the top to the last, with room for half an arrow."""
+    pad = 0.5 + 0.006 * rows
+    return Range1d(start=rows - 1 + pad, end=-pad)
 
 
 def _title(layer: Layer) -> str:
@@ -134,7 +140,7 @@ def _draw_arrows(plot: figure, drawn: ExcessMap, culprits: Collection[int], step
     plot.scatter(
         "x",
         "y",
-        source=ColumnDataSource({"x": [steps - 0.42] * len(named), "y": named}, name="named"),
+        source=ColumnDataSource({"x": [steps - 0.5 + 0.01 * steps] * len(named), "y": named}, name="named"),
         marker="triangle",
         angle=np.pi / 2,
         size=8,

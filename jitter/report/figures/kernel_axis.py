@@ -82,7 +82,7 @@ def _marks(view: StepView) -> dict[str, Any]:
         "alpha": [alpha for _, _, alpha in flags],
         "align": ["right" if left else "left" for left in leftwards],
         "offset": [-6 if left else 6 for left in leftwards],
-        "height": [0.97 - 0.13 * n for n in range(len(flags))],
+        "height": [0.98 - 0.08 * n for n in range(len(flags))],
     }
 
 
@@ -109,17 +109,17 @@ def metric_figure(
     `title_of_values` replaces the title where a single rank's values are drawn; `signed`: the tooltip writes +.
     """
     source = axis.series[metric]
-    values = bool(source.tags[2])
-    y_range = DataRange1d()
+    values, flagged = bool(source.tags[2]), metric == _FLAGGED
+    y_range = DataRange1d(range_padding=0.4 if flagged else 0.1)  # room for words
     plot = frame(
         heading(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
-        _HEIGHT,
+        _HEIGHT + 40 * flagged,
         x_range=axis.x_range,
         y_range=y_range,
         name=f"figure:{metric}",
     )
     time_axis(plot, y_label)
-    _draw_marks(plot, axis, flagged=metric == _FLAGGED)
+    _draw_marks(plot, axis, flagged=flagged)
     band = plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS, fill_alpha=0.3)
     zero = plot.line("kernel_index", "zero", source=source, line_color=INK, line_width=1, line_alpha=0.55)
     least = plot.line(

@@ -57,7 +57,7 @@ class StepAxis:
 def step_axis(run: RunView, shown: int, embedded: Collection[int]) -> StepAxis:
     """Lay the run along x, the step at position `shown` marked; `embedded` can be shown without asking anybody."""
     return StepAxis(
-        x_range=Range1d(start=-0.7, end=len(run.steps) - 0.3, name="steps-range"),
+        x_range=Range1d(start=-0.5 - 0.02 * len(run.steps), end=len(run.steps) * 1.02 - 0.5, name="steps-range"),
         labels=run.labels,
         steps=ColumnDataSource(_columns(run, embedded), name="steps"),
         shown=ColumnDataSource({"x": [shown]}, name="shown:step"),

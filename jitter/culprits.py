@@ -58,7 +58,8 @@ def cases(examined: Examination, facts: Evidence) -> list[Case]:
     for (cause, _), members in told.items():
         for alike in _same_steps(members):
             by_rank = {own[0].suspect.rank: own for own in alike if own[0].suspect is not None}
-            for which in group(by_rank, facts.places):
+            hidden = [rank for rank, own in by_rank.items() if _is_hidden(own, examined)]
+            for which in group(by_rank, facts.places, hidden):
                 chosen = [by_rank[rank] for rank in which.ranks]
                 worst = max(chosen, key=lambda own: sum(one.suspect.excess_ns for one in own if one.suspect))
                 parts = frozenset(one.suspect.part for own in chosen for one in own if one.suspect)
@@ -85,6 +86,10 @@ def _of_one_rank(found: Sequence[Found]) -> list[tuple[Found, ...]]:
         elif not (part == START and merged):
             merged_found.append((one,))
     return merged_found
+
+
+def _is_hidden(own: Sequence[Found], examined: Examination) -> bool:
+    return max(one.gain_ns for one in own) < min(examined.least_gain(one.steps) for one in own)
 
 
 def _excess(found: Found) -> float:

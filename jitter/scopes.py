@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Scope = Literal["rank", "host", "device", "ranks"]
-_MOST_OF_THEM: Final = 0.75
+_MOST_OF_THEM: Final = 0.6
 """A host, device or series is behind it if this part of its ranks is late."""
 _LEAST_SERIES: Final = 3
+_LEAST_TOGETHER: Final = 3
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,25 @@ class Group:
     """Of a series: every how many ranks."""
 
 
-def group(late: Collection[int], places: Mapping[int, Place]) -> list[Group]:
-    """Divide late ranks into groups; `places` are all ranks of the run. Who shares nothing stands alone."""
+def group(late: Collection[int], places: Mapping[int, Place], hidden: Collection[int] = ()) -> list[Group]:
+    """Divide late ranks into groups; `places` are all ranks of the run. Who shares nothing stands alone.
+
+    But the repair of a `hidden` one alone would gain nothing, since others are as late: several of these that share
+    nothing else are late together all the same.
+    """
     left = set(late)
     found: list[Group] = []
     for candidate in sorted(_candidates(places), key=lambda one: -len(one.ranks)):
         own = left & set(candidate.ranks)
-        # as many others late as in the group: then it is not the group
-        if len(own) >= 2 and len(own) >= _MOST_OF_THEM * len(candidate.ranks):
+        # among many late ranks some are in series by chance: a series must be most of them
+        least = _MOST_OF_THEM * max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
+        if len(own) >= 2 and len(own) >= least:
             found.append(Group(candidate.scope, tuple(sorted(own)), candidate.host, candidate.device, candidate.every))
             left -= own
+    together = left & set(hidden)
+    if len(together) >= _LEAST_TOGETHER:
+        found.append(Group("ranks", tuple(sorted(together))))
+        left -= together
     return found + [Group("rank", (rank,), places[rank].host, places[rank].device) for rank in sorted(left)]
 
 

@@ -151,10 +151,10 @@ def _draw_arrows(plot: figure, drawn: ExcessMap, culprits: Collection[int], step
 
 def _label(plot: figure, drawn: ExcessMap) -> None:
     """Write host and rank beside the rows, as many as there is room for."""
-    words = [
-        str(ranks[0]) if host is None else f"{brief(host, _LABEL)} · {ranks[0]}"
-        for host, ranks in zip(drawn.hosts, drawn.rows, strict=True)
-    ]
+    words = []
+    for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
+        which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        words.append(which if host is None else f"{brief(host, _LABEL)} · {which}")
     plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 28)))
     plot.yaxis.formatter = CustomJSTickFormatter(
         args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"

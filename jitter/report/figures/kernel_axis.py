@@ -110,7 +110,7 @@ def metric_figure(
     """
     source = axis.series[metric]
     values, flagged = bool(source.tags[2]), metric == _FLAGGED
-    y_range = DataRange1d(range_padding=0.4 if flagged else 0.1)  # room for words
+    y_range = DataRange1d(range_padding=0.5 if flagged else 0.1)  # room for words
     plot = frame(
         heading(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
         _HEIGHT + 40 * flagged,

@@ -11,6 +11,7 @@ from jitter.deviations import DeviationsOfRun, TeamDeviations
 from jitter.lake_run import LakeRun
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes
+from jitter.replay import CPU, GPU, START
 from jitter.rerun import StepWork, medians, work_of
 from jitter.sheets import Bools, Floats
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
@@ -145,6 +146,16 @@ class Examination:
     def deviations(self) -> list[TeamDeviations]:
         """Each team's."""
         return self._first_pass[1]
+
+    def variance_of(self, number: int, charge: Charge) -> float:
+        """The variance by chance alone, ns², of one operation's own time of this part in the run's `number`th step.
+
+        What the part's operations have together, shared out evenly.
+        """
+        (team,) = (own for own in self.deviations if own.team == charge.team)
+        size, first = len(self.run.programs[charge.team].operations), self.run.programs[charge.team].first_kernel + 1
+        operations = {START: first, CPU: size - first, GPU: size}[int(charge.part)]
+        return float(team.noise_ns[charge.part, number, 0]) ** 2 / max(operations, 1)
 
     def total(self, gained: Sequence[Floats]) -> Floats:
         """(scenarios,) the sum over steps of a known time; over all, if no step's is known.

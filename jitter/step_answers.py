@@ -12,8 +12,7 @@ from jitter.diagnosis import Cause, Divergence, Split, StepAnswer
 from jitter.evidence import Evidence
 from jitter.examination import Examination, StepPath
 
-_NOISE = 5.0
-_TO_SIGMA = 1.4826
+_NOISE = 5.0  # standard deviations
 _FLOOR_NS = 2_000.0  # profilers' own resolution
 _LEAST_SHARE = 0.02  # what is less than this part of the excess is not where it began
 
@@ -44,7 +43,9 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
         loss_fraction=float(loss_ns / step_ns) if told and known and step_ns else None,
         min_rank=max(waited, key=lambda rank: (waited[rank], -rank), default=None),
         max_rank=worst,
-        divergence=None if worst is None or cause == "none" else _divergence(path.charges, worst, examined, facts),
+        divergence=None
+        if worst is None or cause == "none"
+        else _divergence(number, path.charges, worst, examined, facts),
         split=None if worst is None else _split(excess[worst]),
         cause=cause,
     )
@@ -65,7 +66,9 @@ def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
     return next((case.cause for case in here if not case.parts), "none")
 
 
-def _divergence(charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence) -> Divergence | None:
+def _divergence(
+    number: int, charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
+) -> Divergence | None:
     """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
     best: list[Charge] = []
     for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
@@ -75,7 +78,7 @@ def _divergence(charges: Sequence[Charge], rank: int, examined: Examination, fac
     if not best:
         return None
     excess = np.array([charge.excess_ns for charge in best])
-    noise = _NOISE * _TO_SIGMA * float(np.median(np.abs(excess))) * np.sqrt(np.arange(1, len(excess) + 1))
+    noise = _NOISE * np.sqrt(np.cumsum([examined.variance_of(number, charge) for charge in best]))
     least = max(_FLOOR_NS, _LEAST_SHARE * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:

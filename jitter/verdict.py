@@ -18,10 +18,11 @@ _NAMED = 3
 
 def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int) -> str:
     """Say what to do, or that there is nothing to do."""
+    counted = sum(step.loss_ns is not None for step in steps)
     cost = (
         "What jitter costs cannot be told"
         if loss.ns is None
-        else f"Jitter costs {time_words(max(loss.ns, 0))} over {count_words(len(steps), 'step')}"
+        else f"Jitter costs {time_words(max(loss.ns, 0))} over {count_words(counted, 'step')}"
         + ("" if loss.fraction is None else f" ({percent_words(max(loss.fraction, 0.0))})")
     )
     if not culprits:

@@ -63,10 +63,11 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["report", str(root)]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 24
+    assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines).split())
-    for told in ("epoch 1, step 1", "magnitude +300 µs", "rank 2 (node1)", "kernel 5, kernel_5", "CPU: gaps +300 µs"):
+    # the rank that is late there makes nobody wait: the all-reduce takes far longer
+    for told in ("nothing leaves the noise", "rank 2 (node1) is the last one most often", "epoch 1, step 1"):
         assert told in words
     for told in ("aligned at the end of the last collective", "Every rank has every step, whole."):
         assert told in words

@@ -19,13 +19,13 @@ def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
     )
     steps = step_answers(examined, facts, found)
-    loss = _loss(steps)
+    loss = _loss(steps, len(examined.run.team_of))
     return Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
         what_if=WhatIf(round(all_gain), loss.ns),
-        verdict=verdict(loss, culprits, steps, round(all_gain)),
+        verdict=verdict(loss, culprits, steps, round(all_gain), len(examined.run.team_of)),
         notes=_notes(examined),
     )
 
@@ -46,10 +46,10 @@ def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list
     return [], [], 0.0
 
 
-def _loss(steps: Sequence[StepAnswer]) -> Loss:
+def _loss(steps: Sequence[StepAnswer], ranks: int) -> Loss:
     known = [step for step in steps if step.loss_ns is not None]
     timed = [step for step in known if step.step_time_ns]
-    if not known:
+    if not known or ranks == 1:  # one rank has nobody to wait for
         return Loss(None, None)
     return Loss(
         sum(step.loss_ns or 0 for step in known),

@@ -43,9 +43,7 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
         loss_fraction=float(loss_ns / step_ns) if told and known and step_ns else None,
         min_rank=max(waited, key=lambda rank: (waited[rank], -rank), default=None),
         max_rank=worst,
-        divergence=None
-        if worst is None or cause == "none"
-        else _divergence(number, path.charges, worst, examined, facts),
+        divergence=_began(number, path.charges, worst, cause, examined, facts),
         split=None if worst is None else _split(excess[worst]),
         cause=cause,
     )
@@ -66,6 +64,23 @@ def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
     return next((case.cause for case in here if not case.parts), "none")
 
 
+def _began(
+    number: int, charges: Sequence[Charge], worst: int | None, cause: Cause, examined: Examination, facts: Evidence
+) -> Divergence | None:
+    """Where it began: on the max rank's worst stretch; of slow collectives, at the first that was slow."""
+    if cause == "communication":
+        slow = [charge for charge in reversed(charges) if charge.part == Part.TRANSFER and charge.excess_ns > 0]
+        least = max((charge.excess_ns for charge in slow), default=0.0) / 2
+        first = next((charge for charge in slow if charge.excess_ns >= least), None)
+        return None if first is None else _at(first, facts)
+    return None if worst is None or cause == "none" else _divergence(number, charges, worst, examined, facts)
+
+
+def _at(charge: Charge, facts: Evidence) -> Divergence | None:
+    index = facts.kernel_index(charge.team, charge.place)
+    return None if index is None else Divergence(index, facts.kernel_name(charge.team, index))
+
+
 def _divergence(
     number: int, charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
 ) -> Divergence | None:
@@ -84,8 +99,4 @@ def _divergence(
     if not outside[-1]:
         return None
     inside = np.flatnonzero(~outside)
-    charge = best[int(inside[-1]) + 1 if len(inside) else 0]
-    index = facts.kernel_index(charge.team, charge.place)
-    if index is None:
-        return None
-    return Divergence(index, facts.kernel_name(charge.team, index))
+    return _at(best[int(inside[-1]) + 1 if len(inside) else 0], facts)

@@ -1,5 +1,6 @@
 """The verdict: one sentence a person can act on."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jitter.diagnosis import Culprit, Loss, StepAnswer
@@ -14,10 +15,13 @@ _DO = {
     "communication": "exchanges slowly although all arrive together: look at its network",
 }
 _NAMED = 3
+_WORTH_A_LOOK = 0.01
 
 
-def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int) -> str:
-    """Say what to do, or that there is nothing to do."""
+def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int, ranks: int) -> str:
+    """Say what to do, or that there is nothing to do; `ranks` is how many were recorded."""
+    if ranks == 1 and not culprits:
+        return "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told."
     counted = sum(step.loss_ns is not None for step in steps)
     cost = (
         "What jitter costs cannot be told"
@@ -26,7 +30,7 @@ def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer]
         + ("" if loss.fraction is None else f" ({percent_words(max(loss.fraction, 0.0))})")
     )
     if not culprits:
-        return f"{cost}; nothing leaves the noise: no rank, host or link is to blame."
+        return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
     first = culprits[0]
     gain = f"repairing it gains {time_words(first.gain_ns)}"
     told = f"{cost}. {subject(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
@@ -37,6 +41,17 @@ def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer]
         more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
         told += f". Also {others}{more}; repairing all of them gains {time_words(together_ns)}"
     return told + "."
+
+
+def _often_last(loss: Loss, steps: Sequence[StepAnswer]) -> str:
+    """A rank that comes last most of the time, where that costs something: worth a look, not a verdict."""
+    last = Counter(step.max_rank for step in steps if step.max_rank is not None)
+    if not last or (loss.fraction or 0.0) < _WORTH_A_LOOK:
+        return ""
+    rank, times = last.most_common(1)[0]
+    if times * 2 <= len(steps) or len(steps) == 1:
+        return ""
+    return f", though rank {rank} comes last in {times} of {len(steps)} steps"
 
 
 def subject(culprit: Culprit) -> str:

@@ -25,9 +25,10 @@ from jitter.summary import StepSummary, summarise
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.diagnosis import Diagnosis
+    from jitter.diagnosis import Diagnosis, StepAnswer
     from jitter.examination import Examination
     from jitter.rules import Wait
+    from jitter.tables import MetricTable
 
 
 def open_lake(path: str | Path = DEFAULT_LAKE) -> "Lake":
@@ -121,6 +122,11 @@ class Lake:
         examined = self.examination(steps)
         return diagnose(examined, Evidence(examined, self._by_step))
 
+    def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
+        """Answer for the step of these (all) that loses most; the first, where none tells."""
+        answers = self.diagnosis(steps).steps
+        return max(answers, key=lambda answer: (answer.loss_ns is not None, answer.loss_ns or 0))
+
     def examination(self, steps: Sequence[StepKey] | None = None) -> "Examination":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all)."""
         from jitter.examination import Examination
@@ -160,19 +166,37 @@ class Lake:
         is `kernel_index`. Unknown values are NA. With `deviation`, value − mean in the ranks' columns. Raises
         `UsageError` for an unknown metric, step or rank, and where several cohorts need `cohort`.
         """
+        return self.metric_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=ranks).to_pandas()
+
+    def metric_table(
+        self,
+        metric: str,
+        step: int,
+        epoch: int | None = None,
+        *,
+        cohort: int | None = None,
+        deviation: bool = False,
+        ranks: Sequence[int] | None = None,
+    ) -> "MetricTable":
+        """Do as `table` does, without pandas: arrays, which turn into Arrow too. Only what the metric needs is read."""
         from jitter.tables import metric_table
 
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
-        key = self.step(step, epoch)
-        rows = self._metrics(key).rows
-        return metric_table(rows, metric, self.choose_cohort(cohort), deviation, ranks)
+        key, chosen = self.step(step, epoch), self.choose_cohort(cohort)
+        measured = StepMetrics(self.root, key, self._by_step[key], self.indices(key), self._whole, (metric,))
+        return metric_table(measured, metric, chosen, deviation, ranks)
 
     def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
         """List the kernels of one step that have no partner in the reference: evidence in itself."""
-        from jitter.tables import unmatched_table
+        found: pd.DataFrame = self.unmatched_rows(step, epoch).to_pandas()
+        return found
 
-        return unmatched_table(self._metrics(self.step(step, epoch)).rows)
+    def unmatched_rows(self, step: int, epoch: int | None = None) -> pa.Table:
+        """Do as `unmatched` does, without pandas."""
+        from jitter.tables import unmatched_rows
+
+        return unmatched_rows(self.metrics(step, epoch).rows)
 
     def sql(self, text: str) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them) with an Arrow table.

@@ -3,6 +3,7 @@
 Arrow's own conversions do the same, but load pandas first, which takes longer than to read a step.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,21 @@ import pyarrow as pa
 Bools = npt.NDArray[np.bool_]
 
 
-def whole_numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Give a column of integers as an array of as many bits, shape (rows); what stands where it is null, nobody knows.
+def numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Give a column of integers or floats as they are, shape (rows); what stands where it is null, nobody knows.
 
     A view of the column where it is in one piece.
     """
+    size = column.type.bit_width // 8
+    kind = f"{'f' if pa.types.is_floating(column.type) else 'i'}{size}"
     parts = [
-        np.frombuffer(
-            chunk.buffers()[1], f"i{chunk.type.bit_width // 8}", len(chunk), chunk.offset * chunk.type.bit_width // 8
-        )
+        np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * size)
         for chunk in column.chunks
         if len(chunk)
     ]
     if len(parts) == 1:
         return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, f"i{column.type.bit_width // 8}")
+    return np.concatenate(parts) if parts else np.zeros(0, kind)
 
 
 def known(column: pa.ChunkedArray) -> Bools:
@@ -49,6 +50,13 @@ def column(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
     told = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
     valid = None if known is None or known.all() else _bits(known)
     return pa.Array.from_buffers(_TYPES[values.dtype.name], len(values), [valid, told])
+
+
+def text_column(texts: Sequence[str]) -> pa.Array:
+    """Put texts into an Arrow array."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
 _TYPES = {

@@ -27,8 +27,7 @@ class Moment(NamedTuple):
         return self.at_ns + self.utc_offset_ns - earlier.at_ns - earlier.utc_offset_ns
 
 
-@dataclass(frozen=True)
-class CollectiveEnd:
+class CollectiveEnd(NamedTuple):
     """One rank's end of a collective kernel. What the trace does not tell is None."""
 
     rank: int

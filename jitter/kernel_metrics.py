@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.sheets import Bools, Floats, Ints
-from jitter.step_kernels import UNMATCHED, StepKernels
+from jitter.step_kernels import StepKernels
 
 
 class Metric(NamedTuple):
@@ -75,7 +75,7 @@ def launch_latency(kernels: StepKernels) -> Metric:
 
 def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
     """Value − mean over the ranks of the cohort that have this kernel and a value; unmatched kernels have none."""
-    rows = np.flatnonzero(metric.known & (kernels.group != UNMATCHED))
+    rows = np.flatnonzero(metric.known & kernels.is_matched)
     group, values = kernels.group[rows], metric.values[rows]
     # exact: sums of int64, divided once
     sums, counts = np.zeros(int(group.max(initial=0)) + 1, np.int64), np.bincount(group)

@@ -16,7 +16,7 @@ from jitter.holdings import Held
 from jitter.kernel_metrics import Deviations, Metric
 from jitter.lake_paths import kernels_file
 from jitter.step_columns import StepColumns, StepFiles
-from jitter.step_kernels import UNMATCHED, StepKernels, placed
+from jitter.step_kernels import StepKernels, placed
 from jitter.steps import StepKey
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
@@ -113,7 +113,7 @@ class StepMetrics:
     def _collective_ends(self) -> dict[int, list[CollectiveEnd]]:
         """Where each rank left its collectives, for those that have a place in the kernel index; by cohort."""
         kernels = self.kernels
-        rows = np.flatnonzero(kernels.is_collective & (kernels.index != UNMATCHED))
+        rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
         rank = kernels.of_rank[rows]
         told = [kernels.column(name, rows) for name in ("collective", "group_ranks", "group_size")]
         columns = (kernels.cohort_of[rank], np.array(kernels.ranks, np.int64)[rank], kernels.index[rows])
@@ -160,7 +160,7 @@ class StepMetrics:
             {
                 "rank": column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
                 "cohort": column(cohort.astype(np.int32)),
-                "kernel_index": column(kernels.index.astype(np.int32), kernels.index != UNMATCHED),
+                "kernel_index": column(kernels.index.astype(np.int32), kernels.is_matched),
                 "position": column(kernels.position),
                 **{name: kernels.column(name) for name in ("kernel_name", "kind", "stream")},
                 "on_main": column(kernels.on_main),

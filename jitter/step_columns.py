@@ -46,7 +46,7 @@ class StepColumns:
     def values(self, column: str) -> npt.NDArray[np.int64]:
         """Give a column of whole numbers as int64, shape (rows), with 0 where it is null (`known` tells)."""
         found = self.table[column]
-        values = buffers.whole_numbers(found).astype(np.int64, copy=False)
+        values = buffers.numbers(found).astype(np.int64, copy=False)
         return np.where(buffers.known(found), values, 0) if found.null_count else values
 
     def known(self, column: str) -> npt.NDArray[np.bool_]:
@@ -57,7 +57,7 @@ class StepColumns:
         """Give a column of texts as positions, shape (rows), in the list of distinct ones; -1 where it is null."""
         whole = self.table[column].combine_chunks()
         indices = pa.chunked_array([whole.indices])
-        codes: npt.NDArray[np.int32] = buffers.whole_numbers(indices)
+        codes: npt.NDArray[np.int32] = buffers.numbers(indices)
         return np.where(buffers.known(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -85,7 +85,11 @@ class StepKernels:
         """Give a column as it was read, of these kernels (all)."""
         if rows is None:
             return self._read.table[name].filter(column(self._kept))
-        return self._read.table[name].take(column(np.flatnonzero(self._kept)[rows]))
+        return self._read.table[name].take(column(self._kept_rows[rows]))
+
+    @cached_property
+    def _kept_rows(self) -> Ints:
+        return np.flatnonzero(self._kept)
 
     @cached_property
     def start_ns(self) -> Ints:
@@ -98,10 +102,16 @@ class StepKernels:
         return self.values("end_ns")
 
     @cached_property
+    def is_matched(self) -> Bools:
+        """Whether the kernel has an index."""
+        matched: Bools = self.index != UNMATCHED
+        return matched
+
+    @cached_property
     def group(self) -> Ints:
         """Number equal (cohort, kernel index) equally, from 0; UNMATCHED where a kernel has no index."""
         width = int(self.index.max(initial=0)) + 1
-        return np.where(self.index == UNMATCHED, UNMATCHED, self.cohort_of[self.of_rank] * width + self.index)
+        return np.where(self.is_matched, self.cohort_of[self.of_rank] * width + self.index, UNMATCHED)
 
     @cached_property
     def _of_main_stream(self) -> Bools:

@@ -1,55 +1,106 @@
 """The talk's tables: one metric of one step, kernels × ranks."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.buffers import column, text_column
 from jitter.errors import UsageError
+from jitter.metrics import StepMetrics
 from jitter.numbers import format_numbers
+from jitter.sheets import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """One metric of one cohort's step, in ns: a row a kernel, a column a rank."""
+
+    kernel_index: Ints
+    """Shape (kernels)."""
+    kernel_names: list[str]
+    mean: Floats
+    """Shape (kernels), over all ranks of the cohort; NaN where no rank has a value."""
+    ranks: list[int]
+    """Those that have a column."""
+    values: Ints | Floats
+    """Shape (kernels, ranks): the metric as whole numbers, or value − mean."""
+    known: Bools
+    """Of `values`, shape (kernels, ranks)."""
+
+    def to_arrow(self) -> pa.Table:
+        """Give columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
+        return pa.table(
+            {
+                "kernel_index": column(self.kernel_index),
+                "kernel_name": text_column(self.kernel_names),
+                "mean": column(self.mean, ~np.isnan(self.mean)),
+                **{f"rank_{rank}": column(self.values[:, at], self.known[:, at]) for at, rank in enumerate(self.ranks)},
+            }
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Do as `to_arrow`, with the kernel index as index and NA where unknown."""
+        import pandas as pd
+
+        masked = pd.arrays.FloatingArray if self.values.dtype.kind == "f" else pd.arrays.IntegerArray
+        columns: dict[str, object] = {"kernel_name": self.kernel_names, "mean": pd.array(self.mean, dtype="Float64")}
+        for at, rank in enumerate(self.ranks):
+            columns[f"rank_{rank}"] = masked(self.values[:, at].copy(), ~self.known[:, at])  # type: ignore[arg-type]
+        return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
 
 
 def metric_table(
-    rows: pa.Table, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
-) -> pd.DataFrame:
-    """Pivot one cohort's rows (as of `StepMetrics.rows`); see `Lake.table`."""
-    rows = rows.filter(pc.and_(pc.equal(rows["cohort"], cohort), pc.is_valid(rows["kernel_index"])))
-    present = rows["rank"].unique().sort().to_numpy()
-    chosen = present if ranks is None else np.array(sorted(set(ranks)))
+    measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
+) -> MetricTable:
+    """Lay out one metric of one cohort's step; see `Lake.table`."""
+    kernels = measured.kernels
+    mine = np.flatnonzero(kernels.cohort_of == cohort)
+    present = np.array(kernels.ranks, np.int64)[mine]
+    chosen = present if ranks is None else np.array(sorted(set(ranks)), np.int64)
     missing = sorted(set(chosen.tolist()) - set(present.tolist()))
     if missing:
         raise UsageError(
             f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
         )
-    index, example, row = np.unique(rows["kernel_index"].to_numpy(), return_index=True, return_inverse=True)
-    column = np.searchsorted(present, rows["rank"].to_numpy())
-    values = rows[f"{metric}_ns"]
-    known = values.is_valid().to_numpy()
-    grid = np.zeros((index.size, present.size), dtype=np.int64)
-    mask = np.ones(grid.shape, dtype=bool)
-    grid[row[known], column[known]] = values.drop_null().to_numpy()
-    mask[row[known], column[known]] = False
+    names = next((index.names for index in measured.indices if index.cohort == cohort), ())
+    found = measured.metric(metric)
+    here = (kernels.cohort_of == cohort)[kernels.of_rank] & kernels.is_matched
+    rows = np.flatnonzero(here)
+    place = (kernels.index[rows], np.searchsorted(mine, kernels.of_rank[rows]))
+    grid = np.zeros((len(names), len(mine)), np.int64)
+    known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
+    known[place] = found.known[rows]
+    grid[place] = np.where(found.known[rows], found.values[rows], 0)
+    there[place[0]] = True
     # exact: sums of int64 nanoseconds, divided once
-    count = (~mask).sum(axis=1)
+    count = known.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        mean = np.where(count > 0, grid.sum(axis=1, where=~mask) / count, np.nan)
-    # one name an index: ranks that share it share the name
-    names = rows["kernel_name"].take(pa.array(example)).to_pylist()
-    columns: dict[str, object] = {"kernel_name": names, "mean": pd.array(mean, dtype="Float64")}
-    for rank in chosen.tolist():
-        at = int(np.searchsorted(present, rank))
-        if deviation:
-            columns[f"rank_{rank}"] = pd.arrays.FloatingArray(grid[:, at] - mean, mask[:, at])
-        else:
-            columns[f"rank_{rank}"] = pd.arrays.IntegerArray(grid[:, at].copy(), mask[:, at].copy())
-    return pd.DataFrame(columns, index=pd.Index(index, name="kernel_index"))
+        mean = np.where(count > 0, grid.sum(axis=1) / count, np.nan)
+    columns = np.searchsorted(present, chosen)
+    index = np.flatnonzero(there)
+    values, told = (grid[index], known[index]) if ranks is None else (grid[index][:, columns], known[index][:, columns])
+    return MetricTable(
+        index,
+        [names[at] for at in index.tolist()],
+        mean[index],
+        chosen.tolist(),
+        values - mean[index][:, None] if deviation else values,
+        told,
+    )
 
 
-def unmatched_table(rows: pa.Table) -> pd.DataFrame:
-    """Select kernels without an index: rank, cohort, position in the rank's step, name, duration and gap in ns."""
-    found = rows.filter(pc.is_null(rows["kernel_index"]))
-    columns = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
-    frame: pd.DataFrame = found.select(columns).to_pandas()
-    return frame
+def unmatched_rows(rows: pa.Table) -> pa.Table:
+    """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
+    names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
+    found = rows.filter(pc.is_null(rows["kernel_index"])).select(names)
+    texts = [found.schema.get_field_index(name) for name in ("kernel_name", "kind")]
+    for at in texts:
+        found = found.set_column(at, names[at], found[at].cast(pa.string()))
+    return found

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.buffers import column, known, whole_numbers
+from jitter.buffers import column, known, numbers, text_column
 
 pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(pieces, st.sampled_from([pa.int32(), pa.int64()]), st.integers(0, 9), st.integers(0, 30))
+@given(pieces, st.sampled_from([pa.int32(), pa.int64(), pa.float64()]), st.integers(0, 9), st.integers(0, 30))
 def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: int, rows: int):
     chunked = pa.chunked_array([pa.array(piece, kind) for piece in made], kind).slice(first, rows)
     wanted = chunked.to_pylist()
     assert known(chunked).tolist() == [value is not None for value in wanted]
-    values = whole_numbers(chunked)
-    assert values.dtype.itemsize * 8 == kind.bit_width
+    values = numbers(chunked)
+    assert values.dtype == kind.to_pandas_dtype()
     assert [value for value, told in zip(values.tolist(), wanted, strict=True) if told is not None] == [
         told for told in wanted if told is not None
     ]
@@ -38,6 +38,14 @@ def test_into_arrow(made: list[tuple[int, bool]], stride: int):
         assert column(values).equals(pa.array(values))
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.lists(st.text(max_size=9), max_size=9))
+def test_texts_into_arrow(texts: list[str]):
+    found = text_column(texts)
+    found.validate(full=True)
+    assert found.equals(pa.array(texts, pa.string()))
+
+
 def test_a_type_that_has_no_place_here_is_refused():
     with pytest.raises(KeyError):
         column(np.zeros(2, np.float32))
@@ -45,9 +53,11 @@ def test_a_type_that_has_no_place_here_is_refused():
 
 def test_pandas_is_not_loaded():
     script = (
-        "import sys, numpy as np\nfrom jitter.buffers import column, known, whole_numbers\nimport pyarrow as pa\n"
+        "import sys, numpy as np\n"
+        "from jitter.buffers import column, known, text_column, numbers\nimport pyarrow as pa\n"
         "made = pa.chunked_array([column(np.arange(5), np.arange(5) > 2)])\n"
-        "assert known(made).sum() == 2 and whole_numbers(made)[4] == 4\n"
+        "assert known(made).sum() == 2 and numbers(made)[4] == 4\n"
+        "assert text_column(['gemm', 'été']).to_pylist() == ['gemm', 'été']\n"
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

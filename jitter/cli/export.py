@@ -98,9 +98,11 @@ def _timeline(
     if wanted is not None and len(wanted) != 1:
         raise UsageError("a timeline is of one step", "give one number with --step")
     check_target(path, force or begins_as_ours(path), NEVER)
-    run = lake.run(None if wanted is None else [lake.step(wanted[0], epoch)])
-    step = run.costliest
-    seen = AlignedStep(lake, step.step, chosen or ranks_to_see(lake, step))
+    key = None if wanted is None else lake.step(wanted[0], epoch)
+    if key is None or not chosen:
+        step = lake.costliest(None if key is None else [key])
+        key, chosen = step.key, chosen or ranks_to_see(lake, step)
+    seen = AlignedStep(lake, key, chosen)
     write_perfetto(path, seen)
-    click.echo(f"{step.step}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}", err=True)
+    click.echo(f"{key}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}", err=True)
     click.echo(path)

@@ -1,15 +1,17 @@
 """A table of an answer to stdout or a file, in the form asked for."""
 
-import json
+import csv
+import io
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jitter.cli.output import check_target, write_whole
 from jitter.errors import UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
 SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -18,16 +20,16 @@ PARQUET_MARK = {b"jitter": b"table"}
 NEVER = b"\0 parquet tells by its metadata, not by its beginning"
 
 
-def write_table(frame: "pd.DataFrame", form: str | None, output: Path | None, force: bool) -> None:
-    """Write rows as csv (means to 3 decimals, null an empty cell), json or parquet; parquet to a file only.
+def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: bool) -> None:
+    """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet; parquet to a file only.
 
     Raises `UsageError` for a file that is not ours and for parquet on a terminal.
     """
     form = form_of(form, output) or "csv"
     if form == "parquet":
-        _write_parquet(frame, output, force)
+        _write_parquet(rows, output, force)
         return
-    text = _as_json(frame) if form == "json" else frame.to_csv(index=False, float_format="%.3f", lineterminator="\n")
+    text = _as_json(rows) if form == "json" else _as_csv(rows)
     if output is None:
         sys.stdout.write(text)
         return
@@ -53,16 +55,41 @@ def is_our_parquet(path: Path) -> bool:
         return False
 
 
-def _as_json(frame: "pd.DataFrame") -> str:
-    rows = json.loads(frame.to_json(orient="records", double_precision=3))
-    return json.dumps({"schema_version": SCHEMA_VERSION, "rows": rows}, indent=1) + "\n"
+def _as_csv(rows: "pa.Table") -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    writer.writerows(zip(*(_values(column, "%.3f".__mod__) for column in rows.columns), strict=True))
+    return text.getvalue()
 
 
-def _write_parquet(frame: "pd.DataFrame", output: Path | None, force: bool) -> None:
+def _as_json(rows: "pa.Table") -> str:
+    import msgspec
+
+    columns = (_values(column, lambda value: round(value, 3)) for column in rows.columns)
+    told = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    text = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "rows": told})
+    return msgspec.json.format(text, indent=1).decode() + "\n"
+
+
+def _values(column: "pa.ChunkedArray", fraction: Callable[[float], Any]) -> list[Any]:
+    """A column's values, fractions put as told."""
     import pyarrow as pa
+
+    from jitter.buffers import numbers
+
+    is_fraction = pa.types.is_floating(column.type)
+    if column.null_count or not (is_fraction or pa.types.is_integer(column.type)):
+        values: list[Any] = column.to_pylist()
+        return [None if value is None else fraction(value) for value in values] if is_fraction else values
+    values = numbers(column).tolist()  # several times as fast: a large table is all numbers
+    return list(map(fraction, values)) if is_fraction else values
+
+
+def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(PARQUET_MARK)
+    table = rows.replace_schema_metadata(PARQUET_MARK)
     if output is not None:
         check_target(output, force or is_our_parquet(output), NEVER)
         pq.write_table(table, output)

@@ -20,6 +20,8 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
         jitter steps
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
+    import pyarrow as pa
+
     from jitter.analysis import open_lake
     from jitter.cli.frames import write_table
     from jitter.step_lines import step_lines, step_text
@@ -28,4 +30,4 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     if form == "text" or (form is None and output is None):
         click.echo(step_text(frame), nl=False)
     else:
-        write_table(frame, form, output, force)
+        write_table(pa.Table.from_pandas(frame, preserve_index=False), form, output, force)

@@ -53,11 +53,12 @@ def table(
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)
     if step is None:
-        costliest = opened.run().costliest.step
+        costliest = opened.costliest().key
         step, epoch = costliest.step, costliest.epoch
         click.echo(f"{costliest}: the costliest (choose with --step)", err=True)
     if unmatched:
-        frame = opened.unmatched(step, epoch)
+        rows = opened.unmatched_rows(step, epoch)
     else:
-        frame = opened.table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen).reset_index()
-    write_table(frame, form, output, force)
+        found = opened.metric_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen)
+        rows = found.to_arrow()
+    write_table(rows, form, output, force)

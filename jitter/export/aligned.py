@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jitter.analysis import Lake
+from jitter.diagnosis import StepAnswer
 from jitter.errors import UsageError
 from jitter.holdings import holdings
 from jitter.lake_paths import host_file
 from jitter.metrics import StepMetrics
 from jitter.numbers import format_numbers
-from jitter.run import StepOfRun
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
 
@@ -110,13 +110,20 @@ class AlignedStep:
         return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 
 
-def ranks_to_see(lake: Lake, step: StepOfRun) -> list[int]:
-    """The min and the max rank of a step and the ranks beside them; the first few where neither is known."""
-    cohort = step.worst.cohort
-    present = [rank for rank in lake.ranks_of(step.step) if lake.cohorts[rank] == cohort]
-    present = [rank for rank in present if rank not in step.worst.left_out]
-    ends = [rank for rank in (step.worst.min_rank, step.worst.max_rank) if rank is not None]
-    if not ends:
-        return present[:4]
-    places = {place for rank in ends for place in range(present.index(rank) - 1, present.index(rank) + 2)}
-    return [present[place] for place in sorted(places) if 0 <= place < len(present)]
+def ranks_to_see(lake: Lake, step: StepAnswer) -> list[int]:
+    """The min and the max rank of a step and the ranks beside them; the first few where neither is known.
+
+    Of a step in which they are of several cohorts, which share no moment, those of the max rank's.
+    """
+    ends = [rank for rank in (step.max_rank, step.min_rank) if rank is not None]
+    left_out = {rank for index in lake.indices(step.key) for rank in index.left_out}
+    ends = [rank for rank in ends if rank not in left_out]
+    whole = [rank for rank in lake.ranks_of(step.key) if rank not in left_out]
+    if not whole:
+        return lake.ranks_of(step.key)[:1]
+    cohort = lake.cohorts[(ends or whole)[0]]
+    present = [rank for rank in whole if lake.cohorts[rank] == cohort]
+    places = {
+        place for rank in ends if rank in present for place in range(present.index(rank) - 1, present.index(rank) + 2)
+    }
+    return [present[place] for place in sorted(places) if 0 <= place < len(present)] or present[:4]

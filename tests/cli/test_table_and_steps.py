@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -48,6 +50,17 @@ def test_forms_agree(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     ranks = csv[["rank_0", "rank_1", "rank_2"]]
     assert ranks.sum(axis=1).abs().max() < 0.01
     assert ranks.abs().max().max() > 0
+
+
+def test_a_table_waits_for_nothing_that_it_does_not_need(lake: Path):
+    script = (
+        "import sys; from jitter.cli import main; code = main(['table', sys.argv[1], '--step', '2000'])\n"
+        "slow = ['pandas', 'duckdb', 'sqlalchemy', 'pyarrow.dataset', 'rich', 'bokeh', 'jitter.examination']\n"
+        "print([name for name in slow if name in sys.modules], code, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(lake)], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+    assert done.stdout.startswith("kernel_index,kernel_name,mean,rank_0,")
 
 
 def test_ranks_choose_columns_and_never_the_mean(lake: Path, capsys: pytest.CaptureFixture[str]):

@@ -19,7 +19,7 @@ def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
     )
     steps = step_answers(examined, facts, found)
-    loss = _loss(steps, len(examined.run.team_of))
+    loss = _loss(steps)
     return Diagnosis(
         loss=loss,
         steps=steps,
@@ -46,10 +46,10 @@ def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list
     return [], [], 0.0
 
 
-def _loss(steps: Sequence[StepAnswer], ranks: int) -> Loss:
+def _loss(steps: Sequence[StepAnswer]) -> Loss:
     known = [step for step in steps if step.loss_ns is not None]
     timed = [step for step in known if step.step_time_ns]
-    if not known or ranks == 1:  # one rank has nobody to wait for
+    if not known:
         return Loss(None, None)
     return Loss(
         sum(step.loss_ns or 0 for step in known),

@@ -27,6 +27,8 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
     known = not np.isnan(step_ns)
     # of the first step of a stretch nobody knows when it began
     told = (known or np.isnan(examined.step_ns).all()) and not np.isnan(loss_ns)
+    if len(examined.run.team_of) == 1:  # it can be compared with its own other steps alone
+        told = told and len(examined.keys) >= examined.limits.least_steps_alone
     excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
     for charge in path.charges:
         excess[charge.rank][charge.part] += charge.excess_ns

@@ -21,7 +21,9 @@ _WORTH_A_LOOK = 0.01
 def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int, ranks: int) -> str:
     """Say what to do, or that there is nothing to do; `ranks` is how many were recorded."""
     if ranks == 1 and not culprits:
-        return "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told."
+        alone = "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told"
+        own = "" if loss.ns is None else f"; its own steps lose {time_words(max(loss.ns, 0))} against their median"
+        return f"{alone}{own}."
     counted = sum(step.loss_ns is not None for step in steps)
     cost = (
         "What jitter costs cannot be told"

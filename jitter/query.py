@@ -67,6 +67,8 @@ def run_query(lake: QueriedLake, text: str, say: Callable[[str], None] = lambda 
         try:
             named = asked(db, text)
             steps = named.steps(lake)
+            if {"answers", "culprits"} & named.relations and len(lake.steps) > 1:
+                say(f"examining {len(lake.steps)} steps")
             for relation in known:
                 is_named = relation.name in named.relations
                 if is_named and relation.name == "metrics" and len(steps) > 1:

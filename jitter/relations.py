@@ -3,13 +3,15 @@
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
 import msgspec
 import pyarrow as pa
 
+from jitter.answer_rows import ANSWERS, CULPRITS, answer_rows, culprit_rows
+from jitter.diagnosis import Diagnosis
 from jitter.holdings import holdings
 from jitter.lake_paths import host_file, kernels_file
 from jitter.metrics import StepMetrics
@@ -33,6 +35,9 @@ class QueriedLake(Protocol):
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """One step's metrics."""
 
+    def diagnosis(self) -> Diagnosis:
+        """What the whole run's steps say."""
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -51,9 +56,12 @@ class Relation:
 
 def relations(lake: QueriedLake) -> list[Relation]:
     """All relations of a lake, in the order in which one asks for them."""
+    diagnosis = cache(lake.diagnosis)
     return [
         Relation("kernels", _PLAIN_KERNELS, files=partial(_kernel_files, lake)),
         Relation("metrics", METRIC_ROWS, tables=partial(_metric_rows, lake)),
+        Relation("answers", ANSWERS, tables=lambda _: [answer_rows(diagnosis())]),
+        Relation("culprits", CULPRITS, tables=lambda _: [culprit_rows(diagnosis())]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
         Relation("host", HOST, files=partial(_host_files, lake)),

@@ -10,10 +10,12 @@ import pytest
 from random_lake import RandomLake, small_files
 
 import jitter
+from jitter.cli import main
 from jitter.compaction import compact
 from jitter.errors import UsageError
 from jitter.lake_paths import compact_folder, kernels_file
-from jitter.query import describe
+from jitter.query import describe, run_query
+from jitter.simulate import Fault, Job, simulate, write
 from jitter.steps import StepKey
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
@@ -194,3 +196,53 @@ def test_every_column_is_explained(lake: "jitter.Lake"):
         table = lake.sql(f"from {relation.name} limit 0")
         assert [column.name for column in relation.columns] == table.column_names
         assert all(column.words and column.type for column in relation.columns)
+
+
+@pytest.fixture(scope="session")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rank 2 of 6 is late in two of five steps."""
+    folder = tmp_path_factory.mktemp("late")
+    job = Job(ranks=6, steps=5, kernels=40, first_step=10)
+    write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=12+13,kernel=9,ms=3")]), folder / "traces", "nsys")
+    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    return folder / "lake"
+
+
+def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(late), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    lake = jitter.open(late)
+    found = rows(lake, "from answers order by step")
+    assert [row["step"] for row in found] == [10, 11, 12, 13, 14]
+    assert [row["max_rank"] for row in found][2:4] == [2, 2]
+    for row, wanted in zip(found, told["steps"], strict=True):
+        began = wanted.pop("divergence") or {"kernel_index": None, "kernel_name": None}
+        split = wanted.pop("split") or {"start_ns": None, "cpu_ns": None, "gpu_ns": None}
+        assert row == wanted | began | split
+    found = rows(lake, "from culprits")
+    assert [(row["rank"], row["cause"], row["steps"]) for row in found] == [(2, "cpu_launch", [12, 13])]
+    for row, wanted in zip(found, told["culprits"], strict=True):
+        index, look = wanted.pop("kernel_index"), wanted.pop("look_at")
+        assert row == wanted | look | {"first_index": index["first"], "last_index": index["last"]}
+    assert rows(lake, "select max(gain_ns) > 0 and max(loss_ns) > 0 as both from culprits, answers") == [{"both": True}]
+
+
+def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
+    lake, real, asked = jitter.open(late), jitter.Lake.diagnosis, []
+
+    def counted(self, steps=None):
+        asked.append(steps)
+        return real(self, steps)
+
+    monkeypatch.setattr(jitter.Lake, "diagnosis", counted)
+    said = []
+    lake.sql("from ranks")
+    assert asked == []
+    with run_query(lake, "select cause from answers union all select cause from culprits", said.append) as found:
+        assert sum(batch.num_rows for batch in found) == 6
+    assert asked == [None]
+    assert said == ["examining 5 steps"]
+
+
+def test_a_healthy_run_has_no_culprits(lake: "jitter.Lake"):
+    assert rows(lake, "from culprits") == []

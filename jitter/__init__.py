@@ -5,6 +5,7 @@ import jitter
 jitter.ingest(["traces/"], "jitter-lake")
 lake = jitter.open("jitter-lake")
 lake.table("gap", step=2003, deviation=True)  # pandas, kernels x ranks
+jitter.Figures(lake).step(2003)  # the report's figures, for bokeh.plotting.show
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ from jitter._version import __version__
 if TYPE_CHECKING:
     from jitter.analysis import Lake as Lake
     from jitter.analysis import open_lake as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.figures import Figures as Figures
     from jitter.intake import ingest as ingest
 
-__all__ = ["Lake", "__version__", "ingest", "open"]
+__all__ = ["Figures", "Lake", "__version__", "ingest", "open"]
 
 _WHERE = {
+    "Figures": ("jitter.figures", "Figures"),
     "Lake": ("jitter.analysis", "Lake"),
     "open": ("jitter.analysis", "open_lake"),
     "ingest": ("jitter.intake", "ingest"),

@@ -8,7 +8,7 @@ import click
 from jitter._version import __version__
 from jitter.errors import ExitCode, JitterError
 
-_VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "sample")
+_VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
 
 
 class _Verbs(click.Group):

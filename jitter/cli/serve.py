@@ -1,0 +1,35 @@
+"""`jitter serve`: the report, live."""
+
+from pathlib import Path
+
+import click
+
+from jitter.cli.options import lake_argument
+
+
+@click.command()
+@lake_argument
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Listen there; the default is this machine only."
+)
+@click.option("--port", default=5006, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+def serve(lake: Path, address: str, port: int) -> None:
+    """Show the report's figures in the browser, of any step and any ranks, until Ctrl-C.
+
+    \b
+    Examples:
+        jitter serve
+        jitter serve run17-lake --port 8080
+        ssh -L 5006:localhost:5006 cluster jitter serve run17-lake     then open http://localhost:5006/ here
+    """
+    from jitter.analysis import open_lake
+
+    opened = open_lake(lake)
+    from jitter.figures import Figures
+    from jitter.serve import is_loopback
+    from jitter.serve import serve as serve_figures
+
+    if not is_loopback(address):
+        click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)
+    click.echo(f"examining {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
+    serve_figures(Figures(opened), address, port, lambda words: click.echo(words, err=True))

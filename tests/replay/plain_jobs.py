@@ -1,13 +1,17 @@
 """Jobs all of whose ranks run the same operations, as plain numbers for the slow replay and the slow path."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from examined_jobs import lake_of_run, on_disk, small
 from slow_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
+from jitter.sheets import COLLECTIVE
 from jitter.simulate import Fault, Run, simulate
 
 FAULTS = [
@@ -20,6 +24,7 @@ JOBS = {
     "groups": small("tensor_data"),
     "syncs and a side stream": small("sharded", syncs=frozenset({"loss", "before", "after"}), side_stream=21),
     "a full queue": small("tensor_parallel", launch_queue=12),
+    "late returns and overlap": small("data_parallel", cpu_bound=True),
 }
 
 
@@ -79,12 +84,41 @@ def group_of(run: Run, rank: int, at: int) -> object:
     return name, int(run.plan.groups[name][rank])
 
 
+def blur(lake: "jitter.Lake") -> None:
+    """What no simulated recording has: calls that return after their kernel began, kernels that overlap the next."""
+    rng = np.random.default_rng(4)
+    for path in sorted((lake.root / "kernels").rglob("*.parquet")):
+        rows = pq.read_table(path, partitioning=None)
+        called, back, start, end = (rows[name].to_numpy().copy() for name in TIMES)
+        compute = np.array(rows["kind"].to_pylist()) == "compute"
+        for at in np.flatnonzero(rng.random(len(start)) < 0.4).tolist():
+            if at + 1 < len(start) and called[at + 1] > start[at] + 10:
+                back[at] = min(start[at] + int(rng.integers(500, 2500)), called[at + 1] - 1)
+        for at in np.flatnonzero(rng.random(len(start)) < 0.2).tolist():
+            if compute[at : at + 3].sum() == 3:
+                end[at] = end[at + 1] + 300
+        for name, values in zip(TIMES, (called, back, start, end), strict=True):
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pa.array(values))
+        pq.write_table(rows, path)
+
+
+TIMES = ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns")
+
+
 def plain_job(name: str, folder: Path) -> PlainJob:
     run = simulate(JOBS[name], FAULTS)
     lake = lake_of_run(run, folder)
+    if name == "late returns and overlap":
+        blur(lake)
     examined = lake.examination()
     assert list(examined.run.programs) == [0]
     program, rules = examined.run.programs[0], examined.run.rules[0]
+    if name == "overlap":
+        # waits for what the step before left on a stream, which no simulated program has
+        first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
+        more = {at: (*rules.by_place.get(at, ()), awaited) for at, awaited in ((0, ~1), (first, ~0))}
+        rules = examined.run.rules[0] = replace(rules, by_place={**rules.by_place, **more})
     recorded = recorded_of(run, lake)
     assert {tuple((op.kind, op.name) for op in step) for steps in recorded.values() for step in steps} == {
         tuple((["compute", "collective", "memory", "sync"][op.kind], op.name) for op in program.operations)

@@ -98,7 +98,9 @@ class Rank:
             assert start is not None
             assert end is not None
             self.started.append(start)
-            self.free[op.stream] = self.ended[at] = end
+            self.ended[at] = end
+            # one that overlaps the next may end after it
+            self.free[op.stream] = max(end, self.free.get(op.stream, end))
 
 
 def own_times(recorded: Mapping[int, Steps], rule: Rule) -> dict[Key, Own]:

@@ -59,3 +59,17 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
         assert gained.tolist() == pytest.approx(true.tolist(), rel=within, abs=1e-3)
     assert examined.loss_ns[1:].tolist() == told[-1].tolist()
     assert (told[-1] > 0.05 * _periods(run)).any()
+
+
+def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
+    """Rank 3 was not recorded in the step before; with the fault repaired all stand earlier by then."""
+    job = small("data_parallel", steps=6, noise=0.0, cpu_noise=0.0)
+    fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
+    run = simulate(job, [fault])
+    examined = lake_of_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
+    replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
+    for number, work in examined.works():
+        replay.step(number, work)
+    told = [float(gained[0]) for gained in replay.gained[1:]]
+    assert told == pytest.approx((_periods(run) - _periods(run.without(fault))).tolist(), abs=1e-3)
+    assert min(told) > 100_000

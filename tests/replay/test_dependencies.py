@@ -63,6 +63,16 @@ def test_a_chance_coincidence_is_no_wait():
     assert rules.waits == ()
 
 
+def test_what_was_over_before_its_launch_explains_nothing():
+    """It starts 7 µs later than usual after its launch, on three of six; a kernel ended 4 µs before that launch."""
+    kernel_end = np.full(RANKS, 200.0)
+    launched = kernel_end + 4
+    start = launched + 5 + np.array([2, 2, 2, 9, 9, 9])
+    first = np.full(RANKS, 100.0)
+    rules = inferred("ka", [first, start], [kernel_end, start + 80], call=[np.zeros(RANKS), launched])
+    assert rules.waits == ()
+
+
 def test_what_explains_too_few_of_the_late_starts_is_no_wait():
     """Two of six start right after the kernel, the others later, and nothing explains those."""
     kernel_end = np.full(RANKS, 200.0)
@@ -85,6 +95,14 @@ def test_the_order_of_a_stream_is_no_wait():
     )
     assert rules.waits == ()
     assert rules.stream_ns == 1000.0
+
+
+def test_a_busy_stream_that_is_slow_to_start_the_next_waits_for_nothing():
+    """Between 1 and 15 µs: some are late after all that is known, and what is before them is of their own stream."""
+    first = np.full(RANKS, 200.0)
+    second = first + np.array([1, 1, 1, 9, 12, 15])
+    start, end = [np.full(RANKS, 100.0), second], [first, second + 50]
+    assert inferred("kk", start, end, call=[np.zeros(RANKS), np.full(RANKS, 10.0)]).waits == ()
 
 
 def test_a_call_that_waits():
@@ -159,6 +177,14 @@ def test_usual_times_to_a_start():
     start = [np.full(RANKS, 12.0), np.full(RANKS, 302.0), np.full(RANKS, 912.0)]
     rules = inferred("kkk", start, [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 950.0)], call=call)
     assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
+
+
+def test_only_what_surely_held_tells_the_usual_times():
+    """Two thirds of the kernels were launched 5 µs after the end of the one before: either may have held them."""
+    call = [np.zeros(RANKS), np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 900.0)]
+    start = [np.full(RANKS, 12.0), np.full(RANKS, 319.0), np.full(RANKS, 419.0), np.full(RANKS, 912.0)]
+    end = [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 500.0), np.full(RANKS, 950.0)]
+    assert inferred("kkkk", start, end, call=call).launch_ns == 7 * US
 
 
 def launched(places: int | None, count: int = 60, kernel: float = 40 * US, call: float = 5 * US) -> Launches:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from examined_jobs import lake_of_run, small
 from replayed import assert_as_recorded
@@ -51,4 +53,18 @@ def test_of_runs_recorded_in_part(tmp_path: Path, shape: str):
         absent=frozenset({5}),
         sees=lambda rank, step: (rank, step) not in lost,
     )
+    assert_as_recorded(lake)
+
+
+def test_of_ranks_that_wait_less_often(tmp_path: Path):
+    """Rank 1 makes no call that waits in step 2, rank 3 only every other one anywhere."""
+    lake = lake_of_run(simulate(small("sharded", syncs=frozenset({"loss", "before", "after"}))), tmp_path)
+    for path in (lake.root / "host").rglob("*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        rank = int(path.parent.name.removeprefix("rank="))
+        kinds, steps = rows["kind"].to_pylist(), rows["step"].to_pylist()
+        calls = [at for at, kind in enumerate(kinds) if kind == "sync"]
+        gone = {1: {at for at in calls if steps[at] == 2}, 3: set(calls[::2])}.get(rank, set())
+        pq.write_table(rows.filter(pa.array([at not in gone for at in range(len(kinds))])), path)
+        assert not gone or len(gone) < len(calls)
     assert_as_recorded(lake)

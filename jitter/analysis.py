@@ -1,6 +1,6 @@
 """A lake, opened for questions: the Python API. Read-only, the same for command line, notebook and report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from jitter import catalog
 from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
+from jitter.compaction import compact_before
 from jitter.errors import LakeError, UsageError
 from jitter.holdings import holdings
 from jitter.kernels import is_collective
@@ -31,18 +32,22 @@ if TYPE_CHECKING:
     from jitter.tables import MetricTable
 
 
-def open_lake(path: str | Path = DEFAULT_LAKE) -> "Lake":
-    """Open a lake; raise `LakeError` if there is none, or nothing in it."""
-    return Lake(Path(path))
+def open_lake(path: str | Path = DEFAULT_LAKE, progress: Callable[[int, int], None] | None = None) -> "Lake":
+    """Open a lake; raise `LakeError` if there is none, or nothing in it.
+
+    `progress` is told (steps done, steps in all) while a large lake's steps are compacted, as its first reader does.
+    """
+    return Lake(Path(path), progress)
 
 
 class Lake:
     """What a lake holds and what follows from it. Nothing is computed before it is asked for."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, progress: Callable[[int, int], None] | None = None) -> None:
         folder = LakeFolder(root)
         folder.require()
         self.root = root
+        self._progress = progress
         records = folder.records()
         catalog.refresh(root, folder.records)
         self.sources = [record for record in records if record.rank is not None]
@@ -106,9 +111,9 @@ class Lake:
 
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
-        return outstanding(
-            [found for key in (self.steps if steps is None else steps) for found in self._summaries(key)]
-        )
+        chosen = self.steps if steps is None else steps
+        self._compact(chosen)
+        return outstanding([found for key in chosen for found in self._summaries(key)])
 
     def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
         """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
@@ -120,7 +125,13 @@ class Lake:
         from jitter.evidence import Evidence
 
         examined = self.examination(steps)
-        return diagnose(examined, Evidence(examined, self._by_step))
+        return diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
+
+    def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
+        """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
+        told = [summary for summary in self.summaries([key]) if summary.max_rank is not None]
+        worst = max(told, key=lambda summary: summary.max_deviation_ns or 0.0, default=None)
+        return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
         """Answer for the step of these (all) that loses most; the first, where none tells."""
@@ -135,6 +146,7 @@ class Lake:
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
+            self._compact(chosen)
             self._examined[chosen] = Examination(LakeRun(self.root, self._by_step, self.indices, chosen), Limits())
         return self._examined[chosen]
 
@@ -250,6 +262,9 @@ class Lake:
         return [
             Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._by_step[key].items())
         ]
+
+    def _compact(self, steps: Sequence[StepKey]) -> None:
+        compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
     def _metrics(self, key: StepKey) -> StepMetrics:
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), self._whole)

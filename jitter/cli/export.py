@@ -47,7 +47,7 @@ def export(
         jitter export --perfetto step.json.gz
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
     """
-    from jitter.analysis import open_lake
+    from jitter.cli.lakes import open_lake
     from jitter.errors import UsageError
     from jitter.numbers import parse_numbers
 

@@ -32,8 +32,8 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.analysis import open_lake
     from jitter.cli.batches import write_rows
+    from jitter.cli.lakes import open_lake
     from jitter.errors import UsageError
     from jitter.query import describe, run_query
 

@@ -118,7 +118,7 @@ def _form(output: Path | None) -> str | None:
 
 
 def _open(lake: Path, numbers: str | None) -> "tuple[Lake, list[StepKey]]":
-    from jitter.analysis import open_lake
+    from jitter.cli.lakes import open_lake
     from jitter.errors import UsageError
     from jitter.numbers import parse_numbers
 

@@ -22,8 +22,8 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     """
     import pyarrow as pa
 
-    from jitter.analysis import open_lake
     from jitter.cli.frames import write_table
+    from jitter.cli.lakes import open_lake
     from jitter.step_lines import step_lines, step_text
 
     frame = step_lines(open_lake(lake).diagnosis().steps)

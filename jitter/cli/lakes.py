@@ -1,0 +1,40 @@
+"""A lake opened for a verb: on a terminal, what takes long is said."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from jitter.analysis import Lake
+
+_PATIENCE_S = 1.0
+
+
+def open_lake(path: Path) -> "Lake":
+    """Open a lake; raises as `jitter.open` does."""
+    from jitter import analysis
+
+    return analysis.open_lake(path, Compacting() if sys.stderr.isatty() else None)
+
+
+class Compacting:
+    """A line on stderr for as long as a large lake's steps are compacted, if that takes more than a moment."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._shown = ""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many steps are done, of how many."""
+        now_s = time.monotonic()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        if done == total:
+            if self._shown:
+                click.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
+            self._began_s, self._shown = None, ""
+        elif now_s - self._began_s >= _PATIENCE_S:
+            self._shown = f"compacting the lake, once: {done} of {total} steps"
+            click.echo(f"\r{self._shown}", err=True, nl=False)

@@ -6,19 +6,19 @@ from jitter.culprits import Case, cases, culprit
 from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.evidence import Evidence
 from jitter.examination import Examination
-from jitter.step_answers import step_answers
+from jitter.step_answers import FirstAndLast, step_answers
 from jitter.verdict import verdict
 from jitter.what_if import together
 
 
-def diagnose(examined: Examination, facts: Evidence) -> Diagnosis:
-    """Answer."""
+def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast) -> Diagnosis:
+    """Answer. `talks_reading` names a step's (min rank, max rank) by time to kernel end, for steps without a path."""
     found, gains, all_gain = _worth_repairing(examined, cases(examined, facts))
     culprits = sorted(
         (culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
     )
-    steps = step_answers(examined, facts, found)
+    steps = step_answers(examined, facts, found, talks_reading)
     loss = _loss(steps)
     return Diagnosis(
         loss=loss,

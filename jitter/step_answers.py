@@ -1,7 +1,8 @@
 """One answer a step: its time, its loss, who came first and last, where the last one left the others, and why."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -11,15 +12,30 @@ from jitter.culprits import Case
 from jitter.diagnosis import Cause, Divergence, Split, StepAnswer
 from jitter.evidence import Evidence
 from jitter.examination import Examination, StepPath
+from jitter.steps import StepKey
 
 _NOISE = 5.0  # standard deviations
 _FLOOR_NS = 2_000.0  # profilers' own resolution
 _LEAST_SHARE = 0.02  # what is less than this part of the excess is not where it began
 
 
-def step_answers(examined: Examination, facts: Evidence, cases: Sequence[Case]) -> tuple[StepAnswer, ...]:
-    """Answer for every step of the run, in order."""
-    return tuple(_answer(number, path, examined, facts, cases) for number, path in enumerate(examined.paths))
+FirstAndLast = Callable[[StepKey], tuple[int | None, int | None]]
+
+
+def step_answers(
+    examined: Examination, facts: Evidence, cases: Sequence[Case], talks_reading: FirstAndLast
+) -> tuple[StepAnswer, ...]:
+    """Answer for every step of the run, in order.
+
+    Where ranks do not meet there is no path: then the min and max rank are those of the talk's reading (METRICS, 4).
+    """
+    answers = [_answer(number, path, examined, facts, cases) for number, path in enumerate(examined.paths)]
+    several = len(examined.run.team_of) > 1
+    for number, path in enumerate(examined.paths):
+        if several and not path.charges:
+            least, greatest = talks_reading(path.key)
+            answers[number] = replace(answers[number], min_rank=least, max_rank=greatest)
+    return tuple(answers)
 
 
 def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]) -> StepAnswer:

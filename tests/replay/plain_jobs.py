@@ -11,7 +11,7 @@ from examined_jobs import lake_of_run, on_disk, small
 from slow_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
-from jitter.sheets import COLLECTIVE
+from jitter.sheets import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 
 FAULTS = [
@@ -25,10 +25,12 @@ JOBS = {
     "syncs and a side stream": small("sharded", syncs=frozenset({"loss", "before", "after"}), side_stream=21),
     "a full queue": small("tensor_parallel", launch_queue=12),
     "late returns and overlap": small("data_parallel", cpu_bound=True),
+    "two threads": small("tensor_parallel", cpu_bound=True),
+    "a slow host": small("sharded", cpu_bound=True, syncs=frozenset({"loss", "before"})),
 }
 
 
-def recorded_of(run: Run, lake) -> dict[int, list[list[Op]]]:
+def recorded_of(run: Run, lake, threads: list[int]) -> dict[int, list[list[Op]]]:
     """Each rank's steps from its files: activities by ordinal, calls that wait where they began."""
     found = {}
     for recording in run.ranks():
@@ -48,9 +50,10 @@ def recorded_of(run: Run, lake) -> dict[int, list[list[Op]]]:
             zero = recording.clock.offset_ns
             moved = [
                 op._replace(
-                    **{f: v - zero for f in ("call", "back", "start", "end") if (v := getattr(op, f)) is not None}
+                    thread=threads[at],
+                    **{f: v - zero for f in ("call", "back", "start", "end") if (v := getattr(op, f)) is not None},
                 )
-                for op in in_order
+                for at, op in enumerate(in_order)
             ]
             steps.append(moved)
         found[recording.rank] = steps
@@ -103,12 +106,25 @@ def blur(lake: "jitter.Lake") -> None:
         pq.write_table(rows, path)
 
 
+def alternate(lake: "jitter.Lake") -> None:
+    """Every other activity is launched by another thread: neither waits for the other."""
+    for path in sorted((lake.root / "kernels").rglob("*.parquet")):
+        rows = pq.read_table(path, partitioning=None)
+        at = rows.schema.get_field_index("launch_thread")
+        main = rows["launch_thread"][0].as_py()
+        field = rows.schema.field(at)
+        threads = pa.array([main + number % 2 for number in range(rows.num_rows)], field.type)
+        pq.write_table(rows.set_column(at, field, threads), path)
+
+
 TIMES = ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns")
 
 
 def plain_job(name: str, folder: Path) -> PlainJob:
     run = simulate(JOBS[name], FAULTS)
     lake = lake_of_run(run, folder)
+    if name == "two threads":
+        alternate(lake)
     if name == "late returns and overlap":
         blur(lake)
     examined = lake.examination()
@@ -119,7 +135,13 @@ def plain_job(name: str, folder: Path) -> PlainJob:
         first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
         more = {at: (*rules.by_place.get(at, ()), awaited) for at, awaited in ((0, ~1), (first, ~0))}
         rules = examined.run.rules[0] = replace(rules, by_place={**rules.by_place, **more})
-    recorded = recorded_of(run, lake)
+    if name == "a slow host":
+        # calls that hardly ever have to wait for what they wait for
+        syncs = [at for at, op in enumerate(program.operations) if op.kind == SYNC]
+        early = program.first_kernel
+        rules = examined.run.rules[0] = replace(rules, by_place={**rules.by_place, **dict.fromkeys(syncs, (early,))})
+    recorded = recorded_of(run, lake, rules.thread.tolist())
+    assert len(set(rules.thread.tolist())) == (2 if name == "two threads" else 1)
     assert {tuple((op.kind, op.name) for op in step) for steps in recorded.values() for step in steps} == {
         tuple((["compute", "collective", "memory", "sync"][op.kind], op.name) for op in program.operations)
     }

@@ -105,7 +105,10 @@ class Path:
         return rank, at
 
     def _host(self, rank: int, at: int) -> tuple[int, int] | None:
+        thread = self._job.recorded[rank][self._number][at].thread
         for place in range(at, -1, -1):
+            if self._job.recorded[rank][self._number][place].thread != thread:
+                continue
             op, held = self._job.recorded[rank][self._number][place], self._held[rank][place]
             own, usual = self._job.own[rank, self._number, place], self._job.usual[rank, self._number, place]
             part = "START" if place <= self._job.first_kernel else "CPU"
@@ -127,10 +130,9 @@ class Path:
             assert own.host is not None
             assert usual.host is not None
             self._charge(rank, place, part, own.host, usual.host)
+            self.began = held.back_before
             if held.back_before <= self._border[rank]:
-                self.began = held.back_before
-                return None
-        self.began = held.back_before
+                break
         return None
 
 
@@ -155,7 +157,7 @@ def held(job: PlainJob, number: int) -> dict[int, list[Held]]:
                         awaited,
                         next((o for o, end in ends.items() if end is not None and end == awaited), None),
                         state.slot() if op.kind != "sync" else None,
-                        state.back,
+                        state.back.get(op.thread),
                     )
                 )
                 if op.stream is not None:

@@ -20,6 +20,8 @@ class Op(NamedTuple):
     back: int
     start: int | None
     end: int | None
+    thread: int = 0
+    """Whose calls it follows."""
 
 
 Steps = Sequence[Sequence[Op]]
@@ -56,7 +58,8 @@ class Rank:
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.back: float | None = None
+        self.back: dict[int, float] = {}
+        """By thread."""
         self.free: dict[int, float] = {}
         self.free_before: dict[int, float] = {}
         self.started: list[float] = []
@@ -93,7 +96,7 @@ class Rank:
         return max(found if awaited is None else [*found, awaited])
 
     def take(self, op: Op, at: int, back: float, start: float | None, end: float | None) -> None:
-        self.back = back
+        self.back[op.thread] = back
         if op.stream is not None:
             assert start is not None
             assert end is not None
@@ -111,7 +114,8 @@ def own_times(recorded: Mapping[int, Steps], rule: Rule) -> dict[Key, Own]:
         for number, step in enumerate(steps):
             state.next_step()
             for at, op in enumerate(step):
-                host = None if state.back is None else op.call - state.back
+                before = state.back.get(op.thread)
+                host = None if before is None else op.call - before
                 held = state.held(op, at)
                 in_call = op.back - (op.call if held is None else max(op.call, held))
                 lead = delay = gpu = 0.0
@@ -182,7 +186,8 @@ def _one_rank(
         for at, op in enumerate(step):
             mine = own[rank, number, at]
             # nothing tells what goes before a rank's first call: it begins when it began
-            called = op.call if state.back is None or mine.host is None else state.back + mine.host
+            before = state.back.get(op.thread)
+            called = op.call if before is None or mine.host is None else before + mine.host
             held = state.held(op, at)
             back = (called if held is None else max(called, held)) + mine.call
             start = end = None

@@ -30,6 +30,7 @@ from jitter.words import percent_words, rank_words, time_words
 _MOST_FROM_BROWSER = 2**20
 """Bytes of a message: a choice is a few hundred."""
 _MOST_LETTERS = 200
+_READING = "reading…"
 _CHOOSE = "Choose a step, or click one in the figures above; a click on the map adds its rank as a line."
 
 
@@ -160,9 +161,10 @@ class LivePage:
         return None
 
     def _show(self) -> None:
-        """Say what takes a while, then do it."""
-        self._status.text = "reading…"
-        self._document.add_next_tick_callback(self._draw)
+        """Say what takes a while, then do it: once for all that changed meanwhile."""
+        if self._status.text != _READING:
+            self._status.text = _READING
+            self._document.add_next_tick_callback(self._draw)
 
     def _draw(self) -> None:
         try:

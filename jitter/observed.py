@@ -7,25 +7,24 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.dependencies import Sample, infer
-from jitter.launch_queue import Launches
+from jitter.dependencies import infer
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.packed import StepStore
-from jitter.program import NO_LANE, Example, Program, lay_out
-from jitter.readiness import Readiness, Tail, no_tail, readiness, threads_of
+from jitter.program import Example, Program, lay_out
+from jitter.readiness import Readiness, Tail, threads_of
 from jitter.rules import Rules
+from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
-from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints, Kinds, Sheet, Signature
+from jitter.sheets import COLLECTIVE, Bools, Ints, Kinds, Sheet, Signature
 from jitter.step_arrays import StepArrays, arrays, rows
 from jitter.steps import StepKey
+from jitter.tails import Tails
 from jitter.teams import teams
 from jitter.together import not_together
 
 _SAMPLED_CELLS = 512
 """Cells of a team from which the rules are inferred."""
-_SAMPLED_ORDERS = 8
-"""Ranks whose launches are followed over all sampled steps, for the queue."""
 
 
 _SURVEYED_ROWS = 5_000_000
@@ -69,7 +68,7 @@ class TeamStep:
     tail: Tail
     """How the step before left these ranks."""
     own: OwnTimes
-    joined: np.ndarray
+    joined: Bools
     """(ranks,) whose step before is not known."""
 
 
@@ -182,14 +181,12 @@ class Observed:
         wanted = max(2, _SAMPLED_CELLS // ranks)
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
         parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
-        return infer(program, thread, _sample(program, parts))
+        return infer(program, thread, sample(program, parts))
 
-    def _followed(
-        self, team: int, steps: Sequence[StepKey], thread: Ints
-    ) -> Iterator[tuple[StepKey, StepArrays, Readiness, Tail]]:
+    def _followed(self, team: int, steps: Sequence[StepKey], thread: Ints) -> Iterator[Followed]:
         """Each step with what held its operations back; the step before it is read for that where it is there."""
         program = self.programs[team]
-        tails = _Tails(program, thread, None)
+        tails = Tails(program, thread, None)
         there = set(self._source.steps)
         last: StepKey | None = None
         for key in steps:
@@ -201,7 +198,7 @@ class Observed:
             tail, _ = tails.before(key, placed.ranks)
             ready = tails.follow(key, placed)
             last = key
-            yield key, placed, ready, tail
+            yield Followed(key, placed, ready, tail)
 
     @cached_property
     def meetings(self) -> Meetings:
@@ -245,7 +242,7 @@ class Observed:
     def steps(self) -> Iterator[ObservedStep]:
         """Go through the run."""
         tails = {
-            team: _Tails(program, self.rules[team].thread, self.rules[team].queue)
+            team: Tails(program, self.rules[team].thread, self.rules[team].queue)
             for team, program in self.programs.items()
         }
         for key in self._source.steps:
@@ -273,79 +270,3 @@ class _Survey:
         self.by_rank[member.rank][signature] += 0 if member.cut else 1
         self.examples.setdefault(signature, (key, member.rank))
         self.kinds.setdefault(signature, sheet.kind)
-
-
-class _Tails:
-    """How the step before left each rank of a team."""
-
-    def __init__(self, program: Program, thread: Ints, queue: int | None) -> None:
-        self._program, self._thread = program, thread
-        self._lanes = 1 + max((op.lane for op in program.operations), default=NO_LANE)
-        self._threads = 1 + int(thread.max(initial=0))
-        self._queue = queue
-        self._left: dict[int, tuple[StepKey, Floats, Floats, Floats]] = {}
-        self._whole: tuple[StepKey, Ints, Tail] | None = None
-
-    def before(self, key: StepKey, ranks: Ints) -> tuple[Tail, np.ndarray]:
-        """What these ranks' step before left, and which of them have none."""
-        joined = np.ones(len(ranks), np.bool_)
-        if self._whole is not None:
-            last, same, whole = self._whole
-            if last == StepKey(key.epoch, key.step - 1) and np.array_equal(same, ranks):
-                return whole, ~joined
-            self._spread_out()
-        tail = no_tail(self._lanes, self._threads, len(ranks), self._queue)
-        for column, rank in enumerate(ranks.tolist()):
-            left = self._left.get(rank)
-            if left is not None and left[0] == StepKey(key.epoch, key.step - 1):
-                joined[column] = False
-                _, tail.lane_end[:, column], tail.back[:, column], tail.starts[:, column] = left
-        return tail, joined
-
-    def follow(self, key: StepKey, step: StepArrays) -> Readiness:
-        """Take the step in."""
-        tail, _ = self.before(key, step.ranks)
-        ready, left = readiness(self._program, self._thread, step, tail)
-        if self._whole is not None:
-            self._spread_out()
-        self._whole = (key, step.ranks, left)
-        return ready
-
-    def _spread_out(self) -> None:
-        """Remember the last step rank by rank: the next has others."""
-        assert self._whole is not None
-        key, ranks, left = self._whole
-        for column, rank in enumerate(ranks.tolist()):
-            self._left[rank] = (key, left.lane_end[:, column], left.back[:, column], left.starts[:, column])
-        self._whole = None
-
-
-def _sample(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]) -> Sample:
-    def beside(values: Sequence[Floats]) -> Floats:
-        return np.concatenate(values, axis=1)
-
-    return Sample(
-        beside([p.start for _, p, _, _ in parts]),
-        beside([r.end_by for _, _, r, _ in parts]),
-        beside([p.call for _, p, _, _ in parts]),
-        beside([p.back for _, p, _, _ in parts]),
-        beside([r.submit for _, _, r, _ in parts]),
-        beside([r.end_before for _, _, r, _ in parts]),
-        beside([t.lane_end for _, _, _, t in parts]),
-        _orders(program, parts),
-    )
-
-
-def _orders(program: Program, parts: Sequence[tuple[StepKey, StepArrays, Readiness, Tail]]) -> list[Launches]:
-    """Launches of some ranks in order, each stretch of consecutive steps by itself."""
-    launches = np.array([op.kind != SYNC for op in program.operations], np.bool_)
-    found: dict[tuple[int, int], list[Launches]] = defaultdict(list)
-    stretch, last = 0, None
-    for key, step, _, _ in parts:
-        stretch += last is None or key != StepKey(last.epoch, last.step + 1)
-        last = key
-        for column in range(min(_SAMPLED_ORDERS, len(step.ranks))):
-            known = launches & ~np.isnan(step.back[:, column])
-            times = (step.call[known, column], step.back[known, column], step.start[known, column])
-            found[stretch, int(step.ranks[column])].append(Launches(*times))
-    return [Launches(*map(np.concatenate, zip(*pieces, strict=True))) for pieces in found.values()]

@@ -44,15 +44,19 @@ picture:  ## make data/report.png anew: the page on the sample, as Chromium show
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 
-bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way: an hour, 8 GB of disk, 6 GB of memory
+bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way, answers: hours, 8 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
 	$(PYTHON) -m tests.bench.ingest
+	$(PYTHON) -m tests.bench.answers --lake build/bench-lake
+	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
 
 bench-quick:  ## the same on a tenth of the size and less, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick
 	$(PYTHON) -m tests.bench.ingest --quick
+	$(PYTHON) -m tests.bench.answers --quick
+	$(PYTHON) -m tests.bench.growth --quick
 
 accuracy:  ## how often the analysis is right: hundreds of simulated jobs, known faults, a table
 	$(PYTHON) -m tests.accuracy --processes $(JOBS)

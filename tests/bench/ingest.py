@@ -4,10 +4,8 @@ python -m tests.bench.ingest [--quick] [--keep FOLDER]
 """
 
 import argparse
-import math
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.measure import Cost, alternating, run
+from tests.bench.measure import Cost, alternating, exponent, run
 
 JITTER = (sys.executable, "-m", "jitter")
 
@@ -87,8 +85,7 @@ def growth(work: Path, exports: list[Path], size: Size, jobs: int) -> None:
             f"{1000 * cost.seconds / ranks:.0f} ms a rank",
             flush=True,
         )
-    slope, _ = statistics.linear_regression([math.log(k) for k in kernels], [math.log(s) for s in seconds])
-    print(f"time grows with kernels to the power of {slope:.2f}")
+    print(f"time grows with kernels to the power of {exponent(kernels, seconds):.2f}")
 
 
 def main() -> None:

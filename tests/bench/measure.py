@@ -1,5 +1,6 @@
 """Runs commands and tells what they cost: wall and processor seconds, and the peak memory of the largest process."""
 
+import math
 import os
 import statistics
 import subprocess
@@ -90,3 +91,8 @@ def alternating(contestants: dict[str, Callable[[], Cost]], rounds: int) -> dict
         )
         for name, found in costs.items()
     }
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The power of the size with which a cost grows: the slope of the line through the logarithms."""
+    return statistics.linear_regression([math.log(size) for size in sizes], [math.log(cost) for cost in costs]).slope

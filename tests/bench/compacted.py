@@ -1,0 +1,12 @@
+"""Compacts a lake, as its first reader does. Timed by `answers.py` and `growth.py`.
+
+python -m tests.bench.compacted LAKE
+"""
+
+import sys
+from pathlib import Path
+
+from jitter.compaction import compact
+
+if __name__ == "__main__":
+    print(compact(Path(sys.argv[1])))

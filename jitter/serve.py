@@ -8,12 +8,15 @@ import errno
 import re
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from bokeh.application import Application
 from bokeh.application.handlers import FunctionHandler
 from bokeh.document import Document
 from bokeh.layouts import column, row
-from bokeh.models import Column, Div, LayoutDOM, Select, TextInput
+from bokeh.models import Column, LayoutDOM
+from bokeh.models.widgets.inputs import Select, TextInput
+from bokeh.models.widgets.markups import Div
 from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
 from markupsafe import Markup
@@ -101,7 +104,7 @@ class LivePage:
         self._keys = [step.key for step in figures.diagnosis.steps]
         at = self._keys.index(figures.costliest)
         self._axis = figures.step_axis(self._keys[at])
-        options = [(str(n), self._option(key)) for n, key in enumerate(self._keys)]
+        options: list[str | tuple[Any, str]] = [(str(n), self._option(key)) for n, key in enumerate(self._keys)]
         self._step = Select(title="Step", value=str(at), options=options, name="step", width=320)
         self._ranks = TextInput(title="Further ranks, like 0-7,180", value="", name="ranks", width=240)
         self._status = Div(name="status", disable_math=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from bokeh.models import ColumnDataSource, GridPlot, HoverTool
+from bokeh.models import ColumnDataSource, DataRange1d, GridPlot, HoverTool, Text
 from bokeh.plotting import figure
 
 from jitter.report.figures.palette import GROUND, INK
@@ -18,6 +18,7 @@ _DASHES = ("solid", "dashed", "dotted", "dotdash")
 def add(grid: GridPlot, metric: str, table: pd.DataFrame) -> None:
     """Add the ranks of a table, as of `Lake.table`, to the metric's figure in `profile`'s grid."""
     plot = grid.select_one({"name": f"figure:{metric}"})
+    assert isinstance(plot, figure)
     at = table.index.to_numpy(dtype=np.int32)
     for number, column in enumerate(table.columns.drop(["kernel_name", "mean"])):
         values = table[column].to_numpy(dtype=np.float64, na_value=np.nan)
@@ -35,7 +36,10 @@ def _draw(
         "kernel_index", "ns", source=source, line_color=INK, line_dash=dash, line_width=1.2, name=f"line:{name}"
     )
     # the figure's scale follows the lines named to it only
-    plot.y_range.renderers = [*plot.y_range.renderers, line]
+    assert isinstance(plot.y_range, DataRange1d)
+    followed = plot.y_range.renderers
+    assert isinstance(followed, list)
+    plot.y_range.renderers = [*followed, line]
     plot.add_tools(HoverTool(renderers=[line], tooltips=[(words, "kernel @kernel_index: @ns{0,0} ns")]))
     known = np.flatnonzero(~np.isnan(values))
     if known.size:
@@ -44,13 +48,14 @@ def _draw(
 
 def _label(plot: figure, words: str, x: int, y: float) -> None:
     """Name the line where it ends."""
-    plot.text(
-        [x],
-        [y],
-        [words],
+    label = Text(
+        x="x",
+        y="y",
+        text="text",
         text_color=INK,
         text_font_size="11px",
         text_align="right",
         background_fill_color=GROUND,
         background_fill_alpha=0.7,
     )
+    plot.add_glyph(ColumnDataSource({"x": [x], "y": [y], "text": [words]}), label)

@@ -25,6 +25,7 @@ JOBS = {
     "syncs and a side stream": small("sharded", syncs=frozenset({"loss", "before", "after"}), side_stream=21),
     "a full queue": small("tensor_parallel", launch_queue=12),
     "late returns and overlap": small("data_parallel", cpu_bound=True),
+    "three ranks": small("tensor_parallel", ranks=3),
     "two threads": small("tensor_parallel", cpu_bound=True),
     "a slow host": small("sharded", cpu_bound=True, syncs=frozenset({"loss", "before"})),
 }

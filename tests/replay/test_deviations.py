@@ -27,6 +27,7 @@ def test_each_ranks_own_time_of_a_step_less_the_others(job: PlainJob):
     for number in range(1, job.run.job.steps):
         sums = {part: dict.fromkeys(ranks, 0.0) for part in (START, CPU, GPU)}
         apart: dict[int, dict[int, list[float]]] = {part: {} for part in sums}
+        usual_of: dict[int, dict[int, float]] = {part: {} for part in sums}
         for rank in ranks:
             for at in range(len(job.recorded[rank][number])):
                 own, usual = job.own[rank, number, at], job.usual[rank, number, at]
@@ -36,6 +37,7 @@ def test_each_ranks_own_time_of_a_step_less_the_others(job: PlainJob):
                     (GPU, own.gpu + own.delay - usual.gpu - usual.delay),
                 ):
                     sums[part][rank] += excess
+                    usual_of[part][at] = usual.gpu + usual.delay if part == GPU else usual.host + usual.call
                     apart[part].setdefault(at, []).append(excess)
         for part, own_sums in sums.items():
             told = team.total_ns[part, number].tolist()
@@ -44,6 +46,11 @@ def test_each_ranks_own_time_of_a_step_less_the_others(job: PlainJob):
             ]
             assert told == pytest.approx(wanted, abs=1e-2)
             sigmas = [TO_SIGMA * median(map(abs, excess)) for excess in apart[part].values()]
+            if len(ranks) < 4:
+                # too few to tell each operation's: as much of its usual time as of all operations'
+                sizes = {at: max(abs(usual_of[part][at]), 1.0) for at in apart[part]}
+                relative = median(abs(e) / sizes[at] for at, excess in apart[part].items() for e in excess)
+                sigmas = [TO_SIGMA * relative * sizes[at] for at in apart[part]]
             assert team.noise_ns[part, number, 0] == pytest.approx(math.hypot(*sigmas), rel=1e-9)
 
 
@@ -168,6 +175,13 @@ def test_what_is_too_small_a_part_of_the_step_is_not_tried():
     total = np.zeros((3, STEPS, RANKS))
     total[GPU, 7, 3] = 10 * NOISE
     assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7,))]
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+
+
+def test_it_must_be_a_part_of_each_of_its_steps():
+    total = np.zeros((3, STEPS, RANKS))
+    total[GPU, [7, 9], 3] = 10 * NOISE
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7, 9))]
     assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
 
 

@@ -244,6 +244,9 @@ def test_every_sort_of_run_is_told(tmp_path: Path, sort: str, capsys: pytest.Cap
         assert sorted(told) == sorted(CULPRITS[sort])
     for one in found["culprits"]:
         assert ("epochs" in one) == (job.epoch is not None)
+    if sort == "slow collectives":
+        slow = [step["step"] for step in found["steps"] if step["cause"] == "communication"]
+        assert slow == [4, 5]
     if job.ranks == 1:
         assert {step["max_rank"] for step in found["steps"]} == {None}
         assert {one["confidence"] for one in found["culprits"]} <= {"low"}
@@ -254,6 +257,21 @@ def test_every_sort_of_run_is_told(tmp_path: Path, sort: str, capsys: pytest.Cap
     assert len(said(root, capsys).splitlines()) > 10
     assert said(root, capsys, "--markdown")
     assert main(["steps", str(root)]) == ExitCode.DONE
+
+
+def test_a_steps_cause_is_its_max_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    job, faults = SORTS["two faults"]
+    root = lake_of_run(simulate(job, [Fault.parse(fault) for fault in faults]), tmp_path).root
+    steps = document(root, capsys)["steps"][1:]
+    wanted = {step["step"]: (3, "late_start") if step["step"] == 4 else (0, "gpu_compute") for step in steps}
+    assert {step["step"]: (step["max_rank"], step["cause"]) for step in steps} == wanted
+
+
+def test_where_all_are_alike_nobody_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    root = lake_of_run(simulate(small(noise=0.0, cpu_noise=0.0)), tmp_path).root
+    found = document(root, capsys)
+    assert {step["loss_ns"] for step in found["steps"][1:]} == {0}
+    assert [step["split"] for step in found["steps"][1:]] == [None] * 3
 
 
 MARKUP = "<b>|*b*_i_`c`~~&amp;\\\"'[red]x[/red](y)\n# h::|*b*_i_`c`~~&amp;\\\"'"

@@ -48,6 +48,12 @@ def test_one_host_is_no_group_and_neither_is_everyone():
     assert told({0}, {0: Place(None, None)}) == [("rank", (0,), None, None, None)]
 
 
+def test_one_gpu_a_node_is_no_device_in_common():
+    places = {rank: Place(f"n{rank}", 0) for rank in range(4)}
+    assert [one[0] for one in told({0, 1, 2}, places)] == ["rank"] * 3
+    assert nodes_of({rank: Place(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
+
+
 def test_nodes_by_device_numbers_where_no_host_is_named():
     places = {rank: Place(None, rank % 4) for rank in range(8)}
     assert nodes_of(places) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1, 7: 1}

@@ -11,7 +11,7 @@ import jitter
 from jitter import cli
 from jitter.cli import main
 
-VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "sample")
+VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
 JITTER = [sys.executable, "-m", "jitter"]
 
 

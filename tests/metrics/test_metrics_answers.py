@@ -152,3 +152,17 @@ def test_a_file_that_is_not_what_its_record_tells_is_named(tmp_path):
     write_kernels(path, pq.ParquetFile(path).read().slice(0, 4))
     with pytest.raises(LakeError, match=r"rank=1\.parquet: does not hold the kernels"):
         _ = jitter.open(lake.root).metrics(4).rows
+
+
+def test_on_a_stream_the_kernel_before_is_the_one_that_started_before_not_the_one_launched_before(tmp_path):
+    def launched(*starts):
+        rows = [kernel(f"kernel {n}", at, at + 100, launch_start_ns=n) for n, at in enumerate(starts)]
+        return [*rows, collective("ncclAllReduce", 4_100, 9_000)]
+
+    ranks = [launched(1_000, 3_000, 2_000, 4_000), launched(3_000, 1_500, 1_000, 4_000)]
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 0): rows}) for rank, rows in enumerate(ranks)])
+    found = lake.metrics(0).rows
+    # rank 1 starts with its third kernel, when rank 0 starts with its first
+    assert found["gap_ns"].to_pylist() == [0, 900, 900, 900, 0, 1_400, 400, 0, 900, 0]
+    assert found["ttke_ns"].to_pylist() == [100, 1_100, 2_100, 3_100, 3_100, 1_500, 2_000, 2_100, 3_100, 3_100]
+    assert_as_oracle(lake)

@@ -13,7 +13,7 @@ from jitter.observed import Observed
 from jitter.own_time import OwnTimes
 from jitter.replay import CPU, GPU, START
 from jitter.rerun import StepWork, medians, work_of
-from jitter.sheets import Bools, Floats
+from jitter.sheets import Floats
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
 from jitter.step_quality import StepQuality, step_quality
@@ -112,8 +112,8 @@ class Examination:
         for number, work in self.works():
             places = {team: self.ends.of_team(team, step) for team, step in work.observed.teams.items()}
             step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
-            # where a member's step was not recorded, the time includes waiting for it
-            transfers.append({n: np.where(self._counted(n, work), took, np.nan) for n, took in work.transfers.items()})
+            # where many members' step was not recorded, the time includes waiting for them
+            transfers.append({n: np.where(work.mostly[n], took, np.nan) for n, took in work.transfers.items()})
             for team, step in work.observed.teams.items():
                 deviations.add(number, team, step, work.typical[team], self.run.programs[team].first_kernel)
             key = work.observed.key
@@ -122,9 +122,6 @@ class Examination:
             )
             qualities.append(told)
         return np.array(step_ns), deviations.teams(), transfers, qualities
-
-    def _counted(self, meeting: int, work: StepWork) -> Bools:
-        return work.whole[meeting] | self.run.meetings.meetings[meeting].incomplete
 
     @property
     def qualities(self) -> list[StepQuality]:

@@ -12,6 +12,9 @@ from jitter.replay import BlockStep
 from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
 
+_FEW_ABSENT = 0.25
+"""With so many of a group not recorded the last arrival that was recorded is still near the last."""
+
 
 @dataclass(frozen=True)
 class StepWork:
@@ -27,6 +30,8 @@ class StepWork:
     """(groups,) of each meeting: from the last arrival to the end; NaN where nobody came."""
     whole: Mapping[int, Bools]
     """(groups,) of each meeting: whether this step of all its members was recorded."""
+    mostly: Mapping[int, Bools]
+    """(groups,) of each meeting: whether it was of nearly all that are in the lake."""
 
 
 def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) -> StepWork:
@@ -42,8 +47,7 @@ def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) ->
             where = np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64)
         blocks.append(_block(team, where, operations, usual.get(block.team)))
         columns.append(where)
-    transfers, whole = _transfers(run.meetings, blocks)
-    return StepWork(step, usual, blocks, columns, transfers, whole)
+    return StepWork(step, usual, blocks, columns, *_transfers(run.meetings, blocks))
 
 
 def medians(own: OwnTimes) -> OwnTimes:
@@ -79,18 +83,22 @@ def _nobody(shape: tuple[int, int]) -> StepArrays:
     return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back)
 
 
-def _transfers(meetings: Meetings, blocks: Sequence[BlockStep]) -> tuple[dict[int, Floats], dict[int, Bools]]:
-    """Measure, for each meeting's groups, the time from the last arrival to the end; and whether all were there."""
-    found, whole = {}, {}
+def _transfers(
+    meetings: Meetings, blocks: Sequence[BlockStep]
+) -> tuple[dict[int, Floats], dict[int, Bools], dict[int, Bools]]:
+    """Measure each meeting: (groups,) from the last arrival to the end; whether all were there, or nearly all."""
+    found, whole, mostly = {}, {}, {}
     for number, meeting in enumerate(meetings.meetings):
         least = np.full(meeting.groups, np.inf)
-        lacking = meeting.incomplete.copy()
+        members, absent = np.zeros((2, meeting.groups), np.int64)
         for member in meeting.members:
             block = blocks[member.block].recorded
             took = block.end[member.place] - block.start[member.place]
             known = ~np.isnan(took)
             np.minimum.at(least, member.group[known], took[known])
-            lacking[member.group[~known]] = True
+            np.add.at(members, member.group, 1)
+            np.add.at(absent, member.group[~known], 1)
         found[number] = np.where(np.isinf(least), np.nan, least)
-        whole[number] = ~lacking
-    return found, whole
+        whole[number] = (absent == 0) & ~meeting.incomplete
+        mostly[number] = absent <= _FEW_ABSENT * members
+    return found, whole, mostly

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from examined_jobs import lake_of_run, on_disk, small
-from slow_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
+from plain_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
 from jitter.sheets import COLLECTIVE, SYNC

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from plain_jobs import PlainJob
-from slow_replay import Rank
+from plain_replay import Rank
 
 
 class Charged(NamedTuple):

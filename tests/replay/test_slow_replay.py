@@ -2,7 +2,7 @@
 
 import numpy as np
 from plain_jobs import PlainJob
-from slow_replay import Own, replay
+from plain_replay import Own, replay
 
 from jitter.replay import CPU, GPU, START, Repairs, Replay
 from jitter.sheets import SYNC

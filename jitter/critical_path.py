@@ -85,6 +85,7 @@ class PathWalker:
     def _last(self, work: StepWork, uncoupled: frozenset[int]) -> tuple[int, int] | None:
         """The (meeting, group) that ends the step: of those that come last the largest."""
         best: tuple[tuple[int, float, float], tuple[int, int]] | None = None
+        left = [np.fmax.reduce(block.recorded.end, axis=0) for block in work.blocks]
         for number, meeting in enumerate(self._meetings.meetings):
             if number in uncoupled:
                 continue
@@ -94,9 +95,7 @@ class PathWalker:
                     block = work.blocks[member.block]
                     columns = np.flatnonzero((member.group == group) & block.recorded.present[member.place])
                     size += len(columns)
-                    end = block.recorded.end[member.place, columns]
-                    others = np.fmax.reduce(block.recorded.end[:, columns], axis=0) if len(columns) else end
-                    since += (others - end).tolist()
+                    since += (left[member.block][columns] - block.recorded.end[member.place, columns]).tolist()
                 if size >= 2:
                     # how much of the step comes after it, and its size
                     rank = (-round(float(np.median(since)) / 1e3), float(size), float(-np.median(since)))

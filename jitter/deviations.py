@@ -61,7 +61,7 @@ class DeviationsOfRun:
         for number, own, sums, own_noise in self._sums[team]:
             total[:, number, np.searchsorted(ranks, own)] = sums
             noise[:, number, 0] = own_noise
-        return TeamDeviations(team, ranks, _against_others(total), noise)
+        return TeamDeviations(team, ranks, against_others(total), noise)
 
 
 def _rows(own: Floats, usual: Floats) -> Floats:
@@ -80,14 +80,20 @@ def _noise(deviations: Floats, usual: Floats) -> float:
     return float(np.sqrt((sigma**2).sum()))
 
 
-def _against_others(total: Floats) -> Floats:
+def against_others(total: Floats) -> Floats:
     """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
-    found = np.full_like(total, np.nan)
-    for part in range(total.shape[0]):
-        for column in range(total.shape[2]):
-            others = np.delete(total[part], column, axis=1)
-            reference = typical(others)[:, 0] if others.shape[1] else np.zeros(total.shape[1])
-            found[part, :, column] = total[part, :, column] - reference
+    ranks = total.shape[2]
+    if ranks == 1:
+        return total.copy()
+    order = np.argsort(total, axis=2)  # NaN comes last
+    place = np.argsort(order, axis=2)
+    ordered = np.take_along_axis(total, order, axis=2)
+    known = (~np.isnan(total)).sum(axis=2, keepdims=True)
+    others = known - ~np.isnan(total)
+    middle = (np.maximum(others, 1) - 1) // 2
+    # without oneself all above oneself move down by one
+    middle += (place <= middle) & ~np.isnan(total)
+    found: Floats = total - np.take_along_axis(ordered, middle, axis=2)
     return found
 
 

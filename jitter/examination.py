@@ -10,9 +10,9 @@ from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import DeviationsOfRun, TeamDeviations
 from jitter.lake_run import LakeRun
 from jitter.observed import Observed
-from jitter.own_time import OwnTimes
+from jitter.own_time import OwnTimes, side_by_side
 from jitter.replay import CPU, GPU, START
-from jitter.rerun import StepWork, medians, work_of
+from jitter.rerun import StepWork, medians, usual_of, work_of
 from jitter.sheets import Floats
 from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
@@ -69,6 +69,7 @@ class Examination:
         self.run = Observed(lake.source)
         self.ends = StepEnds(self.run)
         self._known: list[tuple[Scenario, float]] = []
+        self._typical: dict[int, Mapping[int, OwnTimes]] = {}
 
     @cached_property
     def keys(self) -> list[StepKey]:
@@ -78,7 +79,9 @@ class Examination:
     def works(self) -> Iterator[tuple[int, StepWork]]:
         """Every step, ready to be computed again."""
         for number, step in enumerate(self.run.steps()):
-            yield number, work_of(self.run, step, self._alone)
+            if number not in self._typical:
+                self._typical[number] = usual_of(step, self._alone)
+            yield number, work_of(self.run, step, self._typical[number])
 
     @cached_property
     def _alone(self) -> dict[int, OwnTimes]:
@@ -93,17 +96,7 @@ class Examination:
         for step in self.run.steps():
             for team in alone & step.teams.keys():
                 seen[team].append(step.teams[team].own)
-        return {
-            team: medians(
-                OwnTimes(
-                    *(
-                        np.concatenate([getattr(own, name) for own in found], axis=1)
-                        for name in ("host", "call", "lead", "delay", "gpu")
-                    )
-                )
-            )
-            for team, found in seen.items()
-        }
+        return {team: medians(side_by_side(found)) for team, found in seen.items()}
 
     @cached_property
     def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[dict[int, Floats]], list[StepQuality]]:

@@ -1,5 +1,6 @@
 """Own time: what an operation took by itself, all waiting taken out (METRICS, "From deviations to answers", 2)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
 from jitter.rules import Rules
-from jitter.sheets import COLLECTIVE, SYNC, Floats
+from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints
 from jitter.step_arrays import StepArrays
 
 
@@ -31,40 +32,82 @@ class OwnTimes:
         return OwnTimes(*(getattr(self, field.name)[:, which] for field in fields(self)))
 
 
+def side_by_side(several: Sequence[OwnTimes]) -> OwnTimes:
+    """The columns of several steps of one program."""
+    return OwnTimes(
+        *(np.concatenate([getattr(own, field.name) for own in several], axis=1) for field in fields(OwnTimes))
+    )
+
+
 def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
     """Take the waiting out of a step as recorded."""
     kinds = np.array([op.kind for op in program.operations])
-    sync, collective = kinds == SYNC, kinds == COLLECTIVE
-    called = ~np.isnan(step.call)
-    host = np.where(called, step.call - ready.back_before, 0.0)
-    awaited = _awaited(rules, ready, tail)
-    held = np.where(sync[:, None], awaited, _queue_slots(rules, kinds, step, tail))
-    call = np.where(called, step.back - np.fmax(step.call, held), 0.0)
-    on_gpu = step.present & ~sync[:, None]
-    back = np.where(called, step.back, ready.back_before)
-    lead = np.where(on_gpu, np.nan_to_num(back - ready.submit), 0.0)
-    after = np.fmax(ready.submit + rules.launch_ns, ready.end_before + rules.stream_ns)
-    after = np.fmax(after, awaited)
-    delay = np.where(on_gpu, np.nan_to_num(step.start - after), 0.0)
-    gpu = np.where(on_gpu & ~collective[:, None], step.end - step.start, 0.0)
-    return OwnTimes(host, call, lead, delay, gpu)
-
-
-def _awaited(rules: Rules, ready: Readiness, tail: Tail) -> Floats:
-    """When the last of what an operation of another stream, or a call, waits for ended; NaN where it waits for none."""
-    found = np.full_like(ready.submit, np.nan)
-    for place, awaited in rules.by_place.items():
-        for other in awaited:
-            end = ready.end_by[other] if other >= 0 else tail.lane_end[~other]
-            found[place] = np.fmax(found[place], end)
+    found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
+    slots = _queue_slots(rules, kinds, step, tail)
+    at_once = max(1, _CELLS_AT_ONCE // max(1, step.start.shape[1]))
+    for first in range(0, len(kinds), at_once):
+        rows = slice(first, first + at_once)
+        awaited = _awaited(range(len(kinds))[rows], rules, ready, tail)
+        _fill(rows, found, rules, kinds[rows, None], step, ready, awaited, None if slots is None else slots[rows])
     return found
 
 
-def _queue_slots(rules: Rules, kinds: Floats, step: StepArrays, tail: Tail) -> Floats:
-    """When the launch queue had a place for each launch; NaN where it has no limit."""
-    found = np.full_like(step.start, np.nan)
+_CELLS_AT_ONCE = 32_768
+"""What is computed together stays in the processor's cache."""
+
+
+def _fill(
+    rows: slice,
+    found: OwnTimes,
+    rules: Rules,
+    kinds: Ints,
+    step: StepArrays,
+    ready: Readiness,
+    awaited: Floats | None,
+    slots: Floats | None,
+) -> None:
+    """Compute the own times of these operations."""
+    call, back, start = step.call[rows], step.back[rows], step.start[rows]
+    before, submit = ready.back_before[rows], ready.submit[rows]
+    sync = kinds == SYNC
+    called = ~np.isnan(call)
+    on_gpu = step.present[rows] & ~sync
+    found.host[rows] = np.where(called, call - before, 0.0)
+    held = slots
+    if awaited is not None and sync.any():
+        held = np.where(sync, awaited, np.nan if slots is None else slots)
+    found.call[rows] = np.where(called, back - (call if held is None else np.fmax(call, held)), 0.0)
+    found.lead[rows] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)
+    after = np.fmax(submit + rules.launch_ns, ready.end_before[rows] + rules.stream_ns)
+    if awaited is not None:
+        after = np.fmax(after, awaited)
+    found.delay[rows] = np.where(on_gpu, _known(start - after), 0.0)
+    found.gpu[rows] = np.where(on_gpu & (kinds != COLLECTIVE), step.end[rows] - start, 0.0)
+
+
+def _known(values: Floats) -> Floats:
+    values[np.isnan(values)] = 0.0
+    return values
+
+
+def _awaited(places: Sequence[int], rules: Rules, ready: Readiness, tail: Tail) -> Floats | None:
+    """When the last of what each of these operations waits for ended; NaN where it waits for none, None if all do."""
+    waiting = [place for place in places if place in rules.by_place]
+    if not waiting:
+        return None
+    found = np.full((len(places), ready.submit.shape[1]), np.nan)
+    for place in waiting:
+        own = found[place - places[0]]
+        for other in rules.by_place[place]:
+            np.fmax(own, ready.end_by[other] if other >= 0 else tail.lane_end[~other], out=own)
+    return found
+
+
+def _queue_slots(rules: Rules, kinds: Ints, step: StepArrays, tail: Tail) -> Floats | None:
+    """When the launch queue had a place for each launch; None where it has no limit."""
     if rules.queue is None:
-        return found
+        return None
+    found = np.full_like(step.start, np.nan)
     pending = tail.starts
     for place in np.flatnonzero(kinds != SYNC):
         found[place] = pending[0]

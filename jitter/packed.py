@@ -44,11 +44,12 @@ class StepStore:
         if size > self._left or name in self._kept or not step.start.size:
             return
         base = np.nan_to_num(np.fmin(np.fmin.reduce(step.start), np.fmin.reduce(step.call)))
-        times = np.empty((len(_TIMES), *step.start.shape), np.int32)
-        for number, field in enumerate(_TIMES):
-            since = getattr(step, field) - base
-            if np.nanmax(np.abs(since), initial=0.0) >= np.iinfo(np.int32).max:
+        times = np.full((len(_TIMES), *step.start.shape), _UNKNOWN, np.int32)
+        since = np.empty_like(step.start)
+        for packed, field in zip(times, _TIMES, strict=True):
+            np.subtract(getattr(step, field), base, out=since)
+            if max(-np.fmin.reduce(since, axis=None), np.fmax.reduce(since, axis=None)) >= np.iinfo(np.int32).max:
                 return
-            times[number] = np.where(np.isnan(since), _UNKNOWN, since)
+            np.copyto(packed, since, casting="unsafe", where=~np.isnan(since))
         self._kept[name] = _Packed(step.ranks, base, times)
         self._left -= size

@@ -1,5 +1,6 @@
 """What held each operation back, as recorded: the host's last call, the stream's last end, those of the step before."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,10 +46,18 @@ def no_tail(lanes: int, threads: int, ranks: int, queue: int | None) -> Tail:
 def carried(values: Floats, first: Floats) -> tuple[Floats, Floats]:
     """For each row the latest known value of the rows above it (`first` above all), and what the last row leaves."""
     stacked = np.concatenate([first[None, :], values])
-    known = np.where(np.isnan(stacked), 0, np.arange(len(stacked))[:, None])
-    latest = np.maximum.accumulate(known, axis=0)
-    filled = np.take_along_axis(stacked, latest, axis=0)
-    return filled[:-1], filled[-1]
+    unknown = np.isnan(stacked)
+    if unknown[1:].any():
+        known = np.where(unknown, 0, np.arange(len(stacked))[:, None])
+        stacked = np.take_along_axis(stacked, np.maximum.accumulate(known, axis=0), axis=0)
+    return stacked[:-1], stacked[-1]
+
+
+def latest(values: Floats, first: Floats) -> tuple[Floats, Floats]:
+    """For each row the greatest value of the rows above it and of `first`, and what the last row leaves."""
+    stacked = np.concatenate([first[None, :], values])
+    np.fmax.accumulate(stacked, axis=0, out=stacked)
+    return stacked[:-1], stacked[-1]
 
 
 def threads_of(program: Program) -> Ints:
@@ -70,19 +79,11 @@ _SWITCHES = 4
 def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> tuple[Readiness, Tail]:
     """Follow each rank's host and streams through the step; returns also how the step leaves them."""
     lanes = np.array([op.lane for op in program.operations], np.int64)
-    back_before, end_before = np.full_like(step.back, np.nan), np.full_like(step.end, np.nan)
-    left_back, left_end = tail.back.copy(), tail.lane_end.copy()
-    for number in range(len(left_back)):
-        rows = np.flatnonzero(thread == number)
-        back_before[rows], left_back[number] = carried(step.back[rows], tail.back[number])
-    for lane in range(len(left_end)):
-        rows = np.flatnonzero(lanes == lane)
-        # a later kernel of a stream may end before an earlier one that overlaps it
-        ends = np.fmax.accumulate(np.concatenate([tail.lane_end[lane][None], step.end[rows]]), axis=0)[1:]
-        end_before[rows], left_end[lane] = carried(np.where(step.present[rows], ends, np.nan), tail.lane_end[lane])
+    back_before, left_back = _follow(carried, step.back, thread, tail.back)
+    # a later kernel of a stream may end before an earlier one that overlaps it
+    end_before, left_end = _follow(latest, step.end, lanes, tail.lane_end)
     launched = np.where(np.isnan(step.back), back_before, step.back)
-    submit = np.where(step.present & ~np.isnan(step.start), np.fmin(launched, step.start), np.nan)
-    submit[np.isnan(launched)] = np.nan
+    submit = np.minimum(launched, step.start)  # NaN where either is
     syncs = np.array([op.kind == SYNC for op in program.operations], np.bool_)
     starts = tail.starts
     if len(starts):
@@ -90,6 +91,20 @@ def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> t
             starts = pushed(starts, step.start[at])
     end_by = np.where(np.isnan(step.end), end_before, step.end)
     return Readiness(back_before, submit, end_before, end_by), Tail(left_end, left_back, starts)
+
+
+def _follow(
+    rule: Callable[[Floats, Floats], tuple[Floats, Floats]], values: Floats, of: Ints, first: Floats
+) -> tuple[Floats, Floats]:
+    """Apply a rule to the operations of each thread, or stream, by itself; NaN for those of none."""
+    before, left = np.full_like(values, np.nan), first.copy()
+    for number in range(len(first)):
+        rows = np.flatnonzero(of == number)
+        if len(rows) == len(of):
+            before, left[number] = rule(values, first[number])
+        else:
+            before[rows], left[number] = rule(values[rows], first[number])
+    return before, left
 
 
 def pushed(pending: Floats, start: Floats) -> Floats:

@@ -34,9 +34,13 @@ class StepWork:
     """(groups,) of each meeting: whether it was of nearly all that are in the lake."""
 
 
-def work_of(run: Observed, step: ObservedStep, alone: Mapping[int, OwnTimes]) -> StepWork:
-    """Cut a step into blocks. `alone` are the medians over steps of teams of one rank, which has no peers."""
-    usual = {team: alone[team] if team in alone else medians(found.own) for team, found in step.teams.items()}
+def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, OwnTimes]:
+    """Each team's medians in a step; `alone` are those over steps of teams of one rank, which has no peers."""
+    return {team: alone[team] if team in alone else medians(found.own) for team, found in step.teams.items()}
+
+
+def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) -> StepWork:
+    """Cut a step into blocks; `usual` are its teams' medians."""
     blocks, columns = [], []
     for block in run.meetings.blocks:
         team = step.teams.get(block.team)
@@ -61,6 +65,8 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
         nothing = np.zeros(shape)
         own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
         return BlockStep(_nobody(shape), own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_))
+    if np.array_equal(where, np.arange(len(team.arrays.ranks))):  # the whole team: nothing is copied
+        return BlockStep(team.arrays, team.own, usual, team.joined)
     if (where >= 0).all():
         arrays, own = _columns(team.arrays, where), team.own.columns(where)
         return BlockStep(arrays, own, usual, team.joined[where])

@@ -96,8 +96,8 @@ def _series(ranks: Sequence[int]) -> list[Group]:
     """Every Nth rank from some first one on."""
     found = []
     for every in range(2, len(ranks) // _LEAST_SERIES + 1):
-        for first in range(every):
-            own = tuple(rank for rank in ranks if rank % every == first)
-            if len(own) >= _LEAST_SERIES:
-                found.append(Group("ranks", own, every=every))
+        own: dict[int, list[int]] = {}
+        for rank in ranks:
+            own.setdefault(rank % every, []).append(rank)
+        found += [Group("ranks", tuple(of), every=every) for _, of in sorted(own.items()) if len(of) >= _LEAST_SERIES]
     return found

@@ -21,10 +21,7 @@ def context() -> BaseContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")
-    # pandas, because pyarrow loads it at the first array it makes
-    found.set_forkserver_preload(
-        ["jitter.convert", "pandas", *(p.module for p in entry_points(group="jitter.readers"))]
-    )
+    found.set_forkserver_preload(["jitter.convert", *(p.module for p in entry_points(group="jitter.readers"))])
     try:
         with without_main():
             forkserver.ensure_running()

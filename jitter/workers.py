@@ -15,6 +15,7 @@ from multiprocessing.synchronize import Event
 from queue import Empty, SimpleQueue
 
 from jitter import fork_server
+from jitter.arrow_alone import leave_pandas_out
 from jitter.convert import Outcome, Task, convert
 from jitter.errors import ExitCode, JitterError
 
@@ -135,6 +136,7 @@ def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
 def _begin(counter: "Synchronized[int]", stop: Event) -> None:
     global _counter  # noqa: PLW0603  # the one way into a pool's worker
     _counter = counter
+    leave_pandas_out()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: who started us decides
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -1,5 +1,6 @@
 """`jitter ingest`: trace directories into a lake."""
 
+import os
 from pathlib import Path
 
 import click
@@ -44,12 +45,16 @@ def ingest(
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
+    # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs != 1 and scheduler is None:
         from jitter import fork_server
 
         fork_server.context()  # loads on another core what this process is about to load, too
+    from jitter.arrow_alone import leave_pandas_out
     from jitter.intake import ingest as run
 
+    leave_pandas_out()
     with byte_progress("Reading", quiet) as progress:
         report = run(
             paths,

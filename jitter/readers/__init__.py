@@ -5,12 +5,13 @@ A reader knows its format and nothing else: it turns one source into batches of 
 or of other ranks, and it never guesses a rank.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -78,6 +79,7 @@ class Reader(Protocol):
     """
 
     name: str
+    """Also that of its entry point."""
     version: int
 
     def sniff(self, path: Path) -> bool:
@@ -93,11 +95,25 @@ class Reader(Protocol):
         ...
 
 
+class _Readers(UserDict[str, Reader]):
+    """Loads a reader when it is asked for: a run needs few of them."""
+
+    data: dict[str, Any]
+    """Readers, and functions that load one."""
+
+    def __getitem__(self, name: str) -> Reader:
+        found = self.data[name]
+        if isinstance(found, partial):
+            found = self.data[name] = found()
+        reader: Reader = found
+        return reader
+
+
 @cache
-def readers() -> dict[str, Reader]:
-    """All installed readers by name: the built-in ones and those other packages add."""
-    found: dict[str, Reader] = {}
-    for point in entry_points(group="jitter.readers"):
-        reader: Reader = point.load()
-        found[reader.name] = reader
+def readers() -> MutableMapping[str, Reader]:
+    """All installed readers by name: the built-in ones and those other packages add, under the names of their entry
+    points. They are tried in this order, and loaded as they are.
+    """
+    found = _Readers()
+    found.data.update((point.name, partial(point.load)) for point in entry_points(group="jitter.readers"))
     return found

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from jitter.ahead import ahead
 from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import DeviationsOfRun, TeamDeviations
 from jitter.lake_run import LakeRun
@@ -78,7 +79,7 @@ class Examination:
 
     def works(self) -> Iterator[tuple[int, StepWork]]:
         """Every step, ready to be computed again."""
-        for number, step in enumerate(self.run.steps()):
+        for number, step in enumerate(ahead(self.run.steps())):
             if number not in self._typical:
                 self._typical[number] = usual_of(step, self._alone)
             yield number, work_of(self.run, step, self._typical[number])

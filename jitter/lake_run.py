@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,6 @@ from jitter.steps import StepKey
 from jitter.work_shape import Shapes
 
 _COLUMNS = ("kind", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
-
-
 _SHEETS_KEPT = 3
 
 
@@ -42,6 +41,7 @@ class LakeRun:
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
         self._calls: dict[str, dict[StepKey, Syncs]] = {}
+        self._one_reads = RLock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
         for key in self._steps:
@@ -86,7 +86,11 @@ class LakeRun:
         return sorted(found, key=lambda member: member.rank)
 
     def sheets(self, key: StepKey) -> list[Sheet]:
-        """What the ranks of a step did; the last few steps asked for are kept."""
+        """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
+        with self._one_reads:
+            return self._sheets_of(key)
+
+    def _sheets_of(self, key: StepKey) -> list[Sheet]:
         if key not in self._sheets:
             found = read_step(self._root, key, self._held[key], _COLUMNS)
             syncs = {rank: self._syncs(key, rank) for rank in found.ranks}

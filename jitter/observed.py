@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from jitter.ahead import ahead
 from jitter.dependencies import infer
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
@@ -245,17 +246,20 @@ class Observed:
             team: Tails(program, self.rules[team].thread, self.rules[team].queue)
             for team, program in self.programs.items()
         }
-        for key in self._source.steps:
+        for key, teams_placed in ahead(self._laid_out()):
             found = {}
-            for team, program in self.programs.items():
-                if not any(self.team_of[m.rank] == team for m in self._members[key]):
-                    continue
-                placed = self.placed(key, team)
+            for team, placed in teams_placed.items():
+                program = self.programs[team]
                 tail, joined = tails[team].before(key, placed.ranks)
                 ready = tails[team].follow(key, placed)
                 own = own_times(program, self.rules[team], placed, ready, tail)
                 found[team] = TeamStep(placed, ready, tail, own, joined)
             yield ObservedStep(key, found)
+
+    def _laid_out(self) -> Iterator[tuple[StepKey, dict[int, StepArrays]]]:
+        for key in self._source.steps:
+            there = {self.team_of[member.rank] for member in self._members[key]}
+            yield key, {team: self.placed(key, team) for team in self.programs if team in there}
 
 
 class _Survey:

@@ -121,6 +121,6 @@ def typical(values: Floats) -> Floats:
     if (known == values.shape[1]).all():
         middle = (values.shape[1] - 1) // 2
         found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
-        return found
+        return found.copy()  # a view would keep all of it
     ordered = np.sort(values, axis=1)  # NaN sorts last
     return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from jitter.capture import Capture, GpuUse
+from jitter.capture import Capture
 from jitter.discover import Source
 from jitter.errors import JitterError
+from jitter.joined import GpuUse
 from jitter.parts import Part, Stager
 from jitter.process_steps import ProcessSteps, find_steps
 from jitter.ranks import GpuEvidence, Told, resolve
@@ -101,17 +102,22 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
     with Capture(step_pattern_of(task.step_pattern), outcome.staging) as capture:
         for batch in batches(advance):
             capture.add(batch)
-        capture.join(recording.names)
-        uses = capture.gpus()
+        joined = capture.join(recording.names)
+        uses = joined.gpus()
         steps = {
-            process: find_steps(capture, recording, [use for use in uses if use.gpu.process == process], task.patterns)
+            process: find_steps(
+                joined,
+                capture.markers[process],
+                recording,
+                [use for use in uses if use.gpu.process == process],
+                task.patterns,
+            )
             for process in sorted({use.gpu.process for use in uses})
         }
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
         verdicts = resolve(task.source.path, evidence, task.told, recording.rank_in_name, recording.rank_hint)
         outcome.warnings = list(dict.fromkeys(v.warning for v in verdicts if v.warning is not None))
-        capture.set_steps({process: found.ranges.ranges for process, found in steps.items()})
-        stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, capture, steps)
+        stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
         outcome.parts = stager.stage(outcome.staging, uses, verdicts)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.capture import Capture, Gpu, GpuUse
 from jitter.discover import Source
+from jitter.joined import Gpu, GpuUse, Joined
 from jitter.lake import write_host, write_kernels
 from jitter.lake_paths import host_file, kernels_file
 from jitter.phase import Phased
@@ -53,17 +53,18 @@ class Stager:
         file_digest: str,
         step_pattern: str | None,
         recording: Recording,
-        capture: Capture,
+        joined: Joined,
         steps: dict[int, ProcessSteps],
     ) -> None:
         self._source = source
         self._file_digest = file_digest
         self._step_pattern = step_pattern
         self._recording = recording
-        self._capture = capture
+        self._joined = joined
         self._steps = steps
-        self._lost = capture.lost_launches()
-        self._before_capture = capture.before_capture()
+        self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
+        self._lost = joined.lost_launches(self._ranges)
+        self._before_capture = joined.before_capture()
 
     def stage(self, folder: Path, uses: Sequence[GpuUse], verdicts: Sequence[Verdict]) -> list[Part]:
         """Write the steps of every GPU that has a rank into `folder`, one folder a GPU."""
@@ -77,11 +78,11 @@ class Stager:
             parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
             assert record.rank is not None
             makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)
-        for gpu, activities in self._capture.in_steps():
+        for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in parts:
                 for step in makers[gpu].build(activities):
                     self._stage_step(parts[gpu], gpu, step)
-        host = self._capture.host()
+        host = self._joined.host(self._ranges)
         for gpu, part in parts.items():
             self._stage_host(part, gpu, host)
             self._remark(part, gpu)
@@ -167,7 +168,7 @@ class Stager:
             clock="unknown" if recording.utc_offset_ns is None else "utc",
             utc_offset_ns=recording.utc_offset_ns,
             main_stream=use.main_stream,
-            has_launches=use.gpu.process in self._capture.has_launches,
+            has_launches=use.gpu.process in self._joined.has_launches,
             steps_from=steps.found,
             repetition=None
             if steps.repetition is None

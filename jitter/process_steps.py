@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from jitter.capture import Capture, GpuUse
+from jitter.joined import GpuUse, Joined
 from jitter.phase import rotation
 from jitter.readers import Recording
 from jitter.repetition import Repetition, cut_by, find_repetition
-from jitter.steps import StepKey, StepRange, StepRanges, step_ranges
+from jitter.steps import Marker, StepKey, StepRange, StepRanges, step_ranges
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,21 @@ class ProcessSteps:
 
 
 def find_steps(
-    capture: Capture, recording: Recording, uses: Sequence[GpuUse], patterns: Sequence[tuple[str, ...]]
+    joined: Joined,
+    markers: Sequence[Marker],
+    recording: Recording,
+    uses: Sequence[GpuUse],
+    patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
-    """Find the steps of the process whose GPUs are `uses`; one that repeats like a pattern is cut like it."""
-    marked = step_ranges(capture.markers[uses[0].gpu.process])
+    """Find the steps of the process of these markers, whose GPUs are `uses`.
+
+    One that has no markers and repeats like a pattern is cut like it.
+    """
+    marked = step_ranges(markers)
     if marked.ranges:
         return ProcessSteps(marked, "marker")
     busiest = max(uses, key=lambda use: use.compute_kernels)
-    sequence = capture.sequence(busiest.gpu, "compute", busiest.main_stream)
+    sequence = joined.sequence(busiest.gpu, "compute", busiest.main_stream)
     ids, places_ns = sequence["name"].to_numpy(), sequence["place_ns"].to_numpy()
     repetition = find_repetition(ids, places_ns, recording.names)
     if repetition is None:
@@ -47,7 +54,7 @@ def find_steps(
         if rotation(repetition.names, pattern) is not None:
             repetition = cut_by(ids, places_ns, recording.names, pattern) or repetition
             break
-    collectives = capture.sequence(busiest.gpu, "collective")
+    collectives = joined.sequence(busiest.gpu, "collective")
     before = np.searchsorted(collectives["place_ns"].to_numpy(), np.array(repetition.starts_ns))
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
     return ProcessSteps(

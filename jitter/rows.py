@@ -69,7 +69,7 @@ class StepRows:
         named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
         operations = pc.if_else(
             pa.array(kinds == _COLLECTIVE),
-            pc.coalesce(activities["collective"], self._operations.take(activities["name"])),
+            pc.coalesce(_column(activities, "collective"), self._operations.take(activities["name"])),
             pa.scalar(None, pa.string()),
         )
         columns = {
@@ -80,7 +80,7 @@ class StepRows:
             "duration_ns": pc.subtract(activities["end_ns"], activities["start_ns"]),
             "correlation_id": activities["correlation"],
             "collective": operations,
-            **{name: activities[name] for name in _AS_READ},
+            **{name: _column(activities, name) for name in _AS_READ},
         }
         rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)
         for first, last in pairwise(bounds):
@@ -96,6 +96,12 @@ class StepRows:
         """Names with a dictionary of only those that occur."""
         encoded = ids.combine_chunks().dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices, self._names.take(encoded.dictionary))
+
+
+def _column(activities: pa.Table, name: str) -> pa.Array:
+    if name in activities.schema.names:
+        return activities[name]
+    return pa.nulls(activities.num_rows, KERNELS.field(name).type)
 
 
 def _with_names_that_occur(rows: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ import pytest
 from lake_content import content
 
 import jitter
-from jitter import capture, launches
+from jitter import capture, joined_on_disk, launches
 from jitter.simulate import Job, simulate, write
 
 
@@ -16,8 +16,8 @@ def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
     jitter.ingest([traces], tmp_path / "memory", jobs=1)
     monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
-    monkeypatch.setattr(capture, "_ROWS_AN_INSERT", 50)
-    monkeypatch.setattr(capture, "_STEP_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(joined_on_disk, "ROWS_AN_INSERT", 50)
+    monkeypatch.setattr(joined_on_disk, "STEP_ROWS_AT_ONCE", 70)
     monkeypatch.setattr(launches, "ROWS_AT_ONCE", 60)
     spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "disk", jobs=1)

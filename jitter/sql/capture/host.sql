@@ -12,4 +12,4 @@ SELECT h.process,
        h.* EXCLUDE (process)
 FROM happened h
 ASOF LEFT JOIN step_ranges s ON h.process = s.process AND h.start_ns >= s.start_ns
-ORDER BY h.process, h.start_ns, h.thread, h.name
+ORDER BY h.process, h.start_ns, h.thread, h.name, h.end_ns, h.kind

@@ -2,4 +2,4 @@
 FROM placed
 WHERE place_ns >= $from
   AND ($until IS NULL OR place_ns < $until)
-ORDER BY process, device, place_ns, stream, start_ns, end_ns
+ORDER BY process, device, place_ns, stream, start_ns, end_ns, name, correlation

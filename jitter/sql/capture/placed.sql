@@ -12,6 +12,6 @@ LEFT JOIN carried c
        ON l.process = c.process AND l.device IS NOT DISTINCT FROM c.device AND l.stream IS NOT DISTINCT FROM c.stream
 WHERE l.start_ns >= $from AND l.start_ns < $until
 WINDOW stream_so_far AS (
-    PARTITION BY l.process, l.device, l.stream ORDER BY l.start_ns, l.end_ns
+    PARTITION BY l.process, l.device, l.stream ORDER BY l.start_ns, l.end_ns, l.launch_start_ns
     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
 )

@@ -9,4 +9,4 @@ WHERE p.process = $process
   AND p.place_ns IS NOT NULL
   AND n.kind = $kind
   AND ($stream IS NULL OR p.stream = $stream)
-ORDER BY p.place_ns, p.stream, p.start_ns
+ORDER BY p.place_ns, p.stream, p.start_ns, p.end_ns, p.name, p.correlation

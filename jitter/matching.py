@@ -1,0 +1,69 @@
+"""Which call launched which activity, of rows that lie in memory: one table look-up by (process, correlation)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_NONE = -1
+_Integers = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+class Match(NamedTuple):
+    """What activities and calls are to each other."""
+
+    call: _Integers
+    """For each activity the position of its launching call; -1: there is none."""
+    is_outer: _Bools
+    """For each call whether it counts: of calls that share the correlation of an activity only the outermost does."""
+    is_answered: _Bools
+    """For each call whether an activity has its correlation; so it is said of those without a correlation, too."""
+
+
+def match(activities: pa.Table, calls: pa.Table) -> Match:
+    """Join within each process by correlation; needs `process`, `correlation`, and of calls the schema's rest."""
+    theirs, ours, size = _keys(calls, activities)
+    first = np.full(size + 1, _NONE, np.int64)  # the last is for those without a correlation
+    first[theirs] = np.arange(len(theirs))
+    first[size] = _NONE
+    launching = np.zeros(size + 1, np.bool_)
+    launching[ours] = True
+    launching[size] = True
+    is_outer = np.ones(len(theirs), np.bool_)
+    if (launching[:size] & (np.bincount(theirs, minlength=size + 1)[:size] > 1)).any():
+        # of several only the first stays: written last
+        first[theirs] = _NONE
+        order = _outermost_first(calls)[::-1]
+        first[theirs[order]] = order
+        first[size] = _NONE
+        is_outer = (first[theirs] == np.arange(len(theirs))) | (theirs == size)
+    return Match(first[ours], is_outer, launching[theirs])
+
+
+def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, int]:
+    """Numbers below `size` that are equal where process and correlation are; `size` where there is no correlation."""
+    correlations = pa.chunked_array([*calls["correlation"].chunks, *activities["correlation"].chunks], pa.int64())
+    codes, size = _codes(correlations.combine_chunks())
+    processes = pa.chunked_array([*calls["process"].chunks, *activities["process"].chunks], pa.int32())
+    of_process, number = _codes(processes.combine_chunks())
+    if number > 1:
+        of_both, both = _codes(pa.array(codes * number + of_process, mask=codes == size))
+        codes, size = of_both, both
+    return codes[: len(calls)], codes[len(calls) :], size
+
+
+def _codes(values: pa.Array) -> tuple[_Integers, int]:
+    """Equal numbers from 0 for equal values, and how many there are: that number stands for null."""
+    encoded = values.dictionary_encode()
+    size = len(encoded.dictionary)
+    return encoded.indices.cast(pa.int64()).fill_null(size).to_numpy(), size
+
+
+def _outermost_first(calls: pa.Table) -> _Integers:
+    """Positions by start, the longest first: a driver's call lies inside the runtime's. As `outermost.sql` has it."""
+    keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
+    order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()
+    return order.astype(np.int64)

@@ -1,17 +1,18 @@
 """How far each rank's own time is from its team's in each step, and how far chance alone would take it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from jitter.medians import TO_SIGMA, spread_of
 from jitter.observed import TeamStep
-from jitter.own_time import OwnTimes, typical
+from jitter.own_time import CELLS_AT_ONCE, OwnTimes
 from jitter.replay import CPU, GPU, START
 from jitter.sheets import Floats, Ints
 
 PARTS: Final = (START, CPU, GPU)
-_TO_SIGMA: Final = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
 _ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
 
 
@@ -37,16 +38,17 @@ class DeviationsOfRun:
 
     def add(self, number: int, team: int, step: TeamStep, usual: OwnTimes, first_kernel: int) -> None:
         """Take in one team's step, the run's `number`th."""
-        gpu = _rows(step.own.gpu + step.own.delay, usual.gpu + usual.delay)
-        host = _rows(step.own.host + step.own.call, usual.host + usual.call)
-        border = first_kernel + 1
-        pieces = {START: host[:border], CPU: host[border:], GPU: gpu}
-        typicals = usual.host + usual.call
-        scales = {START: typicals[:border], CPU: typicals[border:], GPU: usual.gpu + usual.delay}
-        totals = np.stack([pieces[part].sum(axis=0) for part in PARTS])
+        own, border = step.own, first_kernel + 1
+        host, usual_host = (own.host, own.call), usual.host + usual.call
+        measured = {
+            START: _total_and_noise([times[:border] for times in host], usual_host[:border]),
+            CPU: _total_and_noise([times[border:] for times in host], usual_host[border:]),
+            GPU: _total_and_noise([own.gpu, own.delay], usual.gpu + usual.delay),
+        }
+        totals = np.stack([measured[part][0] for part in PARTS])
+        noise = np.array([measured[part][1] for part in PARTS])
         if step.joined.any() and not step.joined.all():
             totals[:, step.joined] = np.nan  # what they waited for at first lies in a step that is not known
-        noise = np.array([_noise(pieces[part], scales[part]) for part in PARTS])
         self._ranks.setdefault(team, set()).update(step.arrays.ranks.tolist())
         self._sums.setdefault(team, []).append((number, step.arrays.ranks, totals, noise))
 
@@ -64,20 +66,34 @@ class DeviationsOfRun:
         return TeamDeviations(team, ranks, against_others(total), noise)
 
 
-def _rows(own: Floats, usual: Floats) -> Floats:
-    return np.nan_to_num(own - usual)
+def _total_and_noise(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:
+    """Add up what the sum of these times, (operations, ranks) each, is more than usual: (ranks,) over the operations.
+
+    Also the standard deviation of that by chance alone: each operation's from its spread over ranks.
+    """
+    ranks = times[0].shape[1]
+    total, variance = np.zeros(ranks), 0.0
+    # few ranks do not tell an operation's noise: then all operations are looked at together
+    at_once = max(1, CELLS_AT_ONCE // ranks) if ranks >= _ENOUGH_RANKS else max(1, len(usual))
+    for first in range(0, len(usual), at_once):
+        rows = slice(first, first + at_once)
+        more = sum((one[rows] for one in times), start=-usual[rows])
+        more[np.isnan(more)] = 0.0
+        total += more.sum(axis=0)
+        sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual[rows])
+        variance += float((sigma**2).sum())
+    return total, float(np.sqrt(variance))
 
 
-def _noise(deviations: Floats, usual: Floats) -> float:
-    """The standard deviation of the sum over operations, each one's from its spread over ranks."""
-    if not deviations.size:
-        return 0.0
-    if deviations.shape[1] >= _ENOUGH_RANKS:
-        sigma = _TO_SIGMA * np.median(np.abs(deviations), axis=1)
-    else:
-        size = np.maximum(np.abs(usual), 1.0)
-        sigma = _TO_SIGMA * float(np.median(np.abs(deviations) / size)) * size[:, 0]
-    return float(np.sqrt((sigma**2).sum()))
+def _spread(more: Floats, usual: Floats) -> Floats:
+    """(operations,) the median over ranks; of few ranks that of all operations, in proportion to what each takes."""
+    if more.shape[1] >= _ENOUGH_RANKS:
+        middle = more.shape[1] // 2
+        least = middle - (more.shape[1] % 2 == 0)
+        found: Floats = np.partition(more, (least, middle), axis=1)[:, least : middle + 1].mean(axis=1)
+        return found
+    size = np.maximum(np.abs(usual), 1.0)
+    return float(np.median(more / size)) * size[:, 0]
 
 
 def against_others(total: Floats) -> Floats:
@@ -95,12 +111,6 @@ def against_others(total: Floats) -> Floats:
     middle += (place <= middle) & ~np.isnan(total)
     found: Floats = total - np.take_along_axis(ordered, middle, axis=2)
     return found
-
-
-def spread_of(values: Floats) -> float:
-    """The standard deviation that the median absolute deviation tells, unknown values left out."""
-    known = values[~np.isnan(values)]
-    return _TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
 
 
 def scatter(total: Floats) -> float:

@@ -11,7 +11,7 @@ from jitter.diagnosis import Cause, LookAt
 from jitter.examination import Examination, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
-from jitter.own_time import typical
+from jitter.medians import lower_median
 from jitter.replay import CPU, START
 from jitter.scopes import Place
 from jitter.slow_transfers import SlowTransfers
@@ -128,7 +128,7 @@ class Evidence:
             gpu = np.nan_to_num(gpu)
             rows = self._examined.run.rows(key, team)
             shapes = self._run.launch_shapes(key)
-            shape = work_shape(arrays.ranks.tolist(), rows, gpu, typical(gpu), int(columns[0]), shapes)
+            shape = work_shape(arrays.ranks.tolist(), rows, gpu, lower_median(gpu), int(columns[0]), shapes)
             excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
             operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
         if excess and differing >= _MOST * excess:

@@ -179,7 +179,7 @@ class Examination:
         own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
         slow = slow_transfers(self.run.meetings, self._first_pass[2], self.usual_transfers, step_ns, limits)
         found = [Found(one, None, 0, 0) for one in most_suspicious(own, limits)]
-        return found + [Found(None, (ranks, tuple(why)), 0, 0) for ranks, why in behind(slow, self.run.meetings)]
+        return found + [Found(None, (ranks, tuple(why)), 0, 0) for ranks, why in behind(slow)]
 
     @cached_property
     def _typical_step_ns(self) -> Floats:

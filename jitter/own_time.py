@@ -44,7 +44,7 @@ def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness
     kinds = np.array([op.kind for op in program.operations])
     found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
     slots = _queue_slots(rules, kinds, step, tail)
-    at_once = max(1, _CELLS_AT_ONCE // max(1, step.start.shape[1]))
+    at_once = max(1, CELLS_AT_ONCE // max(1, step.start.shape[1]))
     for first in range(0, len(kinds), at_once):
         rows = slice(first, first + at_once)
         awaited = _awaited(range(len(kinds))[rows], rules, ready, tail)
@@ -52,7 +52,7 @@ def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness
     return found
 
 
-_CELLS_AT_ONCE = 32_768
+CELLS_AT_ONCE = 32_768
 """What is computed together stays in the processor's cache."""
 
 
@@ -113,14 +113,3 @@ def _queue_slots(rules: Rules, kinds: Ints, step: StepArrays, tail: Tail) -> Flo
         found[place] = pending[0]
         pending = pushed(pending, step.start[place])
     return found
-
-
-def typical(values: Floats) -> Floats:
-    """(operations, 1): the lower median over the ranks, as `quantile_disc(0.5)`, of those that have a value."""
-    known = (~np.isnan(values)).sum(axis=1)
-    if (known == values.shape[1]).all():
-        middle = (values.shape[1] - 1) // 2
-        found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
-        return found.copy()  # a view would keep all of it
-    ordered = np.sort(values, axis=1)  # NaN sorts last
-    return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from jitter.medians import lower_median
 from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
-from jitter.own_time import OwnTimes, typical
+from jitter.own_time import OwnTimes
 from jitter.replay import BlockStep
 from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
@@ -56,7 +57,7 @@ def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) ->
 
 def medians(own: OwnTimes) -> OwnTimes:
     """(operations, 1): the lower median of each own time."""
-    return OwnTimes(*(typical(getattr(own, field.name)) for field in fields(OwnTimes)))
+    return OwnTimes(*(lower_median(getattr(own, field.name)) for field in fields(OwnTimes)))
 
 
 def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes | None) -> BlockStep:

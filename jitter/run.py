@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from jitter.clock import Moment
+from jitter.medians import TO_SIGMA
 from jitter.steps import StepKey
-from jitter.summary import NOISE, TO_SIGMA, StepSummary
+from jitter.summary import NOISE, StepSummary
 
 
 @dataclass(frozen=True)

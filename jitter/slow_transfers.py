@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.deviations import scatter
+from jitter.medians import TO_SIGMA
 from jitter.meetings import Meetings
 from jitter.sheets import Floats, Ints
 from jitter.suspects import Limits
-
-_TO_SIGMA = 1.4826
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _outside(
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    chance = float(np.sqrt(sum((_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
+    chance = float(np.sqrt(sum((TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
     noise = max(chance, scatter(total), 1.0)
     own = total[:, column]
     outside = own >= limits.sigmas * noise
@@ -134,11 +133,11 @@ def _families(
     return found
 
 
-def behind(slow: Sequence[SlowTransfers], meetings: Meetings) -> list[tuple[frozenset[int], list[SlowTransfers]]]:
-    """Whose links they are: ranks that all slow groups share, and no other group has.
+def behind(slow: Sequence[SlowTransfers]) -> list[tuple[frozenset[int], list[SlowTransfers]]]:
+    """Whose links they are: (ranks, the slow transfers that they explain), the worst first.
 
-    Returns (ranks, the slow transfers that they explain). A rank in a slow group of every family it belongs to is
-    behind them; where that leaves no one, each group answers for itself.
+    The ranks that all groups which are slow in the same steps as the worst, and overlap it, have in common; where that
+    leaves no one, the worst answers for itself.
     """
     left = list(slow)
     explained = []

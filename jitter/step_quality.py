@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.align import StepIndex
+from jitter.medians import lower_median
 from jitter.observed import TeamStep
-from jitter.own_time import typical
 from jitter.sheets import MEMORY, Sheet
 
 
@@ -62,7 +62,7 @@ def step_quality(
 def _spread(ends: np.ndarray) -> int:
     """(collectives, ranks): the median over collectives of how far ranks' clock offsets differ from the usual ones."""
     offsets = ends - ends[:, :1]
-    usual = typical(offsets.T)[:, 0]
+    usual = lower_median(offsets.T)[:, 0]
     residuals = offsets - usual
     spreads = np.sort(residuals.max(axis=1) - residuals.min(axis=1))
     return int(spreads[(len(spreads) - 1) // 2])

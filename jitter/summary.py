@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.clock import Moment, SharedMoment
+from jitter.medians import TO_SIGMA, lower_median
 from jitter.steps import StepKey
 
 Floats = npt.NDArray[np.float64]
@@ -20,7 +21,6 @@ NOISE = 5.0
 """How many standard deviations of a kernel's own time, summed as of a random walk, count as noise."""
 _FLOOR_NS = 2_000.0  # profilers' own resolution: less is never called divergence
 _ENOUGH_RANKS = 4  # fewer do not tell one kernel's noise from one rank's lateness: then that of all kernels counts
-TO_SIGMA = 1.4826  # from median absolute deviation to standard deviation, of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def summarise(
         max_rank=ranks[worst],
         min_deviation_ns=float(deviation[best]),
         max_deviation_ns=float(deviation[worst]),
-        lateness_ns=dict(zip(ranks, (late - float(_median_low(late[None, :])[0])).tolist(), strict=True)),
+        lateness_ns=dict(zip(ranks, (late - float(lower_median(late[None, :])[0, 0])).tolist(), strict=True)),
         loss_ns=round(float(late[worst] - own.typical().sum())),
         divergence=own.divergence(worst, _names(main)),
         split=own.split(worst, float(deviation[worst])),
@@ -154,7 +154,8 @@ class _Own:
 
     def typical(self) -> Floats:
         """The median rank's gap plus duration, kernel by kernel."""
-        return _median_low(self.gap) + _median_low(self.duration)
+        both: Floats = lower_median(self.gap) + lower_median(self.duration)
+        return both[:, 0]
 
     def divergence(self, worst: int, names: dict[int, str]) -> Divergence | None:
         """Where the worst rank leaves the cohort's noise for good."""
@@ -163,7 +164,7 @@ class _Own:
         spread = np.abs(excess)
         sigma = np.full(lateness.size, TO_SIGMA * float(np.nanmedian(spread)))
         if spread.shape[1] >= _ENOUGH_RANKS:
-            sigma = np.maximum(sigma, TO_SIGMA * np.nan_to_num(_median_low(spread)))
+            sigma = np.maximum(sigma, TO_SIGMA * np.nan_to_num(lower_median(spread)[:, 0]))
         noise = np.maximum(NOISE * np.sqrt((sigma**2).cumsum()), _FLOOR_NS)
         outside = lateness > noise
         if not outside[-1]:
@@ -181,14 +182,6 @@ class _Own:
         first = self._first_rows[worst]
         start_ns, cpu_ns = float(gap[first]), float(gap.sum() - gap[first])
         return Split(start_ns, cpu_ns, deviation_ns - start_ns - cpu_ns)
-
-
-def _median_low(values: Floats) -> Floats:
-    """The lower median along ranks, as `quantile_disc(0.5)`, of those that have a value."""
-    ordered = np.sort(values, axis=1)  # NaN sorts last
-    count = (~np.isnan(values)).sum(axis=1)
-    median: Floats = ordered[np.arange(values.shape[0]), np.maximum(count - 1, 0) // 2]
-    return median
 
 
 def _names(main: pa.Table) -> dict[int, str]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jitter.own_time import typical
+from jitter.medians import lower_median
 from jitter.sheets import Floats, Ints
 
 
@@ -52,7 +52,7 @@ def work_shape(
     lacked = 2 * others <= len(ranks)
     another = ~lacked & (2 * same <= others)
     # by how much longer so much more work should take
-    more = np.nan_to_num(threads[:, column] / typical(threads)[:, 0] - 1)
+    more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
     larger = np.minimum(late[slow], np.maximum(more, 0.0) * usual[slow, 0])
     explained = np.where(lacked | another, late[slow], larger)
     return WorkShape(

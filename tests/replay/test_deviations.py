@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from plain_jobs import PlainJob
 
 from jitter.deviations import TeamDeviations, scatter, spread_of
-from jitter.own_time import typical
+from jitter.medians import lower_median
 from jitter.replay import CPU, GPU, START
 from jitter.suspects import Limits, most_suspicious, suspects
 
@@ -101,14 +101,14 @@ def test_scatter_of_hardly_any_steps():
         elements=st.one_of(st.integers(-1000, 1000).map(float), st.just(math.nan)),
     )
 )
-def test_typical_is_quantile_disc(values: np.ndarray):
+def test_lower_median_is_quantile_disc(values: np.ndarray):
     rows = [(row, value) for row, own in enumerate(values.tolist()) for value in own if not math.isnan(value)]
     with duckdb.connect() as db:
         db.execute("create table own(line integer, ns double)")
         if rows:
             db.executemany("insert into own values (?, ?)", rows)
         told = dict(db.execute("select line, quantile_disc(ns, 0.5) from own group by line").fetchall())
-    found = typical(values)
+    found = lower_median(values)
     assert found.shape == (len(values), 1)
     for row, (value,) in enumerate(found.tolist()):
         assert value == told[row] if row in told else math.isnan(value)

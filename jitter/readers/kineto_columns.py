@@ -11,8 +11,6 @@ from jitter.readers.kineto_json import Event
 from jitter.readers.kineto_numbers import Bools, Int64s, joined, nanoseconds
 
 ABSENT: Final = Raw(b"null")
-_ANYTHING: Final = msgspec.json.Decoder(list[Any])
-_INTEGERS: Final = msgspec.json.Decoder(list[int])
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 
@@ -65,8 +63,8 @@ class Gathered:
         self.names: list[int] = []
         self._starts: list[bytes] = []
         self._durations: list[bytes] = []
-        self._pids: list[bytes] = []
-        self._tids: list[bytes] = []
+        self._pids: list[Any] = []
+        self._tids: list[Any] = []
         self._args: list[bytes] = []
 
     def __len__(self) -> int:
@@ -79,8 +77,8 @@ class Gathered:
         self.names += names
         self._starts.append(joined([event.ts for event in events]))
         self._durations.append(joined([event.dur for event in events]))
-        self._pids.append(joined([event.pid for event in events]))
-        self._tids.append(joined([event.tid for event in events]))
+        self._pids += [event.pid for event in events]
+        self._tids += [event.tid for event in events]
         if with_args:
             self._args.append(b",".join(cast(Sequence[bytes], [event.args for event in events])))
 
@@ -92,11 +90,11 @@ class Gathered:
 
     def pids(self) -> list[int | None]:
         """The processes, or for GPU activities the devices."""
-        return _integers(self._pids, len(self))
+        return _integers(self._pids)
 
     def tids(self) -> list[int | None]:
         """The threads, or for GPU activities the streams."""
-        return _integers(self._tids, len(self))
+        return _integers(self._tids)
 
     def gpu_args(self) -> list[GpuArgs]:
         """Their arguments, if they are GPU activities."""
@@ -144,19 +142,8 @@ def _list(texts: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(texts) + b"]"
 
 
-def _integers(texts: Sequence[bytes], size: int) -> list[int | None]:
-    text = b",".join(texts)
-    first = text[: text.index(b",")] if size > 1 else text
-    if text == b",".join([first] * size):  # as the process nearly always is
-        return _decoded_integers(first) * size
-    return _decoded_integers(text)
-
-
-def _decoded_integers(text: bytes) -> list[int | None]:
-    try:
-        return cast(list[int | None], _INTEGERS.decode(b"[" + text + b"]"))
-    except msgspec.ValidationError:
-        return [as_int(value) for value in _ANYTHING.decode(b"[" + text + b"]")]
+def _integers(values: list[Any]) -> list[int | None]:
+    return values if set(map(type, values)) == {int} else list(map(as_int, values))
 
 
 def _lenient(text: Raw, kind: type[_Args]) -> _Args:

@@ -73,7 +73,9 @@ class Events:
                 # without this, one long event would be decoded again with every piece
                 wanted = 2 * size if len(self._text) == size else 0
             piece = next(self._pieces, None)
-            if piece is not None:
+            if piece is not None and (some := self._behind(piece)) is not None:
+                yield some
+            elif piece is not None:
                 self._text += piece
             if self.tail is not None and len(self._text) > _HELD_BYTES:
                 self._text = self._text[:_HELD_BYTES]
@@ -103,6 +105,25 @@ class Events:
                 f"{unfinished}how many events came after cannot be known"
             )
         return found
+
+    def _behind(self, piece: bytes) -> list[Event] | None:
+        """Take the events up to the last border in the next piece, where all is well; None, and nothing done, if not.
+
+        All that `_next` would do, without putting the piece behind the text first.
+        """
+        # of a long event, what is held grows: it must not be decoded again with every piece
+        if self._is_lost or self.tail is not None or len(self._text) > len(piece):
+            return None
+        border = last_border(piece, 0, len(piece))
+        if border is None:
+            return None
+        events, fault = events_of(b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")))
+        if fault is not None or not events:
+            return None
+        self.count += len(events)
+        self.position += len(self._text) + border.start
+        self._text = piece[border.start :]
+        return events
 
     def _next(self, *, at_end: bool) -> list[Event] | None:
         """Take some events, or some damage, off the text; None if that needs more text, or all is done."""

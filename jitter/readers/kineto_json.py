@@ -3,22 +3,24 @@
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple, Union
+from typing import Any, Final, Literal, NamedTuple, Union
 
 import msgspec
-from msgspec import Raw, Struct, defstruct
-from msgspec.structs import fields
+from msgspec import UNSET, Raw, Struct, defstruct
 
 _NULL: Final = Raw(b"null")
 
 
 class Event(Struct, gc=False):
-    """One event, its values still JSON text except for the category, which decides whether they matter."""
+    """One event; what must not be lost of its values is still JSON text.
+
+    Where all goes well events are of other types, one a category (`KIND_OF`), and their names are texts already.
+    """
 
     cat: str | None = None
     name: Raw = _NULL
-    pid: Raw = _NULL
-    tid: Raw = _NULL
+    pid: Any = UNSET
+    tid: Any = UNSET
     ts: Raw = _NULL
     dur: Raw = _NULL
     args: Raw = _NULL
@@ -69,19 +71,28 @@ class Border(NamedTuple):
     start: int
 
 
-def _of_category(category: str, fields: Sequence[tuple[str, type, Raw]]) -> type[Struct]:
+def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
     """A type for events of one category, which is then an attribute of the type."""
     name = f"Event_{category}"
     return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)
 
 
-_FIELDS: Final = [(field.name, Raw, _NULL) for field in fields(Event) if field.name != "cat"]
-_KNOWN: Final = [_of_category(category, []) for category in _PASSED] + [
-    _of_category(category, _FIELDS) for those in TAKEN.values() for category in those
+_FIELDS: Final = [
+    ("name", str, ""),
+    ("pid", Any, UNSET),
+    ("tid", Any, UNSET),
+    ("ts", Raw, _NULL),
+    ("dur", Raw, _NULL),
+    ("args", Raw, _NULL),
 ]
+KIND_OF: Final[dict[object, str]] = {
+    _of_category(category, _FIELDS): kind for kind, those in TAKEN.items() for category in those
+}
+"""What events become, by their type; those of other types become nothing."""
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 # what is not taken is passed over in C, without so much as a pointer to its values
-_EVENTS_OF_KNOWN: Final = msgspec.json.Decoder(list[Union[tuple(_KNOWN)]])  # type: ignore[misc]  # noqa: UP007
+_KNOWN: Final = (*KIND_OF, *(_of_category(category, []) for category in _PASSED))
+_EVENTS_OF_KNOWN: Final = msgspec.json.Decoder(list[Union[_KNOWN]])  # type: ignore[valid-type]  # noqa: UP007
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -163,7 +174,7 @@ def before_blanks(text: bytes, at: int, first: int) -> int:
 
 def is_event(event: Event) -> bool:
     """Whether it looks like an event, and not like an object within one."""
-    return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not _NULL)
+    return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not UNSET)
 
 
 def rest_of_object(tail: bytes) -> dict[str, Raw] | None:

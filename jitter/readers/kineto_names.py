@@ -1,7 +1,8 @@
 """Names from JSON text: each decoded once, and given a number."""
 
 import json
-from typing import Final, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
 
 from msgspec import Raw
 
@@ -18,13 +19,14 @@ class Names:
         self._by_text: dict[bytes, int] = {}
         self._by_name: dict[str, int] = {}
 
-    def of(self, raws: list[Raw]) -> list[int]:
-        """The numbers of names given as JSON."""
-        numbers = list(map(self._by_text.get, map(bytes, raws)))
+    def of(self, names: Sequence[Raw | str]) -> list[int]:
+        """The numbers of names, given all as texts or all as JSON."""
+        known: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
+        keys: Iterable[Any] = names if known is self._by_name else map(bytes, cast(Sequence[Raw], names))
+        numbers = list(map(known.get, keys))
         if None in numbers:
             numbers = [
-                self._number_of(bytes(raw)) if number is None else number
-                for number, raw in zip(numbers, raws, strict=True)
+                self._number_of(name) if number is None else number for number, name in zip(numbers, names, strict=True)
             ]
         return cast(list[int], numbers)
 
@@ -32,19 +34,23 @@ class Names:
         """The number of a name, if it has appeared."""
         return self._by_name.get(name)
 
-    def text_of(self, raw: Raw) -> str:
-        """One text given as JSON, not numbered."""
-        return self._decoded(bytes(raw))
+    def text_of(self, name: Raw | str) -> str:
+        """One text, maybe given as JSON, not numbered."""
+        return name if isinstance(name, str) else self._decoded(bytes(name))
 
-    def _number_of(self, text: bytes) -> int:
-        known = self._by_text.get(text)
-        if known is not None:
-            return known
-        name = self._decoded(text) or _UNNAMED
+    def _number_of(self, given: Raw | str) -> int:
+        if isinstance(given, str):
+            return self._number_of_name(given or _UNNAMED)
+        text = bytes(given)
+        number = self._by_text.get(text)
+        if number is None:
+            number = self._by_text[text] = self._number_of_name(self._decoded(text) or _UNNAMED)
+        return number
+
+    def _number_of_name(self, name: str) -> int:
         number = self._by_name.setdefault(name, len(self.listed))
         if number == len(self.listed):
             self.listed.append(name)
-        self._by_text[text] = number
         return number
 
     def _decoded(self, text: bytes) -> str:

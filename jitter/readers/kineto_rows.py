@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from operator import attrgetter
 from typing import Final
@@ -16,13 +16,14 @@ from jitter.readers import Batch
 from jitter.readers.kineto_columns import Gathered, Times, integers, kept, where
 from jitter.readers.kineto_comms import Comms, comms_of
 from jitter.readers.kineto_gpu import Activities
-from jitter.readers.kineto_json import PARAMS, TAKEN, Event
+from jitter.readers.kineto_json import KIND_OF, PARAMS, TAKEN, Event
 from jitter.readers.kineto_names import Names
 from jitter.readers.kineto_numbers import Bools
 from jitter.readers.kineto_processes import Processes
 from jitter.schema import CALLS, RANGES
 
 ROWS: Final = 16_384
+_KIND_OF_CATEGORY: Final[dict[object, str]] = {category: kind for kind, those in TAKEN.items() for category in those}
 _MEMORY: Final = frozenset(TAKEN["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % PARAMS)
@@ -61,23 +62,11 @@ class Rows:
 
     def add(self, events: list[Event]) -> Iterator[Batch]:
         """Take in some events; yield batches as they fill."""
-        gpu: list[Event] = []
-        calls: list[Event] = []
-        ranges: list[Event] = []
-        old_operators: list[Event] = []
-        put = dict.fromkeys(TAKEN["memory"] + TAKEN["kernel"], gpu.append) | dict.fromkeys(TAKEN["call"], calls.append)
-        put |= dict.fromkeys(TAKEN["range"], ranges.append) | dict.fromkeys(TAKEN["old operator"], old_operators.append)
-        # most events are of no interest: they are passed over without a line of Python run for each
-        for event in compress(events, map(put.__contains__, map(_category, events))):
-            put[event.cat](event)  # type: ignore[index]  # it is in put, so it is text
-        if type(events[0]) is Event:  # else none is such an operator
+        if type(events[0]) is Event:  # then they all are
             self._note_params(events)
-        if gpu:
-            self._add_gpu(gpu)
-        if calls:
-            self._calls.add(calls, self.names.of([event.name for event in calls]), with_args=True)
-        if ranges or old_operators:
-            self._add_ranges(ranges, old_operators)
+            self._take(events, _category, _KIND_OF_CATEGORY)
+        else:
+            self._take(events, type, KIND_OF)
         if len(self._gpu) >= ROWS or len(self._calls) >= ROWS:
             yield from self._flush_calls()  # before activities: calls tell whose a GPU is
         if len(self._ranges) >= ROWS:
@@ -104,6 +93,22 @@ class Rows:
         if self.names.invalid:
             found.append(f"{self.names.invalid:,} names are not valid UTF-8: their bad bytes were replaced")
         return found + self.processes.problems()
+
+    def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
+        # most events are of no interest: they are passed over without a line of Python run for each
+        if kind_of.keys().isdisjoint(map(key, events)):
+            return
+        found: dict[str, list[Event]] = {kind: [] for kind in TAKEN}
+        found["memory"] = found["kernel"]  # in one order
+        put = {category: found[kind].append for category, kind in kind_of.items()}
+        for event in compress(events, map(put.__contains__, map(key, events))):
+            put[key(event)](event)
+        if found["kernel"]:
+            self._add_gpu(found["kernel"])
+        if found["call"]:
+            self._calls.add(found["call"], self.names.of([event.name for event in found["call"]]), with_args=True)
+        if found["range"] or found["old operator"]:
+            self._add_ranges(found["range"], found["old operator"])
 
     def _note_params(self, events: list[Event]) -> None:
         if _PARAMS not in map(_name, events):

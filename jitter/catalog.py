@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from importlib import import_module
 from pathlib import Path
 
 from jitter import unfinished
@@ -49,6 +50,11 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
         if is_current(root) or not os.access(root, os.W_OK):
             return
         _rebuild(root, records)
+
+
+def load() -> None:
+    """Load what a rebuild needs; else it does when its time comes. For threads that run while others work."""
+    import_module("jitter.catalog_tables")
 
 
 def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:

@@ -81,7 +81,7 @@ def ingest(
 def converter(jobs: int | None, scheduler: str | None = None) -> Converter:
     """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
     if scheduler is None:
-        return lambda tasks, progress: convert_all(tasks, jobs, progress)
+        return lambda tasks, progress: convert_all(tasks, jobs, progress, catalog.load)
     if jobs is not None:
         raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
     from jitter.cluster import convert_on

@@ -26,9 +26,12 @@ _POLL_S = 0.1
 _counter: "Synchronized[int] | None" = None
 
 
-def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> Iterator[Outcome]:
+def convert_all(
+    tasks: Sequence[Task], jobs: int | None, progress: Progress | None, meanwhile: Callable[[], None] | None = None
+) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
+    `meanwhile` is done here, on a thread, while this process waits for the others; where it works itself, not at all.
     A worker that dies (out of memory, say) takes nothing with it: the few tasks that may have killed it are done
     again one at a time, and only one that kills its worker again is given up. The others go on together.
     """
@@ -38,7 +41,7 @@ def convert_all(tasks: Sequence[Task], jobs: int | None, progress: Progress | No
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
-    shared = _Shared()
+    shared = _Shared(meanwhile)
     yield from in_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
 
@@ -79,6 +82,7 @@ def _in_pool(
         with fork_server.without_main():
             for number, task in left.items():
                 numbers[pool.submit(_work, task)] = number
+        shared.while_waiting()
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
             future.add_done_callback(finished.put)
@@ -112,10 +116,17 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
 class _Shared:
     """What the workers and the process that started them have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], None] | None) -> None:
+        self._meanwhile = meanwhile
         self.context = fork_server.context()
         self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
         self.stop = self.context.Event()
+
+    def while_waiting(self) -> None:
+        """Begin what is to be done while workers work, once."""
+        if self._meanwhile is not None:
+            threading.Thread(target=self._meanwhile, name="meanwhile").start()
+            self._meanwhile = None
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import jitter
-from jitter import workers
+from jitter import catalog, workers
 from jitter.readers import Advance, Batch, Files, Recording, readers
 
 PLUGIN = """
@@ -93,6 +94,19 @@ def test_a_readers_bug_stops_nobody_else(own: Path, tmp_path: Path, monkeypatch:
     (error,) = report.refused
     assert "rank0b.buggy: could not be read: ZeroDivisionError: an unforeseen file" in str(error)
     assert "report it" in str(error)
+
+
+def test_the_catalogue_is_made_ready_only_while_others_work(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    on: list[threading.Thread] = []
+    monkeypatch.setattr(catalog, "load", lambda: on.append(threading.current_thread()))
+    jitter.ingest([traces], tmp_path / "one", jobs=1)
+    assert on == []
+    jitter.ingest([traces], tmp_path / "many", jobs=2)
+    assert len(on) == 1
+    assert on[0] is not threading.current_thread()
+    assert catalog.is_current(tmp_path / "many")
 
 
 def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):

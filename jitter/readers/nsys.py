@@ -37,7 +37,7 @@ class NsysReader:
         kind = ParquetTables if path.is_dir() else SqliteTables
         try:
             tables: Tables = kind(path)
-            if not any(_has_rows(tables, table) for table in (KERNEL, GRAPH_TRACE)):
+            if not any(tables.columns(table) and tables.has_rows(table) for table in (KERNEL, GRAPH_TRACE)):
                 raise UnreadableTraceError(
                     f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
                 )
@@ -123,11 +123,6 @@ class _Export:
                 elif ranks and process.rank is None:
                     (process.rank,) = ranks
                     process.rank_from = source.format(process.rank)
-
-
-def _has_rows(tables: Tables, table: str) -> bool:
-    columns = tables.columns(table)
-    return bool(columns) and next(tables.read(table, [min(columns)]), None) is not None
 
 
 def _problems(rows: Rows, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:

@@ -37,6 +37,9 @@ class ParquetTables:
                 self._columns[table] = frozenset(file.schema_arrow.names)
         return self._columns[table]
 
+    def has_rows(self, table: str) -> bool:
+        return self.rows(table) > 0
+
     def rows(self, table: str) -> int:
         with self._open(table) as file:
             return int(file.metadata.num_rows)

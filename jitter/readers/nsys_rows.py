@@ -86,7 +86,7 @@ class Rows:
         """Activities of a table, those without a possible time left out."""
         wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", *further]
         for rows in self._tables.read(table, self._existing(table, wanted)):
-            kept = rows.filter(pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False))
+            kept = _filtered(rows, pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False))
             self.without_time["GPU activities"] += rows.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
@@ -158,7 +158,7 @@ class Rows:
                 self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
 
     def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
-        kept = rows.filter(rows["start"].is_valid())
+        kept = _filtered(rows, rows["start"].is_valid())
         self.without_time[what] += rows.num_rows - kept.num_rows
         return kept
 
@@ -199,6 +199,10 @@ class Rows:
         else:
             label = self._origin.copy_kinds.get(-1 if kind is None else kind, "Unknown")
         return f"[CUDA memcpy {label}]"
+
+
+def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:
+    return rows if is_kept.true_count == len(rows) else rows.filter(is_kept)
 
 
 def _process_key(global_id: int | None) -> int | None:

@@ -1,6 +1,7 @@
 """Tables of an Nsight Systems export in SQLite, streamed without a write anywhere near the file."""
 
 import sqlite3
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -8,7 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 
 from jitter.readers.nsys_tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
-from jitter.readers.sqlite_file import connect, cut_short, is_sqlite, quoted, read, refuse_unfinished
+from jitter.readers.sqlite_file import (
+    connect,
+    connect_for_batches,
+    cut_short,
+    is_sqlite,
+    quoted,
+    read,
+    refuse_unfinished,
+)
 
 _HEAD_BYTES = 1 << 18
 _VALUES_A_QUERY = 10_000
@@ -50,22 +59,27 @@ class SqliteTables:
             )
             for table, column in listed:
                 self._columns.setdefault(table, set()).add(column)
+        # one for all tables: many are small
+        self._database = connect_for_batches(path)
+        weakref.finalize(self, self._database.close)
 
     def columns(self, table: str) -> frozenset[str]:
         return frozenset(self._columns.get(table, ()))
 
+    def has_rows(self, table: str) -> bool:
+        return any(read(self._database, {"one": "1"}, {}, f'"{table}" LIMIT 1', 1))
+
     def rows(self, table: str) -> int:
         # count(*) would read the whole table; the last rowid is one look-up
-        with closing(connect(self.path)) as connection:
-            (last,) = connection.execute(f'SELECT max(rowid) FROM "{table}"').fetchone()
-        return max(0, last) if isinstance(last, int) else 0
+        (batch,) = read(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
+        return max(0, int(batch["last"][0].as_py()))
 
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
     ) -> Iterator[pa.RecordBatch]:
         for source in _restricted(table, only):
             yield from read(
-                self.path, quoted(integers), quoted(texts), source, TEXT_BATCH_ROWS if texts else BATCH_ROWS
+                self._database, quoted(integers), quoted(texts), source, TEXT_BATCH_ROWS if texts else BATCH_ROWS
             )
 
 

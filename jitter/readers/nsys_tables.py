@@ -48,6 +48,10 @@ class Tables(Protocol):
         """The columns that this version's table has; empty if there is no such table."""
         ...
 
+    def has_rows(self, table: str) -> bool:
+        """Whether an existing table has any."""
+        ...
+
     def rows(self, table: str) -> int:
         """About how many rows the table has, without reading it: for progress only."""
         ...

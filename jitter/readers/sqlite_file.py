@@ -2,13 +2,17 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.errors import UnreadableTraceError
+
+if TYPE_CHECKING:
+    from adbc_driver_manager.dbapi import Connection
 
 _MAGIC: Final = b"SQLite format 3\x00"
 
@@ -45,8 +49,15 @@ def cut_short(path: Path) -> EOFError | None:
     return EOFError(f"{size:,} of {whole:,} bytes") if size < whole else None
 
 
+def connect_for_batches(path: Path) -> "Connection":
+    """Open for `read`; to be closed."""
+    from adbc_driver_sqlite import dbapi  # loaded only where a database is read: it takes a while
+
+    return dbapi.connect(_uri(path), autocommit=True)
+
+
 def read(
-    path: Path, integers: dict[str, str], texts: dict[str, str], source: str, rows: int
+    database: "Path | Connection", integers: dict[str, str], texts: dict[str, str], source: str, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Batches of these expressions under their names: int64 and binary, null where unknown.
 
@@ -57,7 +68,7 @@ def read(
     columns = [f"CAST({expression} AS INTEGER)" for expression in integers.values()]
     columns += [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
     names = [*integers, *texts]
-    for batch in _batches(path, f"SELECT {', '.join(columns)} FROM {source}", rows):
+    for batch in _batches(database, f"SELECT {', '.join(columns)} FROM {source}", rows):
         arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
         for position in range(len(integers), batch.num_columns, 2):
             is_null = batch.column(position + 1).cast(pa.bool_())
@@ -70,10 +81,9 @@ def quoted(names: Sequence[str]) -> dict[str, str]:
     return {name: f'"{name}"' for name in names}
 
 
-def _batches(path: Path, query: str, rows: int) -> Iterator[pa.RecordBatch]:
-    from adbc_driver_sqlite import dbapi  # loaded only where a database is read: it takes a while
-
-    with dbapi.connect(_uri(path), autocommit=True) as connection, connection.cursor() as cursor:
+def _batches(database: "Path | Connection", query: str, rows: int) -> Iterator[pa.RecordBatch]:
+    opened = connect_for_batches(database) if isinstance(database, Path) else nullcontext(database)
+    with opened as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
         cursor.execute(query)
         with cursor.fetch_record_batch() as reader:

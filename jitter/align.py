@@ -105,7 +105,7 @@ def index_step(
         digest: identity if digest == reference else lcs_partners(_encode(content(digest), ids), wanted)
         for digest in sorted({member.sequence for member in members})
     }
-    last = max((position for position, (name, _) in enumerate(kernels) if is_collective(name)), default=None)
+    last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
     kept = tuple(member for member in members if not member.cut or _reaches(partners[member.sequence], last))
     return StepIndex(
         cohort,

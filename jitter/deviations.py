@@ -89,9 +89,10 @@ def _spread(more: Floats, usual: Floats) -> Floats:
     """(operations,) the median over ranks; of few ranks that of all operations, in proportion to what each takes."""
     if more.shape[1] >= _ENOUGH_RANKS:
         middle = more.shape[1] // 2
-        least = middle - (more.shape[1] % 2 == 0)
-        found: Floats = np.partition(more, (least, middle), axis=1)[:, least : middle + 1].mean(axis=1)
-        return found
+        parted = np.partition(more, middle, axis=1)
+        upper: Floats = parted[:, middle]
+        # as numpy.median, in a third of its time
+        return upper if more.shape[1] % 2 else (parted[:, :middle].max(axis=1) + upper) / 2
     size = np.maximum(np.abs(usual), 1.0)
     return float(np.median(more / size)) * size[:, 0]
 

@@ -17,7 +17,7 @@ from jitter.host_rows import HostRows
 from jitter.meetings import Group
 from jitter.observed import Member, Source
 from jitter.program import NO_LANE, Example, lanes_of
-from jitter.sheets import KINDS, NO_SYNCS, Activities, Floats, Ints, Sheet, Syncs, sheets
+from jitter.sheets import KINDS, NO_SYNCS, Activities, Bools, Floats, Ints, Sheet, Syncs, sheets
 from jitter.step_columns import StepColumns, read_step
 from jitter.steps import StepKey
 from jitter.work_shape import Shapes
@@ -117,16 +117,8 @@ class LakeRun:
                 where: slice | Ints = slice(None)
             else:
                 where = (found.bounds[members][:, None] + np.arange(rows)).ravel()
-
-            def since(name: str, where: slice | Ints = where, zero: Ints = zero, size: int = len(members)) -> Floats:
-                values, known = times[name]
-                own: Floats = (values[where].reshape(size, -1) - zero).astype(np.float64)
-                told = known[where].reshape(size, -1)
-                return own if told.all() else np.where(told, own, np.nan)
-
-            yield Activities(
-                np.array(ranks, np.int64), sequence, kind[where].reshape(len(members), -1), *map(since, _COLUMNS[1:])
-            )
+            columns = (_since(*times[name], where, zero) for name in _COLUMNS[1:])
+            yield Activities(np.array(ranks, np.int64), sequence, kind[where].reshape(len(members), -1), *columns)
 
     def _syncs(self, key: StepKey, rank: int) -> Syncs:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
@@ -181,6 +173,14 @@ class LakeRun:
             # its ranks name a group best, else its own name; where the trace tells neither, None
             found[rank][ordinal] = ("ranks", *ranks) if ranks else None if name is None else ("name", name)
         return found
+
+
+def _since(values: Ints, known: Bools, where: slice | Ints, zero: Ints) -> Floats:
+    """(ranks, rows) ns from each rank's `zero`, (ranks, 1); NaN where unknown."""
+    times = values[where].reshape(len(zero), -1)
+    found = np.subtract(times, zero, out=np.empty(times.shape))  # whole numbers are subtracted, then turned
+    told = known[where].reshape(times.shape)
+    return found if told.all() else np.where(told, found, np.nan)
 
 
 def _members_of(groups: pa.ListArray) -> list[tuple[int, ...]]:

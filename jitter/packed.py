@@ -21,6 +21,8 @@ class _Packed:
     """(ranks,) subtracted from each rank's times."""
     times: npt.NDArray[np.int32]
     """(4, operations, ranks)."""
+    whole: tuple[bool, ...]
+    """(4,) whether all are known."""
 
 
 class StepStore:
@@ -35,7 +37,10 @@ class StepStore:
         packed = self._kept.get(name)
         if packed is None:
             return None
-        times = [np.where(one == _UNKNOWN, np.nan, one + packed.base) for one in packed.times]
+        times = [one + packed.base for one in packed.times]
+        for one, own, whole in zip(times, packed.times, packed.whole, strict=True):
+            if not whole:
+                one[own == _UNKNOWN] = np.nan
         return StepArrays(packed.ranks, ~(np.isnan(times[0]) & np.isnan(times[2])), *times)
 
     def keep(self, name: object, step: StepArrays) -> None:
@@ -46,10 +51,13 @@ class StepStore:
         base = np.nan_to_num(np.fmin(np.fmin.reduce(step.start), np.fmin.reduce(step.call)))
         times = np.full((len(_TIMES), *step.start.shape), _UNKNOWN, np.int32)
         since = np.empty_like(step.start)
+        whole = []
         for packed, field in zip(times, _TIMES, strict=True):
             np.subtract(getattr(step, field), base, out=since)
             if max(-np.fmin.reduce(since, axis=None), np.fmax.reduce(since, axis=None)) >= np.iinfo(np.int32).max:
                 return
-            np.copyto(packed, since, casting="unsafe", where=~np.isnan(since))
-        self._kept[name] = _Packed(step.ranks, base, times)
+            known = ~np.isnan(since)
+            whole.append(bool(known.all()))
+            np.copyto(packed, since, casting="unsafe", where=known)
+        self._kept[name] = _Packed(step.ranks, base, times, tuple(whole))
         self._left -= size

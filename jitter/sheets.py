@@ -73,8 +73,9 @@ class Sheet:
 
 def sheets(activities: Activities, syncs: Mapping[int, Syncs], origins: Mapping[int, int]) -> Iterator[Sheet]:
     """Divide ranks by what they did; `syncs` are theirs, `origins` each one's zero on its clock."""
-    called = np.where(np.isnan(activities.call), -np.inf, activities.call)
-    launched = np.maximum.accumulate(called, axis=1)
+    launched = activities.call
+    if any(rank in syncs and syncs[rank].names for rank in activities.ranks.tolist()):
+        launched = np.maximum.accumulate(np.where(np.isnan(launched), -np.inf, launched), axis=1)
     alike: dict[tuple[bytes, tuple[str, ...], bytes], list[int]] = {}
     for at, rank in enumerate(activities.ranks.tolist()):
         own = syncs.get(rank, NO_SYNCS)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
@@ -52,3 +52,30 @@ def test_all_objects_are_found(objects, piece: int, indent: int | None, after) -
     assert sum(len(some) for some in events) == events.count == len(objects)
     assert events.problems() == []
     assert json.loads(b'{"":0' + (events.tail or b""))["after"] == after
+
+
+ABSENT = object()
+ODD = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(-1e6, 1e6)
+    | st.text(max_size=4)
+    | st.sampled_from(["7", "0x7f", "stream 7", 'é"\\', [7], [1, {"a": 2}], {"x": "},{"}, 2**70, -(2**63), ABSENT])
+)
+FIELDS = st.dictionaries(st.sampled_from(["name", "pid", "tid", "ts", "dur", "args"]), ODD)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from([kernel, call, step, operator]), FIELDS), max_size=6))
+def test_both_ways_to_decode_say_the_same(tmp_path: Path, made) -> None:
+    """Where a piece tells of collectives' parameters, all in it is decoded in another way."""
+    odd = [{key: value for key, value in (make() | fields).items() if value is not ABSENT} for make, fields in made]
+    events = [*(event for event in small() if "cat" in event), *odd]
+    plain, told = (
+        read(write(tmp_path / "t.json", [*events, operator(name, ts=1e4)]))
+        for name in ("aten::x", "record_param_comms")
+    )
+    assert plain[1] == told[1]
+    assert (list(plain[0].names), plain[0].problems) == (list(told[0].names), told[0].problems)
+    assert plain[0].processes == told[0].processes

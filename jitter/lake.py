@@ -132,8 +132,9 @@ class LakeFolder:
 
     def records_besides(self, known: Collection[str]) -> list[SourceRecord]:
         """The records that others have added meanwhile: all but those of these digests."""
-        names = set(os.listdir(self.sources)) - {f"{digest}.json" for digest in known}  # noqa: PTH208  # after each source
-        return self._read(self.sources / name for name in sorted(names) if name.endswith(".json"))
+        names = os.listdir(self.sources)  # noqa: PTH208  # after each source
+        new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
+        return self._read(self.sources / name for name in sorted(new))
 
     def write_record(self, record: SourceRecord) -> None:
         """Put a record in place of the one of the same name."""
@@ -158,13 +159,10 @@ class LakeFolder:
 
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
         """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
-        pairs = list(moves)
-        for folder in {place.parent for _, place in pairs}:
-            (self.root / folder).mkdir(parents=True, exist_ok=True)
-        for source, place in pairs:
+        for source, place in moves:
             try:
                 (staged / source).replace(self.root / place)
-            except FileNotFoundError:  # another run has emptied the folder, and removed it
+            except FileNotFoundError:  # its folder is not made yet, or another run has emptied and removed it
                 (self.root / place.parent).mkdir(parents=True, exist_ok=True)
                 (staged / source).replace(self.root / place)
         self.write_record(record)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.joined import Gpu, GpuUse
 
@@ -65,6 +66,9 @@ class Lanes:
 def _numbered(column: Any) -> tuple[list[Any], _Integers]:
     """The distinct values in order, null last, and for each row its value's position among them."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    bounds = pc.min_max(values)
+    if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
+        return [bounds["min"].as_py()], np.zeros(len(values), np.int64)
     encoded = values.dictionary_encode("encode")
     found = encoded.dictionary.to_pylist()
     order = sorted(range(len(found)), key=lambda at: (found[at] is None, found[at] or 0))

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _NONE = -1
+_DENSE = 4
 _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
@@ -56,7 +57,15 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, 
 
 
 def _codes(values: pa.Array) -> tuple[_Integers, int]:
-    """Equal numbers from 0 for equal values, and how many there are: that number stands for null."""
+    """Equal numbers for equal values, and a number above them all, which stands for null."""
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and high - low < _DENSE * len(values):  # as profilers count: no need to look values up
+        above = high - low + 1
+        codes: _Integers = values.fill_null(low).to_numpy().astype(np.int64) - low
+        if values.null_count:
+            codes[values.is_null().to_numpy(zero_copy_only=False)] = above
+        return codes, above
     encoded = values.dictionary_encode()
     size = len(encoded.dictionary)
     return encoded.indices.cast(pa.int64()).fill_null(size).to_numpy(), size

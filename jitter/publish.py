@@ -81,9 +81,10 @@ class Publisher:
             self._records[part.record.digest] = part.record
             self._own(part.record)
             shutil.rmtree(part.staged, ignore_errors=True)
-        owned = {place for record in self._records.values() for place in places_of(record)} if old else set()
-        kept = {place for part in outcome.parts for _, place in part.places()}
-        self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
+        if old:
+            owned = {place for record in self._records.values() for place in places_of(record)}
+            kept = {place for part in outcome.parts for _, place in part.places()}
+            self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
         note.unlink()
         return [part.record for part in outcome.parts]
 

@@ -187,6 +187,20 @@ def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.Mon
         assert in_memory[what] == found, what
 
 
+def test_without_a_row(tmp_path: Path):
+    with Capture(re.compile("(?P<step>)x"), tmp_path) as found:
+        joined = found.join([])
+        assert account(joined, {}) == {
+            "uses": [],
+            "has_launches": set(),
+            "in_steps": {},
+            "sequences": [],
+            "before_capture": {},
+            "lost": {},
+            "host": [],
+        }
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_against_a_slow_account(seed: int, tmp_path: Path):
     oddities = Oddities(seed)

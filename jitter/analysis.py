@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from jitter.diagnosis import Diagnosis, StepAnswer
     from jitter.examination import Examination
+    from jitter.kept_answers import Answers, KeptAnswers
     from jitter.rules import Wait
     from jitter.tables import MetricTable
 
@@ -60,6 +61,7 @@ class Lake:
         self._contents: dict[str, list[Element]] = {}
         self._indices: dict[StepKey, list[StepIndex]] = {}
         self._examined: dict[tuple[StepKey, ...], Examination] = {}
+        self._answered: dict[tuple[StepKey, ...], Answers] = {}
 
     @cached_property
     def steps(self) -> list[StepKey]:
@@ -121,11 +123,37 @@ class Lake:
 
     def diagnosis(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
         """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
+        return self.answers(steps).diagnosis
+
+    def answers(self, steps: Sequence[StepKey] | None = None) -> "Answers":
+        """Diagnose these steps (all), and tell how far to trust that; a large lake remembers what it was asked."""
+        chosen = tuple(self.steps if steps is None else steps)
+        if chosen not in self._answered:
+            kept = self._kept_answers
+            found = None if kept is None else kept.get(chosen)
+            if found is None:
+                found = self._answer(chosen)
+                if kept is not None:
+                    kept.keep(chosen, found)
+            self._answered[chosen] = found
+        return self._answered[chosen]
+
+    def _answer(self, steps: tuple[StepKey, ...]) -> "Answers":
         from jitter.diagnose import diagnose
         from jitter.evidence import Evidence
+        from jitter.kept_answers import Answers
 
         examined = self.examination(steps)
-        return diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
+        diagnosis = diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
+        return Answers(diagnosis, tuple(examined.qualities), examined.team_of, examined.unpaired)
+
+    @cached_property
+    def _kept_answers(self) -> "KeptAnswers | None":
+        """None: the lake is so small that nothing is kept."""
+        from jitter.kept_answers import WORTH_KEEPING, KeptAnswers
+
+        activities = sum(step.kernels + step.memory_activities for source in self.sources for step in source.steps)
+        return KeptAnswers(self.root, self.sources) if activities >= WORTH_KEEPING else None
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
@@ -135,8 +163,7 @@ class Lake:
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
         """Answer for the step of these (all) that loses most; the first, where none tells."""
-        answers = self.diagnosis(steps).steps
-        return max(answers, key=lambda answer: (answer.loss_ns is not None, answer.loss_ns or 0))
+        return self.diagnosis(steps).costliest
 
     def examination(self, steps: Sequence[StepKey] | None = None) -> "Examination":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all)."""

@@ -86,7 +86,7 @@ def _refresh(
     files = StepFiles(folder.root, key, held)
     ranks, kept = _plan(files)
     if ranks:
-        half.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.make(half.parent)
         pieces = _write(half, files, held, sorted(ranks))
         if any(_state(folder, one.record.name) != states.get(one.record.name) for one in held.values()):
             return False

@@ -111,3 +111,8 @@ class Diagnosis:
     verdict: str
     notes: tuple[str, ...] = field(default=())
     """What limits the answers: groups not recorded, ranks missing, too few to compare."""
+
+    @property
+    def costliest(self) -> StepAnswer:
+        """The step that loses most, the earliest of equals; the first, where none tells its loss."""
+        return max(self.steps, key=lambda step: (step.loss_ns is not None, step.loss_ns or 0))

@@ -8,6 +8,8 @@ from jitter.steps import StepKey
 DEFAULT_LAKE = Path("jitter-lake")
 COMPACT = Path("derived", "compact")
 """Compacted steps: derived from the ranks' files, and disposable."""
+ANSWERS = Path("derived", "answers")
+"""What a large lake was asked before; disposable too."""
 
 
 def step_folder(key: StepKey) -> Path:

@@ -101,7 +101,8 @@ def _text(
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
     from jitter.report.run_facts import run_facts
 
-    return lake.diagnosis(steps), run_facts(lake, lake.examination(steps), steps)
+    answers = lake.answers(steps)
+    return answers.diagnosis, run_facts(lake, answers, steps)
 
 
 def _form(output: Path | None) -> str | None:

@@ -47,7 +47,7 @@ CULPRITS = pa.schema(
 
 def answer_rows(diagnosis: Diagnosis) -> pa.Table:
     """One row a step, in order."""
-    return pa.Table.from_pylist([_answer(step) for step in diagnosis.steps], ANSWERS)
+    return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS)
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
@@ -55,8 +55,10 @@ def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
     return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS)
 
 
-def _answer(step: StepAnswer) -> dict[str, object]:
-    found: dict[str, object] = {
+def answer_row(step: StepAnswer) -> dict[str, object]:
+    """One step's answer as a flat row, named and ordered as `ANSWERS`; None where the step does not tell."""
+    began, split = step.divergence, step.split
+    return {
         "epoch": step.key.epoch,
         "step": step.key.step,
         "step_time_ns": step.step_time_ns,
@@ -64,13 +66,13 @@ def _answer(step: StepAnswer) -> dict[str, object]:
         "loss_fraction": step.loss_fraction,
         "min_rank": step.min_rank,
         "max_rank": step.max_rank,
+        "kernel_index": None if began is None else began.kernel_index,
+        "kernel_name": None if began is None else began.kernel_name,
+        "start_ns": None if split is None else split.start_ns,
+        "cpu_ns": None if split is None else split.cpu_ns,
+        "gpu_ns": None if split is None else split.gpu_ns,
         "cause": step.cause,
     }
-    if step.divergence is not None:
-        found |= {"kernel_index": step.divergence.kernel_index, "kernel_name": step.divergence.kernel_name}
-    if step.split is not None:
-        found |= {"start_ns": step.split.start_ns, "cpu_ns": step.split.cpu_ns, "gpu_ns": step.split.gpu_ns}
-    return found
 
 
 def _culprit(culprit: Culprit) -> dict[str, object]:

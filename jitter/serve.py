@@ -1,50 +1,87 @@
-"""The report, live: a Bokeh server over one lake.
+"""The report, live: a Bokeh server over one lake, whose page is the one that `jitter report --html` writes.
 
-The browser chooses among the steps and the ranks that are there; it names no file and no query. All that is shown
-goes over the websocket, which only a page of this server may open: the page itself holds nothing of the run.
+The browser chooses among the steps and the ranks that are there; it names no file and no query. All that is shown,
+text too, goes over the websocket, which only a page of this server may open: the page itself holds nothing of the run.
 """
 
 import errno
 import re
 import socket
 from collections.abc import Callable
-from typing import Any
 
 from bokeh.application import Application
 from bokeh.application.handlers import FunctionHandler
 from bokeh.document import Document
-from bokeh.layouts import column, row
-from bokeh.models import Column, LayoutDOM
-from bokeh.models.widgets.inputs import Select, TextInput
-from bokeh.models.widgets.markups import Div
+from bokeh.models import ColumnDataSource, LayoutDOM
 from bokeh.server.server import BaseServer
 from bokeh.server.tornado import BokehTornado
-from markupsafe import Markup
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from jitter.errors import JitterError, UsageError
-from jitter.figures import Figures
 from jitter.numbers import parse_numbers
-from jitter.report.seven import seven_answers
+from jitter.report.figures import kernel_axis
+from jitter.report.figures.kernel_axis import KernelAxis
+from jitter.report.figures.rank_lines import show_ranks
+from jitter.report.page_body import Choice, choice, page_body, step_body, templates
+from jitter.report.page_figures import page_figures
+from jitter.report.run_page import RunPage, Section
+from jitter.report.step_grid import StepGrid
+from jitter.report.step_view import KernelNames
 from jitter.steps import StepKey
-from jitter.words import percent_words, rank_words, time_words
 
 _MOST_FROM_BROWSER = 2**20
 """Bytes of a message: a choice is a few hundred."""
 _MOST_LETTERS = 200
-_READING = "reading…"
-_CHOOSE = "Choose a step, or click one in the figures above; a click on the map adds its rank as a line."
 
 
-def serve(figures: Figures, address: str, port: int, say: Callable[[str], None]) -> None:
+class LiveRun:
+    """What all browsers' pages share: the run, and the step that was read last."""
+
+    def __init__(self, page: RunPage) -> None:
+        """Show this run; nothing is computed before it is asked for."""
+        self.page = page
+        self.names = KernelNames()
+        self.keys = [step.key for step in page.diagnosis.steps]
+        self._last: tuple[StepGrid, Section] | None = None
+        self._first: StepKey | None = None
+
+    def prepare(self) -> None:
+        """Compute what every page shows."""
+        self._first = self._costliest_whole()
+        self.page.excess, self.page.facts  # noqa: B018
+
+    @property
+    def first(self) -> StepKey | None:
+        """The step that a page begins with: the costliest that some rank recorded whole; None where none did."""
+        return self._first
+
+    def read(self, key: StepKey) -> tuple[StepGrid, Section]:
+        """Read a step, unless it is the last one read; raises `UsageError` where no rank recorded it whole."""
+        if self._last is None or self._last[1].step.key != key:
+            grid = self.page.grid(key)
+            self._last = (grid, self.page.section(grid, self.names))
+        return self._last
+
+    def _costliest_whole(self) -> StepKey | None:
+        by_cost = sorted(self.page.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
+        for step in by_cost:
+            try:
+                self.read(step.key)
+            except UsageError:
+                continue
+            return step.key
+        return None
+
+
+def serve(run: LiveRun, address: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted; `say` is told the address once the first page can be had.
 
     Port 0 takes a free one. Raises `UsageError` for an address or a port that cannot be had.
     """
-    server = start(figures, address, port)
+    server = start(run, address, port)
     host = f"[{address}]" if ":" in address else address
-    say(f"http://{host}:{server.bound_port}/ shows {figures.lake.root}; Ctrl-C ends it")
+    say(f"http://{host}:{server.bound_port}/ shows {run.page.lake.root}; Ctrl-C ends it")
     try:
         server.io_loop.start()
     finally:
@@ -55,12 +92,12 @@ def serve(figures: Figures, address: str, port: int, say: Callable[[str], None])
 class LiveServer(BaseServer):
     """Bokeh's server on one address; its own class would name only localhost as a page's origin."""
 
-    def __init__(self, figures: Figures, address: str, port: int) -> None:
+    def __init__(self, run: LiveRun, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listening = socket.create_server((address, port), family=family)
         listening.setblocking(False)
         self.bound_port: int = listening.getsockname()[1]
-        application = Application(FunctionHandler(lambda document: LivePage(figures, document).open()))
+        application = Application(FunctionHandler(lambda document: LivePage(run, document).open()))
         tornado = BokehTornado(
             {"/": application},
             extra_websocket_origins=[f"{name}:{self.bound_port}" for name in _names(address)],
@@ -71,11 +108,11 @@ class LiveServer(BaseServer):
         super().__init__(IOLoop.current(), tornado, http)
 
 
-def start(figures: Figures, address: str, port: int) -> LiveServer:
+def start(run: LiveRun, address: str, port: int) -> LiveServer:
     """Answer from now on, as far as the current event loop runs; raises as `serve` does."""
-    figures.diagnosis  # noqa: B018  # once, and before anybody waits for a page
+    run.prepare()  # once, and before anybody waits for a page
     try:
-        server = LiveServer(figures, address, port)
+        server = LiveServer(run, address, port)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         what = "something else listens there" if taken else error.strerror or str(error)
@@ -97,111 +134,84 @@ def _names(address: str) -> list[str]:
 
 
 class LivePage:
-    """One browser's page."""
+    """One browser's page. It says in `wanted` what it wants to see, and is answered in `told`."""
 
-    def __init__(self, figures: Figures, document: Document) -> None:
-        self._figures, self._document = figures, document
-        self._keys = [step.key for step in figures.diagnosis.steps]
-        at = self._keys.index(figures.costliest)
-        self._axis = figures.step_axis(self._keys[at])
-        options: list[str | tuple[Any, str]] = [(str(n), self._option(key)) for n, key in enumerate(self._keys)]
-        self._step = Select(title="Step", value=str(at), options=options, name="step", width=320)
-        self._ranks = TextInput(title="Further ranks, like 0-7,180", value="", name="ranks", width=240)
-        self._status = Div(name="status", disable_math=True)
-        self._words = Div(name="words", disable_math=True, sizing_mode="stretch_width")
-        self._drawn: Column = column([], sizing_mode="stretch_width", name="drawn")
+    def __init__(self, run: LiveRun, document: Document) -> None:
+        """Show the run in this document."""
+        self._run, self._document = run, document
+        self._wanted = ColumnDataSource({"number": [], "place": [], "ranks": []}, name="wanted")
+        self._told = ColumnDataSource({}, name="told")
+        self._axis: KernelAxis | None = None
+        self._shown: StepKey | None = None
+        self._waiting = False
 
     def open(self) -> None:
-        """Put the page together; the step's figures follow."""
-        along = [self._figures.run_along(self._axis), self._figures.split_along(self._axis)]
-        chosen = row([self._step, self._ranks], sizing_mode="stretch_width")
-        parts: list[LayoutDOM] = [self._answers(), *(one for one in along if one is not None)]
-        self._document.title = "jitter"
-        self._document.add_root(
-            column(
-                [*parts, chosen, self._status, self._words, self._drawn],
-                sizing_mode="stretch_width",
-                max_width=1200,
-                styles={"margin": "0 auto"},
-            )
-        )
-        self._step.on_change("value", lambda _name, _old, _new: self._show())
-        self._ranks.on_change("value", lambda _name, _old, _new: self._show())
-        self._axis.picked.on_change("data", lambda _name, _old, _new: self._pick())
-        self._draw()
+        """Put the page together, with its first step."""
+        run, document = self._run, self._document
+        sections: list[Section] = []
+        choices, items = self._choices(), dict[str, LayoutDOM]()
+        if run.first is not None:
+            sections = [run.read(run.first)[1]]
+            items, self._axis = page_figures(run.page, sections, run.names.names, range(len(run.keys)))
+            self._shown = run.first
+        self._tell(body=page_body(run.page, sections, choices, items, live=True))
+        document.title = f"jitter: {run.page.lake.root}"
+        document.template = templates().get_template("live.html.j2")
+        for name, item in items.items():
+            item.name = name
+            document.add_root(item)
+        for source in (self._wanted, self._told):
+            document.add_root(source)
+        self._wanted.on_change("data", lambda _name, _old, _new: self._want())
 
-    def _option(self, key: StepKey) -> str:
-        return f"{key} · loss {time_words(self._figures.answer(key).loss_ns)}"
+    def _choices(self) -> list[Choice]:
+        return [choice(self._run.page, key) for key in self._run.keys]
 
-    def _answers(self) -> Div:
-        diagnosis, lake = self._figures.diagnosis, self._figures.lake
-        rows = [
-            Markup("<dt><b>{}</b></dt><dd>{}</dd>").format(one.question, one.answer)
-            for one in seven_answers(diagnosis, lake.hosts)
-        ]
-        text = Markup("<h1>jitter · {}</h1><p>{}</p><dl>{}</dl>").format(
-            lake.root, diagnosis.verdict, Markup("").join(rows)
-        )
-        return Div(text=str(text), name="answers", disable_math=True, sizing_mode="stretch_width")
+    def _want(self) -> None:
+        """Answer the last of what was asked for meanwhile."""
+        if not self._waiting:
+            self._waiting = True
+            self._document.add_next_tick_callback(self._answer)
 
-    def _pick(self) -> None:
-        """Take what was clicked in the figures of the run: a step, or a rank in a step."""
-        steps, ranks = (list(self._axis.picked.data.get(name, ())) for name in ("step", "rank"))
-        if len(steps) != 1 or self._place(steps[0]) is None:
-            return
-        rank = ranks[0] if len(ranks) == 1 else None
-        if isinstance(rank, int | float) and rank in self._figures.lake.ranks:
-            given = self._ranks.value.strip()
-            known = str(int(rank)) in [part.strip() for part in given.split(",")]
-            self._ranks.value = given if known else f"{given},{int(rank)}".strip(",")
-        self._step.value = str(self._place(steps[0]))
+    def _answer(self) -> None:
+        self._waiting = False
+        number, place, ranks = (self._asked(name) for name in ("number", "place", "ranks"))
+        try:
+            at = self._place(place)
+            if at is None or self._axis is None:
+                raise UsageError("there is no such step", "choose one of the list")
+            chosen, key = self._chosen(str(ranks or "")), self._run.keys[at]
+            grid, section = self._run.read(key)
+            # lines first: an error leaves all as it was
+            show_ranks(self._axis, grid, chosen)
+            if key != self._shown:
+                kernel_axis.show(self._axis, section.view, self._run.names.names)
+                self._shown = key
+            shown, words = step_body(section)
+            self._tell(number=number, place=at, key=shown, section=words, problem="")
+        except JitterError as error:
+            self._tell(number=number, problem=f"{error.message}; {error.hint}")
+
+    def _tell(self, **told: object) -> None:
+        self._told.data = {name: [str(value) if isinstance(value, str) else value] for name, value in told.items()}
+
+    def _asked(self, name: str) -> object:
+        """One value of what the browser sent, which may be anything."""
+        values = self._wanted.data.get(name)
+        return values[0] if isinstance(values, list) and len(values) == 1 else None
 
     def _place(self, given: object) -> int | None:
         """The position in the run that the browser means; None for what is none."""
-        if isinstance(given, str | int | float) and re.fullmatch(r"\d{1,9}(\.0)?", str(given)):
-            at = int(float(given))
-            return at if at < len(self._keys) else None
+        if isinstance(given, str) and re.fullmatch(r"[0-9]{1,9}", given):
+            return int(given) if int(given) < len(self._run.keys) else None
         return None
 
-    def _show(self) -> None:
-        """Say what takes a while, then do it: once for all that changed meanwhile."""
-        if self._status.text != _READING:
-            self._status.text = _READING
-            self._document.add_next_tick_callback(self._draw)
-
-    def _draw(self) -> None:
-        try:
-            at = self._place(self._step.value)
-            if at is None:
-                raise UsageError("there is no such step", "choose one of the list")
-            view, axis = self._figures.along_kernels(self._keys[at])
-            drawn = [self._figures.profile(view, axis, self._chosen()), self._figures.sizes(view, axis)]
-        except JitterError as error:
-            self._status.text = str(Markup("<b>{}</b>; {}").format(error.message, error.hint))
-            return
-        self._axis.shown.data = {"x": [at]}
-        self._words.text = str(self._sentence(self._keys[at], view.max_rank, view.min_rank))
-        self._drawn.children = [one for one in drawn if one is not None]
-        self._status.text = _CHOOSE
-
-    def _chosen(self) -> list[int]:
+    def _chosen(self, text: str) -> list[int]:
         """The ranks to draw; raises `UsageError` for what are none."""
-        text = self._ranks.value.strip()
-        if not text:
+        if not text.strip():
             return []
-        known = self._figures.lake.ranks
+        known = self._run.page.lake.ranks
         longest = max((len(digits) for digits in re.findall(r"\d+", text)), default=0)
         if len(text) > _MOST_LETTERS or longest > len(str(known[-1])):  # a range may be endless
             raise UsageError("these are not ranks of this run", f"it has {known[0]} to {known[-1]}")
-        return parse_numbers(text, "ranks")
-
-    def _sentence(self, key: StepKey, max_rank: int | None, min_rank: int | None) -> Markup:
-        step, hosts = self._figures.answer(key), self._figures.lake.hosts
-        told = [
-            Markup("<b>{}</b>: loss {} ({})").format(key, time_words(step.loss_ns), percent_words(step.loss_fraction))
-        ]
-        for words, rank in (("max", max_rank), ("min", min_rank)):
-            if rank is not None:
-                told.append(Markup("{} {}").format(words, rank_words(rank, hosts.get(rank))))
-        told.append(Markup("cause: {}").format(step.cause.replace("_", " ")))
-        return Markup("; ").join(told)
+        return parse_numbers(text.strip(), "ranks")

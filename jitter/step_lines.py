@@ -5,8 +5,10 @@ from typing import Any
 
 import pandas as pd
 
+from jitter.answer_rows import answer_row
 from jitter.diagnosis import StepAnswer
 from jitter.kernels import short_name
+from jitter.words import plain_words
 
 _MS = 1e6
 _WHOLE = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index")
@@ -18,28 +20,9 @@ def step_lines(steps: Sequence[StepAnswer]) -> pd.DataFrame:
 
     `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path, by where it arose.
     """
-    frame = pd.DataFrame([_line(step) for step in steps])
+    frame = pd.DataFrame([answer_row(step) for step in steps])
     types = dict.fromkeys((*_WHOLE, *_WHOLE_NS), "Int64") | {"loss_fraction": "Float64"}
     return frame.astype(types)
-
-
-def _line(step: StepAnswer) -> dict[str, object]:
-    began, split = step.divergence, step.split
-    return {
-        "epoch": step.key.epoch,
-        "step": step.key.step,
-        "step_time_ns": step.step_time_ns,
-        "loss_ns": step.loss_ns,
-        "loss_fraction": step.loss_fraction,
-        "min_rank": step.min_rank,
-        "max_rank": step.max_rank,
-        "kernel_index": None if began is None else began.kernel_index,
-        "kernel_name": None if began is None else began.kernel_name,
-        "start_ns": None if split is None else split.start_ns,
-        "cpu_ns": None if split is None else split.cpu_ns,
-        "gpu_ns": None if split is None else split.gpu_ns,
-        "cause": step.cause,
-    }
 
 
 def step_text(frame: pd.DataFrame) -> str:
@@ -48,7 +31,11 @@ def step_text(frame: pd.DataFrame) -> str:
     rows = [[*heads, "cause", "began at"]]
     for line in frame.to_dict("records"):
         step = str(line["step"]) if pd.isna(line["epoch"]) else f"{line['epoch']}/{line['step']}"
-        began = "-" if pd.isna(line["kernel_index"]) else f"{line['kernel_index']} {short_name(line['kernel_name'])}"
+        began = (
+            "-"
+            if pd.isna(line["kernel_index"])
+            else f"{line['kernel_index']} {plain_words(short_name(line['kernel_name']))}"
+        )
         rows.append(
             [
                 step,

@@ -50,3 +50,12 @@ def brief(name: str, most: int = 44) -> str:
 def count_words(number: int, one: str, many: str | None = None) -> str:
     """Count things: `1 rank`, `1,152 kernels`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def plain_words(text: str) -> str:
+    """Take from a text what would command a terminal or hide in it; one line stays one.
+
+    >>> plain_words("evil\x1b[31m kernel")
+    'evil�[31m kernel'
+    """
+    return "".join(char if char.isprintable() else "�" for char in text)

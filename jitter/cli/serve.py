@@ -14,7 +14,7 @@ from jitter.cli.options import lake_argument
 )
 @click.option("--port", default=5006, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 def serve(lake: Path, address: str, port: int) -> None:
-    """Show the report's figures in the browser, of any step and any ranks, until Ctrl-C.
+    """Show the report in the browser, of any step and any ranks, until Ctrl-C.
 
     \b
     Examples:
@@ -25,11 +25,11 @@ def serve(lake: Path, address: str, port: int) -> None:
     from jitter.analysis import open_lake
 
     opened = open_lake(lake)
-    from jitter.figures import Figures
-    from jitter.serve import is_loopback
-    from jitter.serve import serve as serve_figures
+    from jitter.report.run_page import RunPage
+    from jitter.serve import LiveRun, is_loopback
+    from jitter.serve import serve as serve_page
 
     if not is_loopback(address):
         click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)
     click.echo(f"examining {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
-    serve_figures(Figures(opened), address, port, lambda words: click.echo(words, err=True))
+    serve_page(LiveRun(RunPage(opened)), address, port, lambda words: click.echo(words, err=True))

@@ -1,16 +1,16 @@
 """A step's collectives: how long the others waited in each, for whom, and how long it took once all had arrived."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from jitter.examination import Examination
 from jitter.kernels import collective_operation
 from jitter.meetings import Meeting
 from jitter.observed import Observed
+from jitter.report.step_grid import StepGrid
 from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
 
@@ -60,34 +60,13 @@ class _Attended:
     bytes: Floats
 
 
-class _CohortRows:
-    """A cohort's rows by rank and position."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self.ranks = np.unique(rows["rank"].to_numpy())
-        place = (np.searchsorted(self.ranks, rows["rank"].to_numpy()), rows["position"].to_numpy())
-        shape = (len(self.ranks), 1 + int(place[1].max(initial=-1)))
-        self._index = np.full(shape, -1, np.int32)
-        self._index[place] = rows["kernel_index"].fill_null(-1).to_numpy()
-        self._bytes = np.full(shape, np.nan)
-        self._bytes[place] = rows["message_bytes"].cast(pa.float64()).to_numpy()
-
-    def of(self, ranks: Ints, positions: Ints) -> tuple[Ints, Floats]:
-        """Kernel index (-1: none, or of another cohort) and message size of these rows."""
-        here = np.isin(ranks, self.ranks)
-        row = np.searchsorted(self.ranks, ranks[here])
-        index, size = np.full(len(ranks), -1, np.int32), np.full(len(ranks), np.nan)
-        index[here], size[here] = self._index[row, positions[here]], self._bytes[row, positions[here]]
-        return index, size
-
-
-def collectives_of(examined: Examination, key: StepKey, cohort_rows: pa.Table, names: Sequence[str]) -> Collectives:
-    """Look at the collectives of one cohort's step; `cohort_rows` are its metrics, `names` its kernels'."""
-    run, rows = examined.run, _CohortRows(cohort_rows)
+def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Collectives:
+    """Look at the collectives of the step and cohort that the grid is of."""
+    run = examined.run
     arrays = {team: run.placed(key, team) for team in run.programs}
     found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
     for number, meeting in enumerate(run.meetings.meetings):
-        came = _attended(run, meeting, arrays, rows)
+        came = _attended(run, meeting, arrays, grid)
         own = came.index >= 0
         if not own.any():
             continue
@@ -98,7 +77,7 @@ def collectives_of(examined: Examination, key: StepKey, cohort_rows: pa.Table, n
         transfer = least[came.group]
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
         index = int(came.index[own][0])
-        name = names[index]
+        name = grid.names[index]
         found.append(
             (
                 index,
@@ -124,7 +103,7 @@ def collectives_of(examined: Examination, key: StepKey, cohort_rows: pa.Table, n
     )
 
 
-def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays], rows: _CohortRows) -> _Attended:
+def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays], grid: StepGrid) -> _Attended:
     found: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
     for member in meeting.members:
         block = run.meetings.blocks[member.block]
@@ -136,7 +115,7 @@ def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays],
         took = step.end[member.place, column] - step.start[member.place, column]
         known = ~np.isnan(took)
         rank, group = ranks[here][known], member.group[here][known]
-        index, size = rows.of(rank, _position(run, block.team, step, member.place)[column][known])
+        index, size = grid.at(rank, _position(run, block.team, step, member.place)[column][known])
         found.append((rank.astype(np.int32), group.astype(np.int32), took[known], index, size))
     return _Attended(*(np.concatenate(values) for values in zip(*found, strict=True)))
 

@@ -18,6 +18,7 @@ from jitter.meetings import Meetings
 from jitter.replay import CPU, GPU, START
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 MOST_ROWS = 120
 """Rows that can be told apart; of more ranks, neighbours on a host share one."""
@@ -80,14 +81,7 @@ def excess_map(lake: Lake, examined: Examination, first: str = PATH) -> ExcessMa
     own = np.full((len(PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
-    path, transfers = np.full((2, len(ranks), steps), np.nan)
-    for number, one in enumerate(examined.paths):
-        for charge in one.charges:
-            if charge.part != Part.TRANSFER:
-                _add(path, [column[charge.rank]], number, charge.excess_ns)
-            elif charge.meeting is not None and charge.group is not None:
-                members = _members(examined.run.meetings, charge.meeting, charge.group)
-                _add(transfers, [column[rank] for rank in members], number, charge.excess_ns)
+    path, transfers = _charged(examined, column)
     values = {
         PATH: ("on the critical path", path),
         TRANSFERS: ("transfers on the critical path, at all ranks of their groups", transfers),
@@ -106,8 +100,23 @@ def own_layer(part: int) -> str:
     return f"own:{part}"
 
 
-def _add(layer: npt.NDArray[np.float64], rows: Sequence[int], step: int, ns: float) -> None:
-    layer[rows, step] = np.nan_to_num(layer[rows, step]) + ns
+def _charged(examined: Examination, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
+    """Sum what the path charges ranks, and groups for transfers, (ranks, steps) each; NaN where it charges nothing."""
+    path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
+    for number, one in enumerate(examined.paths):
+        own: dict[int, float] = {}
+        shared: dict[tuple[int, int], float] = {}
+        for charge in one.charges:
+            if charge.part != Part.TRANSFER:
+                own[charge.rank] = own.get(charge.rank, 0.0) + charge.excess_ns
+            elif charge.meeting is not None and charge.group is not None:
+                group = (charge.meeting, charge.group)
+                shared[group] = shared.get(group, 0.0) + charge.excess_ns
+        path[[column[rank] for rank in own], number] = list(own.values())
+        for group, ns in shared.items():
+            members = [column[rank] for rank in _members(examined.run.meetings, *group)]
+            transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
+    return path, transfers
 
 
 def _members(meetings: Meetings, meeting: int, group: int) -> list[int]:

@@ -10,12 +10,16 @@ from jitter.report.run_words import alignment_words, coverage_words, remainder_w
 from jitter.report.seven import Hosts, seven_answers
 from jitter.report.terminal import what_ran
 from jitter.verdict import subject
-from jitter.words import brief, percent_words, time_words
+from jitter.words import brief, percent_words, plain_words, time_words
 
 MARK = b"# jitter report"
 """How a file of ours begins."""
 _MOST_STEPS = 10
-_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$])")
+_CALLS = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+"""What becomes a mention, a reference or a link even where it is escaped."""
+_APART = "\u2060"
+"""Nothing to be seen, but no name follows the @ any more."""
 
 
 def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
@@ -70,5 +74,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Escape what markdown would read as markup; one line stays one."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    """Escape what markdown, or who shows it, would read as more than text; one line stays one."""
+    words = plain_words(" ".join(text.split()))
+    return _CALLS.sub(lambda found: found[0] + _APART, _SPECIAL.sub(r"\\\1", words))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jitter.diagnosis import Cause, Culprit, Diagnosis, StepAnswer
+from jitter.diagnosis import Cause, Culprit, Diagnosis
 from jitter.kernels import short_name
 from jitter.verdict import subject
 from jitter.words import brief, count_words, percent_words, rank_words, time_words
@@ -59,16 +59,10 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     return (f"{told}; every rank at the median's pace {time_words(diagnosis.what_if.all_repaired_ns)}",)
 
 
-def costliest(steps: Sequence[StepAnswer]) -> StepAnswer | None:
-    """The step that loses most; None where none tells."""
-    known = [step for step in steps if step.loss_ns is not None]
-    return max(known, key=lambda step: step.loss_ns or 0, default=None)
-
-
 def _steps(diagnosis: Diagnosis) -> str:
-    worst = costliest(diagnosis.steps)
-    if worst is None:
+    if all(step.loss_ns is None for step in diagnosis.steps):
         return "No step tells."
+    worst = diagnosis.costliest
     share = "" if worst.loss_fraction is None else f" ({percent_words(max(worst.loss_fraction, 0.0))})"
     return f"The costliest is {worst.key}: {time_words(worst.loss_ns)}{share}."
 

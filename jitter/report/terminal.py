@@ -8,7 +8,7 @@ from jitter.diagnosis import Diagnosis
 from jitter.report.run_facts import RunFacts
 from jitter.report.run_words import alignment_words, coverage_words, kernels_per_step_words, remainder_words
 from jitter.report.seven import Hosts, seven_answers
-from jitter.words import count_words
+from jitter.words import count_words, plain_words
 
 _MOST_PROBLEMS = 3
 _MOST_EVIDENCE = 4
@@ -26,8 +26,8 @@ def summary(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> RenderableTy
         rows.append((one.question, one.answer))
         rows += [("", f"· {line}") for line in one.evidence[:_MOST_EVIDENCE]]
     return Group(
-        Text(what_ran(facts), style="dim"),
-        Text(diagnosis.verdict, style="bold"),
+        Text(plain_words(what_ran(facts)), style="dim"),
+        Text(plain_words(diagnosis.verdict), style="bold"),
         _grid(rows),
         _grid(_trust(diagnosis, facts)),
     )
@@ -60,5 +60,6 @@ def _grid(rows: list[tuple[str, str]]) -> Table:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, text in rows:
-        grid.add_row(name, Text(text))  # Text: what stands in square brackets in a kernel's name is no markup
+        # Text: what stands in square brackets in a kernel's name is no markup
+        grid.add_row(name, Text(plain_words(text)))
     return grid

@@ -149,7 +149,7 @@ def in_view(page):
 
 
 def test_another_step_can_be_chosen(page, lake):
-    order = page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.place)")
+    order = page.evaluate("[...document.getElementById('step').options].map((option) => option.value)")
     page.select_option("#step", index=order.index("2"))
     assert "In epoch 1, step 2" in in_view(page)
     most = lake.diagnosis().steps[2].max_rank
@@ -250,7 +250,7 @@ def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
 def test_steps_that_are_not_in_the_page(browser, tmp_path):
     path = written(job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
     page = opened(browser, path)
-    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.place)"))
+    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
     absent = next(step for step in range(9) if str(step) not in there)
     page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
     page.wait_for_function("document.getElementById('cell').textContent.includes('jitter serve')")

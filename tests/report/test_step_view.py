@@ -6,6 +6,7 @@ import pytest
 from report_lakes import job, lake_of, step_rows
 
 from jitter.report import step_view as module
+from jitter.report.step_grid import StepGrid
 from jitter.report.step_view import KernelNames, step_view
 
 
@@ -18,7 +19,7 @@ def view_of(lake, number=1, names=None):
     """The view of the step at this position of the run."""
     examined = lake.examination()
     step = lake.diagnosis().steps[number]
-    return step_view(lake, examined, step, examined.paths[number], names or KernelNames())
+    return step_view(StepGrid(lake, step), examined, step, examined.paths[number], names or KernelNames())
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])

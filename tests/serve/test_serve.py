@@ -1,6 +1,5 @@
 """`jitter serve` in a browser and from the shell: any step, any ranks, and nothing else."""
 
-import json
 import os
 import re
 import shutil
@@ -16,16 +15,24 @@ from bokeh.document import Document
 
 import jitter
 from jitter.cli import main
-from jitter.serve import LivePage
+from jitter.report.html import html_report
+from jitter.report.run_page import RunPage
+from jitter.serve import LivePage, LiveRun
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync"]
-COSTLIEST = json.loads((SAMPLE / "truth.json").read_text())["faults"][0]["steps"][0]
 VIEW = """const walk = function*(view) { yield view; for (const child of view.children()) yield* walk(child); };
   let found = null;
   for (const root of Bokeh.index.roots) for (const view of walk(root)) if (view.model.name == name) found = view;"""
+INK = f"""(name) => {{ {VIEW}
+  const canvas = found.canvas_view.primary.canvas, inside = found.frame.bbox, ratio = canvas.width / canvas.clientWidth;
+  const [x, y, w, h] = [inside.left, inside.top, inside.width, inside.height].map((v) => Math.round(v * ratio));
+  const pixels = canvas.getContext("2d").getImageData(x, y, w, h).data, colours = new Set();
+  for (let i = 0; i < pixels.length; i += 4) colours.add((pixels[i] << 16) | (pixels[i + 1] << 8) | pixels[i + 2]);
+  return colours.size;
+}}"""
 PLACE = f"""([name, x, y]) => {{ {VIEW}
   found.el.scrollIntoView({{block: "center"}});
   const box = found.el.getBoundingClientRect(), frame = found.frame;
@@ -124,120 +131,226 @@ def test_the_page_itself_holds_nothing_of_the_run(port, lake):
 
 
 @pytest.fixture(scope="module")
-def figures(lake):
-    return jitter.Figures(lake)
+def run(lake):
+    run = LiveRun(RunPage(lake))
+    run.prepare()
+    return run
 
 
 @pytest.fixture
-def page(figures):
+def page(run):
     document = Document()
-    LivePage(figures, document).open()
+    LivePage(run, document).open()
     return document
 
 
-def choose(document, name, **changed):
-    """Change a model as the browser does, and let the server do what it put off."""
-    document.get_model_by_name(name).update(**changed)
+def settle(document):
+    """Let the server do what it put off."""
     for callback in list(document.session_callbacks):
         document.remove_next_tick_callback(callback)
         callback.callback()
 
 
-def words(document, name):
-    return document.get_model_by_name(name).text
+def ask(document, place, ranks="", number=1):
+    """Ask as the browser does; the answer."""
+    document.get_model_by_name("wanted").data = {"number": [number], "place": [place], "ranks": [ranks]}
+    settle(document)
+    return told(document)
+
+
+def told(document):
+    return {name: values[0] for name, values in document.get_model_by_name("told").data.items()}
 
 
 def drawn_line(document, rank, metric):
-    source = document.get_model_by_name(f"rank_{rank}:{metric}")
-    return None if source is None else list(source.data["ns"])
+    data = document.get_model_by_name(f"chosen:{metric}").data
+    at = list(data["rank"]).index(rank) if rank in data["rank"] else None
+    return None if at is None else list(data["ys"][at])
 
 
-def test_the_costliest_step_comes_first(page):
-    assert words(page, "words").startswith(f"<b>epoch 1, step {COSTLIEST}</b>")
-    assert "max rank 5 (node0001)" in words(page, "words")
+def test_the_page_is_the_written_one(page, lake):
+    """Answers, tables and labels, word for word; what differs is that any step can be chosen."""
+    body, written = told(page)["body"], html_report(lake)
+    for part in ("<header>.*?</header>", "<h2>How to read this</h2>.*?</dl>", "<section .*?</section>"):
+        assert re.search(part, body, re.DOTALL)[0] == re.search(part, written, re.DOTALL)[0]
+    labels = re.findall('aria-label="[^"]*"', written)
+    assert len(labels) > 3
+    assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
+    assert len(re.findall("data-show=", body)) == len(lake.steps)
+    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(lake.steps.index(lake.costliest().key))
 
 
 def test_any_step_and_any_ranks(page, lake):
-    choose(page, "ranks", value="2-3")
     for at, key in enumerate(lake.steps):
-        choose(page, "step", value=str(at))
-        assert words(page, "words").startswith(f"<b>{key}</b>")
-        assert page.get_model_by_name("shown:step").data == {"x": [at]}
+        answer = ask(page, str(at), "2-3", number=at)
+        assert (answer["number"], answer["place"], answer["problem"]) == (at, at, "")
+        assert f"In {key} " in answer["section"]
+        shown = page.get_model_by_name("shown:gap")
         for metric, deviation in (("gap", True), ("launch_latency", False)):
             table = lake.table(metric, key.step, deviation=deviation)
             for rank in (2, 3):
-                told = table[f"rank_{rank}"].astype(float).tolist()
-                assert drawn_line(page, rank, metric) == pytest.approx(told, nan_ok=True)
+                expected = table[f"rank_{rank}"].astype(float).tolist()
+                assert drawn_line(page, rank, metric) == pytest.approx(expected, nan_ok=True)
+        most = lake.diagnosis().steps[at].max_rank
+        column = lake.table("gap", key.step, deviation=True)[f"rank_{most}"].astype(float)
+        assert shown.tags[0] == most
+        assert list(shown.data["max"]) == pytest.approx(column.tolist(), rel=1e-6, nan_ok=True)
         assert drawn_line(page, 4, "gap") is None
+    assert ask(page, "0")["problem"] == ""
+    assert drawn_line(page, 2, "gap") is None
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("place", "ranks", "why"),
     [
-        ("ranks", "99", "these are not ranks of this run; it has 0 to 7"),
-        ("ranks", "9", "no rank 9"),
-        ("ranks", "0-99999999999", "these are not ranks of this run"),
-        ("ranks", "<img src=x>", "&lt;img src=x&gt;"),
-        ("step", "5", "there is no such step"),
-        ("step", "-1", "there is no such step"),
-        ("step", "../../etc/passwd", "there is no such step"),
+        ("3", "99", "these are not ranks of this run; it has 0 to 7"),
+        ("3", "9", "no rank 9"),
+        ("3", "0-99999999999", "these are not ranks of this run"),
+        ("3", "<img src=x>", "<img src=x>"),  # shown as text: see the browser's test
+        ("5", "", "there is no such step"),
+        ("-1", "", "there is no such step"),
+        ("../../etc/passwd", "", "there is no such step"),
+        (None, "", "there is no such step"),
+        (3, "", "there is no such step"),
+        ({"a": 1}, ["x"], "there is no such step"),
     ],
 )
-def test_what_is_not_there_is_said(page, name, value, told):
-    before = words(page, "words")
-    choose(page, name, value=value)
-    assert told in words(page, "status").replace("</b>", "")
-    assert words(page, "words") == before
+def test_what_is_not_there_is_said(page, place, ranks, why):
+    before = {source: page.get_model_by_name(source).data for source in ("shown:gap", "chosen:gap")}
+    answer = ask(page, place, ranks)
+    assert why in answer["problem"]
+    assert "section" not in answer
+    assert all(page.get_model_by_name(name).data == data for name, data in before.items())
 
 
-@pytest.mark.parametrize(
-    "data", [{"step": [9], "rank": [0]}, {"step": ["x"], "rank": [0]}, {"step": [], "rank": []}, {}]
-)
-def test_a_pick_of_nothing_changes_nothing(page, data):
-    before = words(page, "words")
-    choose(page, "picked", data=data)
-    assert words(page, "words") == before
-    assert page.get_model_by_name("ranks").value == ""
+@pytest.mark.parametrize("data", [{"place": []}, {}, {"number": [1, 2], "place": ["1", "2"], "ranks": ["x", "y"]}])
+def test_what_asks_for_nothing_is_answered_so(page, data):
+    page.get_model_by_name("wanted").data = data
+    settle(page)
+    assert "there is no such step" in told(page)["problem"]
 
 
-def test_a_pick_shows_the_step_and_the_rank(page):
-    choose(page, "picked", data={"step": [0], "rank": [float("nan")]})
-    assert words(page, "words").startswith("<b>epoch 1, step 2000</b>")
-    assert page.get_model_by_name("ranks").value == ""
-    for rank, known in ((6, "6"), (1.0, "6,1"), (6, "6,1"), (99, "6,1")):
-        choose(page, "picked", data={"step": [1], "rank": [rank]})
-        assert words(page, "words").startswith("<b>epoch 1, step 2001</b>")
-        assert page.get_model_by_name("ranks").value == known
-    assert drawn_line(page, 1, "ttke") is not None
-
-
-def test_what_changes_together_is_drawn_once(page):
-    page.get_model_by_name("ranks").value = "1"
-    page.get_model_by_name("step").value = "0"
+def test_what_is_asked_for_together_is_answered_once(page):
+    wanted = page.get_model_by_name("wanted")
+    wanted.data = {"number": [1], "place": ["1"], "ranks": [""]}
+    wanted.data = {"number": [2], "place": ["2"], "ranks": [""]}
     assert len(page.session_callbacks) == 1
+    settle(page)
+    assert told(page)["number"] == 2
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt-get install chromium)")
-def test_in_a_browser(port, lake):
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed (apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
     with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        page = browser.new_page(viewport={"width": 1100, "height": 900})
-        errors, asked = [], []
-        page.on("console", lambda message: message.type == "error" and errors.append(message.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"http://127.0.0.1:{port}/")
-        page.get_by_text(lake.diagnosis().verdict).first.wait_for(timeout=60_000)
-        page.get_by_label("Step").select_option(index=0)
-        page.get_by_text("epoch 1, step 2000: loss").wait_for()
-        # a cell of the map: its step, and its rank as a line
-        page.mouse.click(*page.evaluate(PLACE, ["figure:excess", 1, 6]))
-        page.get_by_text("epoch 1, step 2001: loss").wait_for()
-        page.wait_for_function("Bokeh.documents[0].get_model_by_name('rank_6:gap') != null")
-        assert page.get_by_label("Further ranks").input_value() == "6"
-        assert errors == []
-        assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in asked)
-        if folder := os.environ.get("JITTER_SCREENSHOTS"):
-            page.screenshot(path=Path(folder) / "serve.png", full_page=True)
-        browser.close()
+        started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def shown(request, browser, port):
+    """The live page in a browser; in the end nothing went wrong, and nobody else was asked."""
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.scheme, errors, asked = request.param, [], []
+    page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"http://127.0.0.1:{port}/")
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    yield page
+    assert errors == []
+    assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in asked)
+    if folder := os.environ.get("JITTER_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"serve-{request.param}.png", full_page=True)
+    context.close()
+
+
+def in_view(page, key):
+    page.wait_for_function(f"document.querySelector('section[data-view]').innerText.includes('{key} ')")
+    page.wait_for_function("document.getElementById('status').textContent == ''")
+
+
+def of(page, name, what):
+    return page.evaluate(f"Bokeh.documents[0].get_model_by_name('{name}').{what}")
+
+
+def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
+    assert lake.diagnosis().verdict in shown.locator(".answer").inner_text()
+    assert shown.title() == f"jitter: {lake.root}"
+    shown.wait_for_timeout(300)
+    for name in ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency"):
+        assert shown.evaluate(INK, f"figure:{name}") > 8, name
+    ink, ground = ("#d5dae1", "#14181d") if shown.scheme == "dark" else ("#1c2128", "#fefefe")
+    assert of(shown, "title:gap", "text_color") == ink
+    assert of(shown, "figure:gap", "background_fill_color") == ground
+
+
+def test_a_step_and_ranks_are_chosen(shown):
+    shown.locator("#step").select_option(index=0)
+    in_view(shown, "In epoch 1, step 2000")
+    shown.get_by_label("Further ranks").fill("1,2")
+    shown.get_by_label("Further ranks").press("Enter")
+    shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank.length == 2")
+    assert list(of(shown, "chosen:ttke", "data.text")) == ["rank 1", "rank 2"]
+    shown.get_by_role("button", name="show epoch 1, step 2002").click()
+    in_view(shown, "In epoch 1, step 2002")
+    assert of(shown, "shown:step", "data.x[0]") == 2
+    assert list(of(shown, "chosen:ttke", "data.rank")) == [1, 2]
+    shown.mouse.move(*shown.evaluate(PLACE, ["figure:gap", 20, 0]), steps=3)
+    tip = shown.locator(".bk-tooltip-content").filter(has_text="kernel")
+    tip.first.wait_for(timeout=10_000)
+    assert re.search(r"rank 1: \S+ .s, rank 2: \S+ .s", tip.first.inner_text())
+
+
+def test_what_is_no_rank_is_said_as_text(shown):
+    shown.get_by_label("Further ranks").fill("<img src=x onerror=window.pwned=1>")
+    shown.get_by_label("Further ranks").press("Enter")
+    shown.wait_for_function("document.getElementById('status').textContent.includes('<img src=x')")
+    assert shown.evaluate("window.pwned") is None
+    shown.get_by_label("Further ranks").fill("")
+    shown.get_by_label("Further ranks").press("Enter")
+    shown.wait_for_function("document.getElementById('status').textContent == ''")
+
+
+def test_a_cell_of_the_map_shows_its_step_and_rank(shown):
+    for _ in range(2):  # the same can be picked again
+        shown.mouse.click(*shown.evaluate(PLACE, ["figure:excess", 1, 6]))
+        in_view(shown, "In epoch 1, step 2001")
+        shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank[0] == 6")
+        assert shown.get_by_label("Further ranks").input_value() == "6"
+        shown.locator("#step").select_option(index=4)
+        in_view(shown, "In epoch 1, step 2004")
+
+
+def test_by_keyboard(shown):
+    shown.locator("#figures-run").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
+        shown.keyboard.press(key)
+    in_view(shown, "In epoch 1, step 2001")
+    shown.locator("#figures-profile").focus()
+    for _ in range(6):
+        shown.keyboard.press("ArrowRight")
+    assert "kernel 5 " in shown.locator("#kernel").inner_text()
+
+
+def test_another_map_can_be_chosen(shown):
+    shown.select_option("#layer", value="own:1")
+    assert "CPU: own time above the others'" in of(shown, "title:excess", "text")
+
+
+def test_zoom_outlives_further_ranks_but_not_another_step(shown):
+    shown.locator("#figures-profile").focus()
+    shown.keyboard.press("+")
+    zoomed = of(shown, "kernels", "end")
+    shown.get_by_label("Further ranks").fill("1")
+    shown.get_by_label("Further ranks").press("Enter")
+    shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank.length == 1")
+    shown.wait_for_function("document.getElementById('status').textContent == ''")
+    assert of(shown, "kernels", "end") == zoomed
+    shown.locator("#step").select_option(index=0)
+    in_view(shown, "In epoch 1, step 2000")
+    assert of(shown, "kernels", "end") > zoomed

@@ -21,7 +21,8 @@ from bokeh.plotting import figure
 from jitter.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script, time_axis
 from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MAX_RANK, MIN_RANK, OTHERS
-from jitter.report.step_view import METRICS, Series, StepView
+from jitter.report.step_grid import METRICS
+from jitter.report.step_view import Series, StepView
 from jitter.words import time_words
 
 _HEIGHT = 230
@@ -32,6 +33,7 @@ _TOOLTIP = """
 <div style="color:#b04a00">@code{max}</div>
 <div style="color:#005a8e">@code{min}</div>
 <div style="color:#555">@code{others}</div>
+<div>@code{chosen}</div>
 <div>@code{wait}</div>
 <div style="color:#666;font-size:10px;overflow-wrap:anywhere;max-height:6em;overflow:hidden">@code{full}</div>
 </div>"""
@@ -47,12 +49,17 @@ class KernelAxis:
     collectives: ColumnDataSource
     waits: ColumnDataSource
     marks: ColumnDataSource
+    chosen: dict[str, ColumnDataSource]
+    """Lines of ranks that the reader chose, by metric; see `rank_lines`."""
     crosshair: Span
 
 
 def sources_of(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
-    """Make one source a metric, and those of collectives, waits and marks; named `<prefix>:<part>`."""
-    tags = [view.max_rank, view.min_rank, view.values]
+    """Make one source a metric, and those of collectives, waits and marks; named `<prefix>:<part>`.
+
+    A metric's tags: max rank, min rank, whether values stand for deviations, how many kernels the step has.
+    """
+    tags = [view.max_rank, view.min_rank, view.values, view.kernels]
     found = {metric: _series_source(view.series[metric], f"{prefix}:{metric}", tags) for metric in METRICS}
     found["collectives"] = ColumnDataSource(_collectives(view), name=f"{prefix}:collectives")
     waits = list(view.waits)
@@ -92,13 +99,32 @@ def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
     pad = max(0.5, 0.01 * view.kernels)  # as in the page's script
     return KernelAxis(
         x_range=Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
-        names=ColumnDataSource({"full": names, "short": [short_name(name) for name in names]}, name="names"),
+        names=ColumnDataSource(_names(names), name="names"),
         series={metric: sources[metric] for metric in METRICS},
         collectives=sources["collectives"],
         waits=sources["waits"],
         marks=sources["marks"],
+        chosen={metric: _nothing_chosen(metric) for metric in METRICS},
         crosshair=Span(dimension="height", line_color=OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
     )
+
+
+def show(axis: KernelAxis, view: StepView, names: list[str]) -> None:
+    """Exchange the step that the axis shows; where its range begins and ends is left to the page's script."""
+    sources = axis.series | {"collectives": axis.collectives, "waits": axis.waits, "marks": axis.marks}
+    for part, new in sources_of(view, "shown").items():
+        sources[part].update(tags=new.tags, data=dict(new.data))
+    if len(names) > len(axis.names.data["full"]):
+        axis.names.data = _names(names)
+
+
+def _names(names: list[str]) -> dict[str, Any]:
+    return {"full": list(names), "short": [short_name(name) for name in names]}
+
+
+def _nothing_chosen(metric: str) -> ColumnDataSource:
+    columns: dict[str, Any] = {name: [] for name in ("xs", "ys", "rank", "text", "dash", "x", "y")}
+    return ColumnDataSource(columns, name=f"chosen:{metric}")
 
 
 def metric_figure(
@@ -132,9 +158,10 @@ def metric_figure(
         name=f"min:{metric}",
     )
     most = plot.line("kernel_index", "max", source=source, line_color=MAX_RANK, line_width=2, name=f"max:{metric}")
+    chosen = _draw_chosen(plot, axis.chosen[metric])
     # the strip of marks has a scale of its own and must not stretch this one
-    y_range.renderers = [band, zero, least, most]
-    plot.add_tools(_hover(axis, source, zero, signed), CrosshairTool(overlay=axis.crosshair))
+    y_range.renderers = [band, zero, least, most, chosen]
+    plot.add_tools(_hover(axis, metric, zero, signed), CrosshairTool(overlay=axis.crosshair))
     return plot
 
 
@@ -182,10 +209,28 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
     drawn.y_range_name = "strip"
 
 
-def _hover(axis: KernelAxis, source: ColumnDataSource, target: "GlyphRenderer[Any]", signed: bool) -> HoverTool:
+def _draw_chosen(plot: figure, source: ColumnDataSource) -> "GlyphRenderer[Any]":
+    """Draw the reader's ranks, each named where its line ends."""
+    lines = plot.multi_line("xs", "ys", source=source, line_color=INK, line_width=1.2, line_dash={"field": "dash"})
+    label = Text(
+        x="x",
+        y="y",
+        text="text",
+        text_color=INK,
+        text_font_size="11px",
+        text_align="right",
+        background_fill_color=GROUND,
+        background_fill_alpha=0.7,
+    )
+    plot.add_glyph(source, label)
+    return lines
+
+
+def _hover(axis: KernelAxis, metric: str, target: "GlyphRenderer[Any]", signed: bool) -> HoverTool:
     """Tell every line at once: the pointer need only be at the kernel's place along x."""
+    sources = {"source": axis.series[metric], "names": axis.names, "met": axis.collectives}
     rows = CustomJSHover(
-        args={"source": source, "names": axis.names, "met": axis.collectives, "signed": signed},
+        args={**sources, "chosen": axis.chosen[metric], "signed": signed},
         code=script("kernel_hover.js"),
     )
     return HoverTool(

@@ -18,6 +18,11 @@ switch (format) {
   case "others":
     return Number.isNaN(data.low[i]) ? ""
       : `others: ${time(data.low[i])} (rank ${data.low_rank[i]}) to ${time(data.high[i])} (rank ${data.high_rank[i]})`;
+  case "chosen":
+    return Array.from(chosen.data.rank, (rank, n) => {
+      const at = Array.from(chosen.data.xs[n]).indexOf(data.kernel_index[i]);
+      return at < 0 ? "" : `rank ${rank}: ${time(chosen.data.ys[n][at])}`;
+    }).filter((told) => told != "").join(", ");
   case "wait": {
     const at = met.data.kernel_index.indexOf(data.kernel_index[i]);
     return at < 0 || !(met.data.waited_ns[at] > 0) ? ""

@@ -1,61 +1,42 @@
 """Ranks of one's own choice as lines in the figures along the kernels, beside max rank, min rank and the band."""
 
-import numpy as np
-import numpy.typing as npt
-import pandas as pd
-from bokeh.models import ColumnDataSource, DataRange1d, GridPlot, HoverTool, Text
-from bokeh.plotting import figure
+from collections.abc import Sequence
+from typing import Any
 
-from jitter.report.figures.palette import GROUND, INK
-from jitter.report.step_view import COLUMNS, MOST_POINTS
-from jitter.report.thinning import thin
+import numpy as np
+
+from jitter.errors import UsageError
+from jitter.report.figures.kernel_axis import KernelAxis
+from jitter.report.step_grid import METRICS, StepGrid
+from jitter.report.step_view import rank_line
 
 MOST_RANKS = 16
 """More lines cannot be told apart."""
 _DASHES = ("solid", "dashed", "dotted", "dotdash")
 
 
-def add(grid: GridPlot, metric: str, table: pd.DataFrame) -> None:
-    """Add the ranks of a table, as of `Lake.table`, to the metric's figure in `profile`'s grid."""
-    plot = grid.select_one({"name": f"figure:{metric}"})
-    assert isinstance(plot, figure)
-    at = table.index.to_numpy(dtype=np.int32)
-    for number, column in enumerate(table.columns.drop(["kernel_name", "mean"])):
-        values = table[column].to_numpy(dtype=np.float64, na_value=np.nan)
-        _draw(plot, f"{column}:{metric}", column.replace("_", " "), _DASHES[number % len(_DASHES)], at, values)
+def show_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
+    """Draw these ranks, and no others, of the step that the axis shows.
+
+    Raises `UsageError` for a rank that is not there and for more than `MOST_RANKS`.
+    """
+    if len(ranks) > MOST_RANKS:
+        raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MOST_RANKS}")
+    drawn = {metric: _columns(grid, metric, ranks) for metric in METRICS}
+    for metric, columns in drawn.items():
+        axis.chosen[metric].data = columns
 
 
-def _draw(
-    plot: figure, name: str, words: str, dash: str, at: npt.NDArray[np.int32], values: npt.NDArray[np.float64]
-) -> None:
-    if at.size > MOST_POINTS:
-        kept = thin(at, (values,), COLUMNS)
-        at, values = at[kept], values[kept]
-    source = ColumnDataSource({"kernel_index": at, "ns": values}, name=name)
-    line = plot.line(
-        "kernel_index", "ns", source=source, line_color=INK, line_dash=dash, line_width=1.2, name=f"line:{name}"
-    )
-    # the figure's scale follows the lines named to it only
-    assert isinstance(plot.y_range, DataRange1d)
-    followed = plot.y_range.renderers
-    assert isinstance(followed, list)
-    plot.y_range.renderers = [*followed, line]
-    plot.add_tools(HoverTool(renderers=[line], tooltips=[(words, "kernel @kernel_index: @ns{0,0} ns")]))
-    known = np.flatnonzero(~np.isnan(values))
-    if known.size:
-        _label(plot, words, int(at[known[-1]]), float(values[known[-1]]))
-
-
-def _label(plot: figure, words: str, x: int, y: float) -> None:
-    """Name the line where it ends."""
-    label = Text(
-        x="x",
-        y="y",
-        text="text",
-        text_color=INK,
-        text_font_size="11px",
-        text_align="right",
-        background_fill_color=GROUND,
-        background_fill_alpha=0.7,
-    )
-    plot.add_glyph(ColumnDataSource({"x": [x], "y": [y], "text": [words]}), label)
+def _columns(grid: StepGrid, metric: str, ranks: Sequence[int]) -> dict[str, Any]:
+    lines = [rank_line(grid, rank, metric) for rank in ranks]
+    # the label stands where the line ends
+    last = [np.flatnonzero(~np.isnan(values))[-1:] for _, values in lines]
+    return {
+        "xs": [at for at, _ in lines],
+        "ys": [values for _, values in lines],
+        "rank": list(ranks),
+        "text": [f"rank {rank}" for rank in ranks],
+        "dash": [_DASHES[number % len(_DASHES)] for number in range(len(ranks))],
+        "x": [float(at[end[0]]) if end.size else np.nan for (at, _), end in zip(lines, last, strict=True)],
+        "y": [float(values[end[0]]) if end.size else np.nan for (_, values), end in zip(lines, last, strict=True)],
+    }

@@ -3,7 +3,6 @@
   const METRICS = ["ttke", "gap", "duration", "launch_latency"];
   const PARTS = [...METRICS, "collectives", "waits", "marks"];
   const element = (id) => document.getElementById(id);
-  const select = element("step");
 
   // each colour of the figures and its partner on a dark ground
   const DARK = {
@@ -13,13 +12,15 @@
   const LIGHT = Object.fromEntries(Object.entries(DARK).map(([light, dark]) => [dark, light]));
   const partner = (value, map) =>
     value != null && typeof value == "object" ? (value.value in map ? { value: map[value.value] } : null) : map[value];
+  // what only the reader's eye needs stays here: a live page's server is not told
+  const set = (model, values) => model.setv(values, { sync: false });
   const paint = (dark) => {
     const map = dark ? DARK : LIGHT;
     for (const model of figures._all_models.values()) {
       for (const property of model) {
         if (!/color$/.test(property.attr)) continue;
         const colour = partner(property.get_value(), map);
-        if (colour != null) model.setv({ [property.attr]: colour });
+        if (colour != null) set(model, { [property.attr]: colour });
       }
     }
     warm(dark);
@@ -28,19 +29,38 @@
   const print = matchMedia("print");
   const dark = () => preference.matches && !print.matches;
 
-  let text = element("figures-data").textContent;
-  // drawn in the right colours at once: a canvas keeps a rim of the first ones
-  if (dark()) for (const [light, other] of Object.entries(DARK)) text = text.replaceAll(`"${light}"`, `"${other}"`);
-  const { document: json, roots } = JSON.parse(text);
-  const [views] = await Bokeh.embed.embed_items({ page: json }, [{ docid: "page", roots, root_ids: Object.keys(roots) }]);
-  const figures = [...views][0].model.document;
+  // a page that was written holds its figures; a live one has them, and its text, from the server
+  let figures;
   const model = (name) => figures.get_model_by_name(name);
   const warm = (dark) => {
     const colours = model("excess:colours");
-    if (colours) colours.palette = colours.tags[dark ? 1 : 0];
+    if (colours) set(colours, { palette: colours.tags[dark ? 1 : 0] });
   };
-  if (dark()) warm(true);
+  const live = element("session") != null;
+  if (live) {
+    const token = JSON.parse(element("session").textContent);
+    const address = new URL("ws", location.href);
+    address.protocol = location.protocol == "https:" ? "wss:" : "ws:";
+    const session = await Bokeh.require("client/connection").pull_session(address.href, token);
+    figures = session.document;
+    document.title = figures.title();
+    element("body").innerHTML = model("told").data.body[0];  // written by the server, texts from traces escaped
+    element("body").ariaBusy = false;
+    // drawn in the right colours at once: a canvas keeps a rim of the first ones
+    if (dark()) paint(true);
+    const places = figures.roots().map((root) => element(`figures-${root.name}`));
+    await Bokeh.embed.add_document_standalone(figures, element("body"), places);
+  } else {
+    let text = element("figures-data").textContent;
+    if (dark()) for (const [light, other] of Object.entries(DARK)) text = text.replaceAll(`"${light}"`, `"${other}"`);
+    const { document: json, roots } = JSON.parse(text);
+    const item = { docid: "page", roots, root_ids: Object.keys(roots) };
+    const [views] = await Bokeh.embed.embed_items({ page: json }, [item]);
+    figures = [...views][0].model.document;
+    if (dark()) warm(true);
+  }
   for (const media of [preference, print]) media.addEventListener("change", () => paint(dark()));
+  if (!model("kernels")) return void (document.documentElement.dataset.drawn = "true");  // no step can be shown
 
   const time = (ns, signed) => {
     if (ns == null || Number.isNaN(ns)) return "unknown";
@@ -50,32 +70,67 @@
   };
 
   // the step in view
-  const first = PARTS.map((part) => ({ data: model(`shown:${part}`).data, tags: model(`shown:${part}`).tags }));
+  const select = element("step"), ranks = element("ranks");
+  const first = live ? [] : PARTS.map((part) => ({ data: model(`shown:${part}`).data, tags: model(`shown:${part}`).tags }));
   const view = (n, part) => (n == 0 ? first[PARTS.indexOf(part)] : model(`view-${n}:${part}`));
   const kernels = model("kernels");
-  let whole = [kernels.start, kernels.end];
-  const show = (n) => {
-    const option = select.options[n];
-    for (const part of PARTS) {
-      const { data, tags } = view(n, part);
-      model(`shown:${part}`).setv({ tags, data });
-    }
+  let whole = [kernels.start, kernels.end], at = -1;  // the kernel that is read by key
+  // after the sources have changed: what follows from them
+  const follow = () => {
+    const [, , values, count] = model("shown:ttke").tags;
     for (const metric of METRICS) {
       const title = model(`title:${metric}`);
-      title.text = title.tags[option.dataset.values == "true" ? 1 : 0];
+      set(title, { text: title.tags[values ? 1 : 0] });
     }
-    const count = Number(option.dataset.kernels), pad = Math.max(0.5, 0.01 * count);
+    const pad = Math.max(0.5, 0.01 * count);
     whole = [-pad, count - 1 + pad];
-    kernels.setv({ start: whole[0], end: whole[1], reset_start: whole[0], reset_end: whole[1] });
-    if (model("shown:step")) model("shown:step").data = { x: [Number(option.dataset.place)] };
-    for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view != n;
+    set(kernels, { start: whole[0], end: whole[1], reset_start: whole[0], reset_end: whole[1] });
+    if (model("shown:step")) set(model("shown:step"), { data: { x: [Number(select.value)] } });
     element("kernel").textContent = "";
+    at = -1;
   };
-  select.addEventListener("change", () => show(select.selectedIndex));
+  let asked = 0;
+  const show = () => {
+    if (live) {
+      asked += 1;
+      element("status").textContent = "reading…";
+      model("wanted").data = { number: [asked], place: [select.value], ranks: [ranks.value] };
+      return;
+    }
+    const n = select.selectedIndex;
+    for (const part of PARTS) {
+      const { data, tags } = view(n, part);
+      set(model(`shown:${part}`), { tags, data });
+    }
+    for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view != n;
+    follow();
+  };
+  const answered = () => {
+    const { number, place, key, section, problem } = model("told").data;
+    if (number[0] != asked) return;  // more was asked for meanwhile
+    element("status").textContent = problem[0];
+    if (problem[0]) return;
+    const changed = document.querySelector("section[data-view]").dataset.place != place[0];
+    document.querySelector(".key[data-view]").outerHTML = key[0];
+    document.querySelector("section[data-view]").outerHTML = section[0];
+    if (changed) follow();  // else the reader keeps what is zoomed in on
+  };
+  if (live) {
+    model("told").properties.data.change.connect(answered);
+    ranks.addEventListener("change", show);
+  }
+  const choose = (place) => {
+    const found = [...select.options].some((option) => option.value == place);
+    if (found) {
+      select.value = place;
+      show();
+    }
+    return found;
+  };
+  select.addEventListener("change", show);
   for (const button of document.querySelectorAll("button[data-show]")) {
     button.addEventListener("click", () => {
-      select.selectedIndex = Number(button.dataset.show);
-      show(select.selectedIndex);
+      choose(button.dataset.show);
       element("in-view").scrollIntoView();
     });
   }
@@ -93,11 +148,12 @@
   const pick = () => {
     const [at, rank] = [picked.data.step[0], picked.data.rank[0]];
     if (at == null) return;
+    set(picked, { data: { step: [], rank: [] } });  // so that the same can be picked again
     const who = rank == null || Number.isNaN(rank) ? "" : `rank ${rank}, `;
-    const n = [...select.options].findIndex((option) => Number(option.dataset.place) == at);
-    if (n < 0) return tell(`${who}${steps.data.step[at]}: its details are not in this page; jitter serve shows any step.`);
-    select.selectedIndex = n;
-    show(n);
+    if (live && who && !ranks.value.split(",").some((one) => one.trim() == rank)) {
+      ranks.value = ranks.value.trim() ? `${ranks.value.trim()},${rank}` : rank;
+    }
+    if (!choose(at)) return tell(`${who}${steps.data.step[at]}: its details are not in this page; jitter serve shows any step.`);
     tell(`${who}${steps.data.step[at]} is the step in view now.`, at);
   };
   if (picked) picked.properties.data.change.connect(pick);
@@ -108,7 +164,7 @@
     cell.row = Math.min(height - 1, Math.max(0, cell.row + rows));
     cell.column = Math.min(width - 1, Math.max(0, cell.column + columns));
     const wide = Math.ceil(steps.data.x.length / width), left = cell.column * wide - 0.5;
-    cursor.data = { left: [left], right: [left + wide], top: [cell.row - 0.5], bottom: [cell.row + 0.5] };
+    set(cursor, { data: { left: [left], right: [left + wide], top: [cell.row - 0.5], bottom: [cell.row + 0.5] } });
     const i = cell.row * width + cell.column, excess = image[i];
     const words = Number.isNaN(excess) ? "nothing known here" : time(excess, true);
     tell(`rank ${shown.data.rank[0][i]}, ${steps.data.step[shown.data.step[0][i]]}: ${words}`);
@@ -118,40 +174,39 @@
     if (event.key in ARROWS) move(...ARROWS[event.key]);
     else if (event.key == "Enter" && cell.column >= 0) {
       const i = cell.row * shown.data.image[0].shape[1] + cell.column;
-      picked.data = { step: [shown.data.step[0][i]], rank: [shown.data.rank[0][i]] };
+      set(picked, { data: { step: [shown.data.step[0][i]], rank: [shown.data.rank[0][i]] } });
     } else return;
     event.preventDefault();
   });
   const layer = element("layer");
   if (layer) layer.addEventListener("change", () => {
     const { data, tags } = model(`layer:${layer.value}`);
-    shown.setv({ data, tags });
-    model("title:excess").text = tags[0];
-    model("excess:colours").high = tags[1];
+    set(shown, { data, tags });
+    set(model("title:excess"), { text: tags[0] });
+    set(model("excess:colours"), { high: tags[1] });
   });
 
   // kernels by key
-  let at = -1;
   const read = (by) => {
     const ttke = model("shown:ttke"), names = model("names").data;
     at = Math.min(ttke.data.kernel_index.length - 1, Math.max(0, at + by));
     const index = ttke.data.kernel_index[at], [most] = ttke.tags;
     const said = METRICS.map((metric) => {
-      const { data } = model(`shown:${metric}`);
+      const { data } = model(`shown:${metric}`), signed = metric != "launch_latency";
       return `${model(`title:${metric}`).text.replace(/ −.*|:.*/, "")} ${time(data.max[data.kernel_index.indexOf(index)], metric != "launch_latency")}`;
     });
-    model("crosshair").setv({ location: index, visible: true });
+    set(model("crosshair"), { location: index, visible: true });
     element("kernel").textContent =
       `kernel ${index} ${names.short[ttke.data.code[at]]}` + (most == null ? "" : `; rank ${most}: ${said.join(", ")}`);
   };
   const zoom = (factor) => {
     const middle = at < 0 ? (kernels.start + kernels.end) / 2 : model("shown:ttke").data.kernel_index[at];
     const half = ((kernels.end - kernels.start) * factor) / 2;
-    kernels.setv({ start: Math.max(whole[0], middle - half), end: Math.min(whole[1], middle + half) });
+    set(kernels, { start: Math.max(whole[0], middle - half), end: Math.min(whole[1], middle + half) });
   };
   const KEYS = {
     ArrowLeft: () => read(-1), ArrowRight: () => read(1), "+": () => zoom(0.5), "-": () => zoom(2),
-    0: () => kernels.setv({ start: whole[0], end: whole[1] }),
+    0: () => set(kernels, { start: whole[0], end: whole[1] }),
   };
   element("figures-profile").addEventListener("keydown", (event) => {
     if (!(event.key in KEYS)) return;
@@ -159,7 +214,7 @@
     event.preventDefault();
   });
 
-  if (select.selectedIndex > 0) show(select.selectedIndex);  // a browser that reloads keeps what was chosen
+  if (!live && select.selectedIndex > 0) show();  // a browser that reloads keeps what was chosen
   document.documentElement.dataset.drawn = "true";
 })().catch((error) => {
   document.getElementById("failure").hidden = false;

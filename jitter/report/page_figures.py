@@ -1,0 +1,33 @@
+"""The page's figures, by where they go in it; the same whether it is written or live."""
+
+from collections.abc import Collection, Sequence
+
+from bokeh.models import LayoutDOM
+
+from jitter.report.figures import collective_sizes, per_step, profile, step_split
+from jitter.report.figures.frame import stack
+from jitter.report.figures.kernel_axis import KernelAxis, kernel_axis
+from jitter.report.figures.step_axis import step_axis
+from jitter.report.run_page import RunPage, Section
+
+
+def page_figures(
+    page: RunPage, sections: Sequence[Section], names: list[str], there: Collection[int]
+) -> tuple[dict[str, LayoutDOM], KernelAxis]:
+    """Draw those of which anything is known: the first section's step, the data of the others with it.
+
+    `there` are the places of the steps that a click can show. Also the axis of the step in view, whose sources change
+    with it.
+    """
+    views = [section.view for section in sections]
+    along_steps = step_axis(page.run, sections[0].place, there)
+    along_kernels = kernel_axis(views[0], names)
+    items: dict[str, LayoutDOM | None] = {
+        "run": per_step.build(along_steps, page.run, page.excess, page.named),
+        "profile": profile.build(along_kernels, views[1:]),
+        "split": stack([step_split.build(along_steps)]) if any(page.run.parts_ns) else None,
+        "collectives": stack([collective_sizes.build(along_kernels)])
+        if any(view.collectives.sized for view in views)
+        else None,
+    }
+    return {name: item for name, item in items.items() if item is not None}, along_kernels

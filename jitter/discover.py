@@ -56,6 +56,11 @@ def discover(paths: Sequence[Path]) -> Findings:
                 if candidate.is_file():
                     others[candidate] = others.get(candidate, False) or candidate == path
                 continue
+            if not _is_utf8(candidate):
+                wrong[candidate] = UnreadableTraceError(
+                    f"{_shown(candidate)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
+                )
+                continue
             files = reader.files(candidate)
             sources.setdefault(candidate.resolve(), _source(candidate, reader, files.read))
             belonging |= {file.resolve() for file in (*files.read[1:], *files.spare)}
@@ -92,6 +97,18 @@ def _candidates(path: Path) -> Iterator[Path]:
 
 def _is_lake(folder: Path) -> bool:
     return (folder / "sources").is_dir() and (folder / "kernels").is_dir()
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: Path) -> str:
+    return str(path).encode("utf-8", "replace").decode()
 
 
 def _reader_of(path: Path) -> Reader | None:

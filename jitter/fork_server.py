@@ -4,11 +4,12 @@ Workers are not forked from the process that asks for them: they would inherit i
 """
 
 import multiprocessing
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import ModuleType
 
@@ -23,7 +24,7 @@ def context() -> BaseContext:
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(["jitter.convert", *(p.module for p in entry_points(group="jitter.readers"))])
     try:
-        with without_main():
+        with without_main(), _deaf():
             forkserver.ensure_running()
     except OSError:  # its socket lies in the temporary folder, whose path may be too long for one
         return multiprocessing.get_context("spawn")
@@ -39,3 +40,14 @@ def without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Start processes here that Ctrl-C does not reach: it comes to us, too, and we end them."""
+    resource_tracker.ensure_running()  # which does the same, and lets Ctrl-C in again when it is done
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.asked import asked
-from jitter.errors import UsageError
+from jitter.errors import JitterError, UsageError
 from jitter.relations import QueriedLake, Relation, relations
 from jitter.sql import sql
+from jitter.step_columns import unreadable_file
 from jitter.steps import StepKey
 
 _SHOW = "the relations and their columns: jitter query --relations"
@@ -60,7 +61,7 @@ def run_query(lake: QueriedLake, text: str, say: Callable[[str], None] = lambda 
     """Run one SELECT and give its rows while the context lasts.
 
     `say` is told what takes long. Raises `UsageError` for what is no SELECT, what DuckDB refuses, and what lies
-    outside the lake.
+    outside the lake; `LakeError` where the lake has lost a file.
     """
     known = relations(lake)
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
@@ -153,10 +154,13 @@ def _describe(db: duckdb.DuckDBPyConnection, name: str) -> Described:
     return Described(name, sentence, tuple(Column(column, kind, words[column]) for column, kind, *_ in columns))
 
 
-def _plain(error: Exception, known: Sequence[Relation]) -> UsageError:
+def _plain(error: Exception, known: Sequence[Relation]) -> JitterError:
     """Say in one line what DuckDB has against the query, and in another what to do about it."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind, _, what = lines[0].partition(" Error: ")
+    lost = re.search(r"""["']([^"']*/rank=[^"']*\.parquet)["']""", what)
+    if lost is not None:
+        return unreadable_file(Path(lost[1]), OSError(what))
     if "file system operations are disabled" in what:
         return UsageError("a query may read the lake's relations and no other file", _SHOW)
     if kind == "Catalog" and what.startswith("Table with name"):

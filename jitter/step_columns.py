@@ -137,10 +137,13 @@ class StepFiles:
             content = pa.BufferReader(path.read_bytes())
             return pq.ParquetFile(content, read_dictionary=list(TEXTS)).read(list(columns), use_threads=False)
         except (OSError, pa.ArrowInvalid) as error:
-            raise LakeError(
-                f"{path}: cannot be read ({str(error).splitlines()[0]})",
-                "put the file back, or ingest its trace into another lake",
-            ) from None
+            raise unreadable_file(path, error) from None
+
+
+def unreadable_file(path: Path, error: Exception) -> LakeError:
+    """The error for a file of the lake that is gone, cut or not to be read."""
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+    return LakeError(f"{path}: cannot be read ({why})", "put the file back, or ingest its trace into another lake")
 
 
 def stamp(held: Held) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from jitter._version import __version__
+from jitter.cli import streams
 from jitter.errors import ExitCode, JitterError
 
 _VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
@@ -25,6 +26,15 @@ class _Verbs(click.Group):
         command: click.Command = getattr(import_module(f"jitter.cli.{cmd_name}"), cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb. click takes any pipe that breaks for our output, and ends in peace."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            if streams.reader_has_left():
+                raise
+            raise ConnectionError("a process that worked for this one is gone") from error
+
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="jitter")
@@ -40,6 +50,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
+    streams.prepare()
     try:
         return _run(arguments)
     except JitterError as error:
@@ -62,9 +73,15 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
-    except SystemExit:  # click's only one here: the reader of our output has left, which is nobody's failure
+        streams.flush()
+    except (SystemExit, BrokenPipeError):  # the reader of our output has left, which is nobody's failure
+        streams.forget()
         return ExitCode.DONE
     except OSError as error:
+        refused = streams.refused(error)
+        if refused is not None:
+            streams.forget()
+            raise refused from None
         if error.filename is None:
             raise
         # the disk is full, or a folder may not be written: nobody's bug

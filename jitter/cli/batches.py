@@ -4,14 +4,14 @@ import csv
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jitter.cli.frames import NEVER, PARQUET_MARK, SCHEMA_VERSION, form_of, is_our_parquet
 from jitter.cli.output import check_target
-from jitter.errors import JitterError, UsageError
+from jitter.errors import UsageError
+from jitter.whole_file import whole_file
 
 if TYPE_CHECKING:
     from jitter.query import Rows
@@ -35,7 +35,7 @@ def write_rows(rows: "Rows", form: str | None, output: Path | None, force: bool)
         return
     heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
     check_target(output, force or (bool(heading) and _begins(output, heading)), NEVER)
-    with _whole(output) as half, half.open("w", encoding="utf-8", newline="") as file:
+    with whole_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
         write(rows, file)
 
 
@@ -115,8 +115,8 @@ def _to_parquet(rows: "Rows", output: Path | None, force: bool) -> None:
 
     if output is not None:
         check_target(output, force or is_our_parquet(output), NEVER)
-        with _whole(output) as half:
-            write(half)
+        with whole_file(output) as half, half.open("wb") as file:
+            write(file)
     elif sys.stdout.isatty():
         raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
     else:
@@ -129,16 +129,3 @@ def _begins(path: Path, heading: str) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(len(heading.encode())) == heading.encode()
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` when it is whole."""
-    half = path.with_name(f".{path.name}.part")
-    try:
-        yield half
-        half.replace(path)
-    except OSError as error:
-        raise JitterError(f"{path} cannot be written: {error.strerror}", "choose another place with -o") from None
-    finally:
-        half.unlink(missing_ok=True)

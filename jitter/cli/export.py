@@ -75,6 +75,8 @@ def _csv(
     pairs = [(key, rank) for key in steps for rank in lake.ranks_of(key) if chosen is None or rank in chosen]
     if not pairs:
         raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.steps[0]} to {lake.steps[-1]}")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", "name a folder")
     folder.mkdir(parents=True, exist_ok=True)
     heading = ",".join(COLUMNS).encode()
     for key, rank in pairs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitter.cli.output import check_target, write_whole
 from jitter.errors import UsageError
+from jitter.whole_file import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,8 @@ def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:
     table = rows.replace_schema_metadata(PARQUET_MARK)
     if output is not None:
         check_target(output, force or is_our_parquet(output), NEVER)
-        pq.write_table(table, output)
+        with whole_file(output) as half, half.open("wb") as file:
+            pq.write_table(table, file)
     elif sys.stdout.isatty():
         raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
     else:

@@ -45,6 +45,9 @@ def ingest(
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
+    from jitter.cli.lakes import check_name
+
+    check_name(lake)
     # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs != 1 and scheduler is None:

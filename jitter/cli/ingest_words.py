@@ -30,7 +30,7 @@ def _warnings(report: IngestReport) -> list[str]:
     counts: Counter[str] = Counter(problem for record in report.added for problem in record.problems)
     first = {problem: record.file for record in reversed(report.added) for problem in record.problems}
     lines = report.warnings + [
-        f"{first[problem]}: {problem}" + (f" (and {count - 1} more ranks)" if count > 1 else "")
+        f"{first[problem]}: {problem}" + (f" (and {_many(count - 1, 'more rank')})" if count > 1 else "")
         for problem, count in counts.items()
     ]
     if len(lines) > _MOST_WARNINGS:
@@ -45,13 +45,19 @@ def _say_sum(report: IngestReport) -> None:
     kernels = sum(step.kernels for record in report.added for step in record.steps)
     parts = []
     if report.added:
-        parts.append(f"{len(ranks)} ranks, {len(steps)} steps, {kernels:,} kernels added to {report.lake}")
+        what = ", ".join((_many(len(ranks), "rank"), _many(len(steps), "step"), _many(kernels, "kernel")))
+        parts.append(f"{what} added to {report.lake}")
     if report.unchanged:
-        parts.append(f"{report.unchanged} sources were in {report.lake} already")
+        were = "was" if report.unchanged == 1 else "were"
+        parts.append(f"{_many(report.unchanged, 'source')} {were} in {report.lake} already")
     if report.refused:
         parts.append(f"{len(report.refused)} left out")
     if not report.added and not report.unchanged:
-        parts.append(f"nothing to read ({report.other_files} files are no traces)")
-    elif report.other_files:
-        parts.append(f"{report.other_files} other files")
+        parts.append("nothing to read")
+    if report.other_files:
+        parts.append(_many(report.other_files, "other file"))
     click.echo("; ".join(parts), err=True)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -45,6 +45,8 @@ def inspect(
             jobs=jobs,
             progress=progress,
         )
+    if not findings:
+        click.echo(f"no traces in {', '.join(map(str, paths))}", err=True)
     if as_json:
         click.echo(json.dumps(as_data(findings), indent=1))
     else:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from jitter.errors import UsageError
+
 if TYPE_CHECKING:
     from jitter.analysis import Lake
 
@@ -14,10 +16,19 @@ _PATIENCE_S = 1.0
 
 
 def open_lake(path: Path) -> "Lake":
-    """Open a lake; raises as `jitter.open` does."""
+    """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
     from jitter import analysis
 
+    check_name(path)
     return analysis.open_lake(path, Compacting() if sys.stderr.isatty() else None)
+
+
+def check_name(path: Path) -> None:
+    """Raise `UsageError` for a lake whose path is not UTF-8: DuckDB opens none such."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}: a lake's path must be UTF-8", "name another") from None
 
 
 class Compacting:

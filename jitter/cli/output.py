@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from jitter.errors import JitterError, UsageError
+from jitter.errors import UsageError
+from jitter.whole_file import whole_file
 
 _HEAD_BYTES = 2048
 
@@ -10,14 +11,14 @@ _HEAD_BYTES = 2048
 def check_target(path: Path, force: bool, mark: bytes) -> None:
     """Raise `UsageError` if writing to `path` would destroy what jitter did not write.
 
-    A file is jitter's if `mark` stands in its first 2048 bytes; an empty file is nobody's. `force` lets any file go,
-    but never a folder.
+    A file is jitter's if `mark` stands in its first 2048 bytes; an empty file is nobody's, and what is no file (a
+    pipe, `/dev/null`) is not destroyed. `force` lets any file go, but never a folder.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}", "make it first")
-    if force or not path.exists():
+    if force or not path.is_file():
         return
     try:
         with path.open("rb") as file:
@@ -30,10 +31,5 @@ def check_target(path: Path, force: bool, mark: bytes) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file in one go, by rename: a reader never sees half of it. Raises `JitterError` if it cannot be."""
-    half = path.with_name(f".{path.name}.part")
-    try:
+    with whole_file(path) as half:
         half.write_text(text, encoding="utf-8")
-        half.replace(path)
-    except OSError as error:
-        half.unlink(missing_ok=True)
-        raise JitterError(f"{path} cannot be written: {error.strerror}", "choose another place with -o") from None

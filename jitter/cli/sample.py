@@ -1,5 +1,6 @@
 """`jitter sample`: simulated traces with known faults."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,7 @@ def sample(
     for name in _left_by_us(folder, force):
         _remove(folder / name)
     others = _names_in(folder)
+    _check_writable(folder)
     paths = _write(run, folder, format_name, given, quiet)
     truth = folder / _TRUTH
     _write_truth(run, truth, format_name, _names_in(folder) - others | {path.name for path in paths})
@@ -168,7 +170,7 @@ def _left_by_us(folder: Path, force: bool) -> set[str]:
     except (OSError, ValueError, KeyError, TypeError):
         there |= {path.name for path in folder.glob(_TRUTH)}  # not our truth
     if there - ours and not force:
-        raise JitterError(f"{folder} holds files that jitter sample did not write", "name another or add --force")
+        raise UsageError(f"{folder} holds files that jitter sample did not write", "name another or add --force")
     return ours
 
 
@@ -177,6 +179,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def _check_writable(folder: Path) -> None:
+    # SQLite would only say that it cannot open a file
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise JitterError(f"{folder} cannot be written in", "name another folder")
 
 
 def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quiet: bool) -> list[Path]:

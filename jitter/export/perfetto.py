@@ -15,6 +15,7 @@ from typing import IO, Any, Literal
 from jitter.export.aligned import AlignedStep, RankStep
 from jitter.export.lanes import lanes
 from jitter.kernels import short_name
+from jitter.whole_file import whole_file
 
 Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'
@@ -25,20 +26,18 @@ _SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y
 
 
 def write_perfetto(path: Path, step: AlignedStep) -> None:
-    """Write the timeline, a rank at a time in memory; compressed if the name ends in `.gz`."""
-    half = path.with_name(f".{path.name}.part")
-    try:
-        with _opened(half, "wb", path) as file:
-            about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
-            file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
-            before = b""
-            for event in timeline(step):
-                file.write(before + _json(event))
-                before = b",\n"
-            file.write(b"\n]}\n")
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    """Write the timeline, a rank at a time in memory; compressed if the name ends in `.gz`.
+
+    Raises `JitterError` where it cannot be written.
+    """
+    with whole_file(path) as half, _opened(half, "wb", path) as file:
+        about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
+        file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
+        before = b""
+        for event in timeline(step):
+            file.write(before + _json(event))
+            before = b",\n"
+        file.write(b"\n]}\n")
 
 
 def timeline(step: AlignedStep) -> Iterator[Event]:
@@ -52,6 +51,8 @@ def timeline(step: AlignedStep) -> Iterator[Event]:
 
 def begins_as_ours(path: Path) -> bool:
     """Whether a file is a timeline that jitter wrote."""
+    if not path.is_file():  # a pipe would be waited for
+        return False
     try:
         with _opened(path, "rb", path) as file:
             return file.read(len(_HEAD)) == _HEAD

@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 
 from jitter.analysis import Lake
 from jitter.lake_paths import kernels_file
+from jitter.step_columns import unreadable_file
 from jitter.steps import StepKey
+from jitter.whole_file import whole_file
 
 COLUMNS = (
     "nvtx_text",
@@ -28,9 +30,16 @@ COLUMNS = (
 
 
 def talk_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
-    """One rank's step as the talk's table: kernels in launch order, copies and fills left out, times in ns."""
+    """One rank's step as the talk's table: kernels in launch order, copies and fills left out, times in ns.
+
+    Raises `LakeError` where the lake has lost the file.
+    """
     step = next(step for step in lake.steps_of(rank) if step.key == key)
-    rows = pq.read_table(lake.root / kernels_file(key, rank), partitioning=None)
+    path = lake.root / kernels_file(key, rank)
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable_file(path, error) from None
     rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
     size = rows.num_rows
     columns = [
@@ -58,4 +67,5 @@ def csv_name(key: StepKey, rank: int) -> str:
 
 def write_talk_csv(path: Path, rows: pa.Table) -> None:
     """Write one rank's step; text is quoted only where it must be, as in the talk, and null is an empty cell."""
-    rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(path, index=False, lineterminator="\n")
+    with whole_file(path) as half:
+        rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")

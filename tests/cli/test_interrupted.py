@@ -1,0 +1,32 @@
+"""Ctrl-C while an ingest's processes start: it reaches all of them, and one line tells of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CHILDREN = Path("/proc/self/task", str(os.getpid()), "children")
+
+
+@pytest.mark.skipif(not CHILDREN.exists(), reason="this system does not tell a process's children")
+def test_ctrl_c_while_workers_start_is_one_line(traces: Path, tmp_path: Path):
+    words = [sys.executable, "-m", "jitter", "ingest", str(traces), "-o", str(tmp_path / "lake"), "--jobs", "2"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as ingest:
+        children = Path("/proc", str(ingest.pid), "task", str(ingest.pid), "children")
+        until = time.monotonic() + 60
+        while "forkserver" not in _commands(children) and time.monotonic() < until:
+            time.sleep(0.01)
+        os.killpg(ingest.pid, signal.SIGINT)  # as a terminal does
+        _, said = ingest.communicate(timeout=60)
+    assert (ingest.returncode, said.split()) == (130, ["interrupted"])
+
+
+def _commands(children: Path) -> str:
+    try:
+        return " ".join(Path("/proc", pid, "cmdline").read_text() for pid in children.read_text().split())
+    except OSError:  # one of them has ended meanwhile
+        return ""

@@ -1,0 +1,58 @@
+"""A lake that has lost a kernel file, and folders with nothing to read: one line, the right code."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from jitter.cli import main
+
+
+@pytest.fixture(params=["gone", "cut"])
+def damaged(request: pytest.FixtureRequest, lake: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A lake and its file that cannot be read."""
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    lost = copy / "kernels/epoch=1/step=2001/rank=2.parquet"
+    if request.param == "gone":
+        lost.unlink()
+    else:
+        lost.write_bytes(lost.read_bytes()[:500])
+    return copy, lost
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["table", "--step", "2001"],
+        ["steps"],
+        ["report"],
+        ["export", "--csv", "out"],
+        ["query", "select count(kernel_name) from kernels"],
+    ],
+    ids=" ".join,
+)
+def test_what_a_lake_has_lost_is_named(
+    words: list[str], damaged: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    lake, lost = damaged
+    assert main([words[0], str(lake), *words[1:]]) == 3
+    first, second = capsys.readouterr().err.splitlines()[-2:]
+    assert first.startswith(f"jitter: {lost}: cannot be read (")
+    assert "ingest its trace into another lake" in second
+
+
+def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["inspect", str(tmp_path)]) == 3
+    assert capsys.readouterr() == ("", f"no traces in {tmp_path}\n")
+    assert main(["ingest", str(tmp_path), "-o", str(tmp_path / "lake")]) == 3
+    assert capsys.readouterr() == ("", "nothing to read\n")
+
+
+def test_a_file_is_no_folder(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    assert main(["export", str(lake), "--csv", str(file)]) == 2
+    assert capsys.readouterr().err == f"jitter: {file} is a file\n  name a folder\n"
+    assert file.read_text() == "mine"

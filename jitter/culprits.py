@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from jitter.critical_path import Charge, Part
 from jitter.diagnosis import Cause, Confidence, Culprit, IndexRange
 from jitter.evidence import Evidence
-from jitter.examination import Examination, Found
+from jitter.examination import Examination
+from jitter.findings import Found
 from jitter.numbers import format_numbers
 from jitter.replay import CPU, START
 from jitter.scopes import Group, group
+from jitter.slow_transfers import SlowLinks
 from jitter.step_pattern import ordinal, step_pattern
+from jitter.suspects import Suspect
 from jitter.what_if import Scenario, together
 from jitter.words import count_words, percent_words, time_words
 
@@ -28,8 +32,21 @@ class Case:
     group: Group
     cause: Cause
     evidence: tuple[str, ...]
-    parts: frozenset[int]
-    """Of own time; empty for transfers."""
+
+    @property
+    def suspects(self) -> list[Suspect]:
+        """Ranks' own times among them."""
+        return [one.what for one in self.found if isinstance(one.what, Suspect)]
+
+    @property
+    def links(self) -> list[SlowLinks]:
+        """Slow links among them."""
+        return [one.what for one in self.found if isinstance(one.what, SlowLinks)]
+
+    @property
+    def parts(self) -> frozenset[int]:
+        """Of own time; empty for transfers."""
+        return frozenset(suspect.part for suspect in self.suspects)
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -44,62 +61,63 @@ class Case:
 
 def cases(examined: Examination, facts: Evidence) -> list[Case]:
     """Put findings together that have one cause and one place."""
-    told: dict[tuple[Cause, int], list[tuple[Found, ...]]] = {}
-    reasons: dict[int, tuple[str, ...]] = {}
-    found_cases = []
-    for own in _of_one_rank(examined.found):
-        suspect = own[0].suspect
-        if suspect is None:
-            found_cases.append(_links_case(own[0], facts))
-            continue
-        cause, evidence = facts.cause(own)
-        reasons[id(own)] = evidence
-        told.setdefault((cause, suspect.part), []).append(own)
+    told: dict[tuple[Cause, int], list[_OfRank]] = {}
+    found_cases = [_links_case(one, one.what, facts) for one in examined.found if isinstance(one.what, SlowLinks)]
+    for own in _by_rank(examined.found):
+        cause, evidence = facts.cause(own.suspects[0])
+        told.setdefault((cause, own.suspects[0].part), []).append(own._replace(evidence=evidence))
     for (cause, _), members in told.items():
         for alike in _same_steps(members):
-            by_rank = {own[0].suspect.rank: own for own in alike if own[0].suspect is not None}
+            by_rank = {own.rank: own for own in alike}
             hidden = [rank for rank, own in by_rank.items() if _is_hidden(own, examined)]
             for which in group(by_rank, facts.places, hidden):
                 chosen = [by_rank[rank] for rank in which.ranks]
-                worst = max(chosen, key=lambda own: sum(one.suspect.excess_ns for one in own if one.suspect))
-                parts = frozenset(one.suspect.part for own in chosen for one in own if one.suspect)
-                findings = tuple(one for own in chosen for one in own)
-                found_cases.append(Case(findings, which, cause, (*_shared(which), *reasons[id(worst)]), parts))
+                worst = max(chosen, key=lambda own: own.excess_ns)
+                findings = tuple(one for own in chosen for one in own.found)
+                found_cases.append(Case(findings, which, cause, (*_shared(which), *worst.evidence)))
     return found_cases
 
 
-def _of_one_rank(found: Sequence[Found]) -> list[tuple[Found, ...]]:
-    """A host that is slow throughout is slow before the first kernel too: that is one finding, not two."""
-    by_rank: dict[tuple[int, int], Found] = {
-        (one.suspect.rank, one.suspect.part): one for one in found if one.suspect is not None
+class _OfRank(NamedTuple):
+    """One rank's own time: one finding, or the two parts of a host that is slow throughout, the worse first."""
+
+    found: tuple[Found, ...]
+    suspects: tuple[Suspect, ...]
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return self.suspects[0].rank
+
+    @property
+    def excess_ns(self) -> float:
+        return sum(one.excess_ns for one in self.suspects)
+
+
+def _by_rank(found: Sequence[Found]) -> list[_OfRank]:
+    """A host that is slow throughout is slow before the first kernel too: that is one thing, not two."""
+    own = {
+        (one.what.rank, one.what.part): _OfRank((one,), (one.what,)) for one in found if isinstance(one.what, Suspect)
     }
-    merged_found: list[tuple[Found, ...]] = []
-    for one in found:
-        if one.suspect is None:
-            merged_found.append((one,))
-            continue
-        rank, part = one.suspect.rank, one.suspect.part
-        start, cpu = by_rank.get((rank, START)), by_rank.get((rank, CPU))
-        merged = start is not None and cpu is not None and _excess(start) <= _excess(cpu)
-        if part == CPU and merged and start is not None:
-            merged_found.append((one, start))
-        elif not (part == START and merged):
-            merged_found.append((one,))
-    return merged_found
+    merged = []
+    for (rank, part), one in own.items():
+        start, cpu = own.get((rank, START)), own.get((rank, CPU))
+        throughout = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
+        if part == CPU and throughout and start is not None:
+            merged.append(_OfRank(one.found + start.found, one.suspects + start.suspects))
+        elif not (part == START and throughout):
+            merged.append(one)
+    return merged
 
 
-def _is_hidden(own: Sequence[Found], examined: Examination) -> bool:
-    return max(one.gain_ns for one in own) < min(examined.least_gain(one.steps) for one in own)
+def _is_hidden(own: _OfRank, examined: Examination) -> bool:
+    return max(one.gain_ns for one in own.found) < min(examined.least_gain(one.steps) for one in own.found)
 
 
-def _excess(found: Found) -> float:
-    return 0.0 if found.suspect is None else found.suspect.excess_ns
-
-
-def _same_steps(members: Sequence[tuple[Found, ...]]) -> list[list[tuple[Found, ...]]]:
-    clusters: list[tuple[set[int], list[tuple[Found, ...]]]] = []
+def _same_steps(members: Sequence[_OfRank]) -> list[list[_OfRank]]:
+    clusters: list[tuple[set[int], list[_OfRank]]] = []
     for own in members:
-        steps = {step for one in own for step in one.steps}
+        steps = {step for one in own.suspects for step in one.steps}
         for known, cluster in clusters:
             if len(known & steps) >= _SAME_STEPS * len(known | steps):
                 cluster.append(own)
@@ -121,10 +139,8 @@ def _shared(which: Group) -> tuple[str, ...]:
     return ()
 
 
-def _links_case(found: Found, facts: Evidence) -> Case:
-    assert found.links is not None
-    ranks, slow = found.links
-    ordered = tuple(sorted(ranks))
+def _links_case(found: Found, links: SlowLinks, facts: Evidence) -> Case:
+    ordered = tuple(sorted(links.ranks))
     place = facts.places[ordered[0]]
     whole = len(ordered) == len(facts.places)
     hosts = {facts.places[rank].host for rank in ordered}
@@ -134,22 +150,21 @@ def _links_case(found: Found, facts: Evidence) -> Case:
         where = Group("host", ordered, host=place.host)
     else:
         where = Group("ranks", ordered)
-    return Case((found,), where, "communication", facts.link_evidence(ranks, slow), frozenset())
+    return Case((found,), where, "communication", facts.link_evidence(links))
 
 
 def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) -> Culprit:
     """Say all of one case; `gain_ns` is what its repair alone would gain."""
     keys, steps = examined.keys, case.steps
     by_rank: dict[int, float] = {}
-    for found in case.found:
-        if found.suspect is not None:
-            by_rank[found.suspect.rank] = by_rank.get(found.suspect.rank, 0.0) + found.suspect.excess_ns
+    for suspect in case.suspects:
+        by_rank[suspect.rank] = by_rank.get(suspect.rank, 0.0) + suspect.excess_ns
     rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else case.group.ranks[0]
     charges = _charges(examined, case, rank)
     if not by_rank and charges:
         rank = facts.usual_last(charges)
     of_steps = [facts.excess_of_step(case.found, number) for number in range(len(keys))]
-    excess = sum(by_rank.values()) if by_rank else sum(s.excess_ns for f in case.found if f.links for s in f.links[1])
+    excess = sum(one.what.excess_ns for one in case.found)
     usual_step = examined.usual_step_ns
     share = (
         excess / (usual_step * len(steps) * len(case.group.ranks)) if by_rank else excess / (usual_step * len(steps))
@@ -178,8 +193,7 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
 
 
 def _sigmas(case: Case) -> float:
-    own = [found.suspect.sigmas for found in case.found if found.suspect is not None]
-    return max(own or [slow.sigmas for found in case.found if found.links for slow in found.links[1]])
+    return max(one.what.sigmas for one in case.found)
 
 
 def _confidence(case: Case, facts: Evidence) -> Confidence:
@@ -192,7 +206,7 @@ def _confidence(case: Case, facts: Evidence) -> Confidence:
 def _charges(examined: Examination, case: Case, rank: int) -> Mapping[int, list[Charge]]:
     """The path's charges of this case, by step: those of its worst rank, or of its collectives."""
     found = {}
-    meetings = {which for one in case.found if one.links for slow in one.links[1] for which in slow.meetings}
+    meetings = {which for links in case.links for which in links.meetings}
     for number in case.steps:
         path = examined.paths[number]
         if case.parts:

@@ -59,10 +59,7 @@ def infer(program: Program, thread: Ints, sample: Sample) -> Rules:
         waits += [Wait(place, other, "sync" if op.kind == SYNC else "event") for other in awaited]
         if op.lane != NO_LANE:
             on_lane[op.lane].append(place)
-    by_place: dict[int, tuple[int, ...]] = {}
-    for wait in waits:
-        by_place[wait.ordinal] = (*by_place.get(wait.ordinal, ()), wait.on_ordinal)
-    return Rules(tuple(waits), thread, queue_limit(sample.launch_orders), launch_ns, stream_ns, by_place)
+    return Rules(tuple(waits), thread, queue_limit(sample.launch_orders), launch_ns, stream_ns)
 
 
 def _held_by(

@@ -37,7 +37,7 @@ def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list
         scenarios = [case.scenario for case in kept]
         prices = examined.prices(scenarios)
         costs = [
-            alone >= 0 and any(examined.is_worth(one, alone, marginal) for one in case.found)
+            alone >= 0 and any(examined.is_worth(one.what, alone, marginal) for one in case.found)
             for case, (alone, marginal) in zip(kept, prices, strict=True)
         ]
         if all(costs):

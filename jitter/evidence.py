@@ -8,14 +8,16 @@ import numpy as np
 
 from jitter.critical_path import Charge, Part
 from jitter.diagnosis import Cause, LookAt
-from jitter.examination import Examination, Found
+from jitter.examination import Examination
+from jitter.findings import Candidate, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
 from jitter.medians import lower_median
 from jitter.replay import CPU, START
 from jitter.scopes import Place
-from jitter.slow_transfers import SlowTransfers
+from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey
+from jitter.suspects import Suspect
 from jitter.words import count_words, percent_words, time_words
 from jitter.work_shape import work_shape
 
@@ -86,32 +88,22 @@ class Evidence:
 
     def excess_of_step(self, findings: Sequence[Found], number: int) -> float:
         """The findings' excess in a step of the run, whether it counts as one of theirs or not."""
-        total = 0.0
-        for found in findings:
-            if found.suspect is not None:
-                team = next(t for t in self._examined.deviations if t.team == found.suspect.team)
-                column = int(np.searchsorted(team.ranks, found.suspect.rank))
-                total += float(np.nan_to_num(team.total_ns[found.suspect.part, number, column]))
-            elif found.links is not None:
-                total += sum(self._examined.transfer_excess(slow.meetings, number) for slow in found.links[1])
-        return total
+        return sum(self._excess(found.what, number) for found in findings)
 
-    def cause(self, own: Sequence[Found]) -> tuple[Cause, tuple[str, ...]]:
-        """Tell the cause of one rank's findings, and why."""
-        suspect = own[0].suspect
-        assert suspect is not None
-        steps = sorted(own[0].steps, key=lambda n: -self._own_excess(own[0], n))[:_STEPS_LOOKED_AT]
+    def _excess(self, what: Candidate, number: int) -> float:
+        if isinstance(what, SlowLinks):
+            return self._examined.transfer_excess(what.meetings, number)
+        team = self._examined.deviations_of(what.team)
+        return float(np.nan_to_num(team.total_ns[what.part, number, np.searchsorted(team.ranks, what.rank)]))
+
+    def cause(self, suspect: Suspect) -> tuple[Cause, tuple[str, ...]]:
+        """Tell the cause of one rank's own time, and why."""
+        steps = sorted(suspect.steps, key=lambda number: -self._excess(suspect, number))[:_STEPS_LOOKED_AT]
         if suspect.part == START:
             return "late_start", self._start_evidence(suspect.rank, steps, suspect.excess_ns / len(suspect.steps))
         if suspect.part == CPU:
-            return "cpu_launch", self._launch_evidence(suspect.rank, own[0].steps)
+            return "cpu_launch", self._launch_evidence(suspect.rank, suspect.steps)
         return self._gpu_cause(suspect.team, suspect.rank, steps)
-
-    def _own_excess(self, found: Found, number: int) -> float:
-        assert found.suspect is not None
-        team = next(t for t in self._examined.deviations if t.team == found.suspect.team)
-        column = int(np.searchsorted(team.ranks, found.suspect.rank))
-        return float(team.total_ns[found.suspect.part, number, column])
 
     def _gpu_cause(self, team: int, rank: int, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
         excess = differing = 0.0
@@ -171,19 +163,18 @@ class Evidence:
             return ("its launches come late; other ranks are later still where it would show",)
         return (f"on the critical path {waited} of its {passed} waits were for the host's launches, not for the GPU",)
 
-    def link_evidence(self, ranks: Collection[int], slow: Sequence[SlowTransfers]) -> tuple[str, ...]:
+    def link_evidence(self, links: SlowLinks) -> tuple[str, ...]:
         """Say what is known of slow collectives."""
-        number = sum(len(one.meetings) for one in slow)
-        usual = sum(self._examined.usual_transfers[meeting] for one in slow for meeting, _ in one.meetings)
-        steps = sorted({step for one in slow for step in one.steps})
-        taken = usual + sum(one.excess_ns for one in slow) / max(len(steps), 1)
+        number = len(links.meetings)
+        usual = sum(self._examined.usual_transfers[meeting] for meeting, _ in links.meetings)
+        taken = usual + links.excess_ns / max(len(links.steps), 1)
         told = [
             f"the ranks arrive together; from the last arrival to the end {count_words(number, 'collective')} a step "
             f"take {time_words(taken)}, usually {time_words(usual)}"
         ]
-        if len(ranks) == 1:
+        if len(links.ranks) == 1:
             told.append("all slow groups have this rank in common, and no other group is slow")
-        if self.doubts(ranks, transfers=True):
+        if self.doubts(links.ranks, transfers=True):
             told.append("ranks of these groups were not recorded: the wait may be for them")
         return tuple(told)
 

@@ -1,7 +1,7 @@
 """The run examined: each step's time, its path, the suspects, and by replay what each of them costs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -9,47 +9,19 @@ import numpy as np
 from jitter.ahead import ahead
 from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import DeviationsOfRun, TeamDeviations
+from jitter.findings import Candidate, Found, repair_of
 from jitter.lake_run import LakeRun
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes, side_by_side
 from jitter.replay import CPU, GPU, START
 from jitter.rerun import StepWork, medians, usual_of, work_of
 from jitter.sheets import Floats
-from jitter.slow_transfers import SlowTransfers, behind, slow_transfers
+from jitter.slow_transfers import SlowLinks, behind, slow_transfers
 from jitter.step_end import StepEnds, StepTimes
 from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
-from jitter.suspects import Limits, Suspect, most_suspicious, suspects
+from jitter.suspects import Limits, most_suspicious, suspects
 from jitter.what_if import Scenario, WhatIf, together, usual_transfers
-
-
-@dataclass(frozen=True)
-class Found:
-    """Something that costs time: one rank's own time of one part, or slow transfers between ranks."""
-
-    suspect: Suspect | None
-    links: tuple[frozenset[int], tuple[SlowTransfers, ...]] | None
-    gain_ns: float
-    """What the run would gain if it alone were repaired."""
-    marginal_ns: float
-    """What it still adds when all other suspects are repaired."""
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Positions in the run of the steps it happens in."""
-        if self.suspect is not None:
-            return self.suspect.steps
-        assert self.links is not None
-        return tuple(sorted({step for slow in self.links[1] for step in slow.steps}))
-
-    @property
-    def scenario(self) -> Scenario:
-        """Its repair."""
-        steps = frozenset(self.steps)
-        if self.suspect is not None:
-            return Scenario(own={(self.suspect.rank, self.suspect.part): steps})
-        assert self.links is not None
-        return Scenario(transfers={which: steps for slow in self.links[1] for which in slow.meetings})
 
 
 @dataclass(frozen=True)
@@ -148,12 +120,16 @@ class Examination:
         """Each team's."""
         return self._first_pass[1]
 
+    def deviations_of(self, team: int) -> TeamDeviations:
+        """One team's."""
+        return next(own for own in self.deviations if own.team == team)
+
     def variance_of(self, number: int, charge: Charge) -> float:
         """The variance by chance alone, ns², of one operation's own time of this part in the run's `number`th step.
 
         What the part's operations have together, shared out evenly.
         """
-        (team,) = (own for own in self.deviations if own.team == charge.team)
+        team = self.deviations_of(charge.team)
         size, first = len(self.run.programs[charge.team].operations), self.run.programs[charge.team].first_kernel + 1
         operations = {START: first, CPU: size - first, GPU: size}[int(charge.part)]
         return float(team.noise_ns[charge.part, number, 0]) ** 2 / max(operations, 1)
@@ -184,12 +160,11 @@ class Examination:
         return usual_transfers(self.run.meetings, self._first_pass[2])
 
     @cached_property
-    def _candidates(self) -> list[Found]:
+    def _candidates(self) -> list[Candidate]:
         limits, step_ns = self.limits, self._typical_step_ns
         own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
         slow = slow_transfers(self.run.meetings, self._first_pass[2], self.usual_transfers, step_ns, limits)
-        found = [Found(one, None, 0, 0) for one in most_suspicious(own, limits)]
-        return found + [Found(None, (ranks, tuple(why)), 0, 0) for ranks, why in behind(slow)]
+        return [*most_suspicious(own, limits), *behind(slow)]
 
     @cached_property
     def _typical_step_ns(self) -> Floats:
@@ -209,7 +184,7 @@ class Examination:
     @cached_property
     def _second_pass(self) -> tuple[Floats, list[StepPath]]:
         """The replay with everything at the median, (steps,), and the paths; on the way, what each suspect costs."""
-        alone = [found.scenario for found in self._candidates]
+        alone = [repair_of(candidate) for candidate in self._candidates]
         scenarios = [Scenario(everything=True), *alone]
         if len(alone) > 1:
             scenarios.append(together(alone))
@@ -237,15 +212,14 @@ class Examination:
     def _gain_of(self, scenario: Scenario) -> list[float]:
         return [gain for known, gain in self._known if known == scenario]
 
-    def is_worth(self, found: Found, alone_ns: float, marginal_ns: float) -> bool:
+    def is_worth(self, what: Candidate, alone_ns: float, marginal_ns: float) -> bool:
         """Whether repairing it gains enough, by itself or when everything else is repaired."""
-        least = self.least_gain(found.steps)
-        if found.links is None:
-            return max(alone_ns, marginal_ns) >= least
-        meetings = self.run.meetings.meetings
-        if any(meetings[number].incomplete[group] for slow in found.links[1] for number, group in slow.meetings):
-            # the wait may be for ranks that were not recorded, which waited for what else was wrong
-            return marginal_ns >= self.limits.unrecorded_factor * least
+        least = self.least_gain(what.steps)
+        if isinstance(what, SlowLinks):
+            meetings = self.run.meetings.meetings
+            if any(meetings[number].incomplete[group] for number, group in what.meetings):
+                # the wait may be for ranks that were not recorded, which waited for what else was wrong
+                return marginal_ns >= self.limits.unrecorded_factor * least
         return max(alone_ns, marginal_ns) >= least
 
     def least_gain(self, steps: Sequence[int]) -> float:
@@ -265,12 +239,12 @@ class Examination:
     @cached_property
     def found(self) -> list[Found]:
         """What costs enough to be worth repairing, most first."""
-        scenarios = [found.scenario for found in self._candidates]
+        scenarios = [repair_of(candidate) for candidate in self._candidates]
         priced = [
-            replace(found, gain_ns=alone, marginal_ns=marginal)
-            for found, (alone, marginal) in zip(self._candidates, self.prices(scenarios), strict=True)
+            Found(candidate, alone, marginal)
+            for candidate, (alone, marginal) in zip(self._candidates, self.prices(scenarios), strict=True)
         ]
-        kept = [found for found in priced if self.is_worth(found, found.gain_ns, found.marginal_ns)]
+        kept = [found for found in priced if self.is_worth(found.what, found.gain_ns, found.marginal_ns)]
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
 
     def prices(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:

@@ -1,6 +1,7 @@
 """What holds for every rank and step of a program: what waits for what, and how long starts usually take."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from jitter.program import Program
@@ -31,8 +32,14 @@ class Rules:
     """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
     stream_ns: float
     """The same from the end of the operation before it on its stream."""
-    by_place: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Place to the places it waits for."""
+
+    @cached_property
+    def by_place(self) -> dict[int, tuple[int, ...]]:
+        """Place to the places it waits for."""
+        found: dict[int, tuple[int, ...]] = {}
+        for wait in self.waits:
+            found[wait.ordinal] = (*found.get(wait.ordinal, ()), wait.on_ordinal)
+        return found
 
 
 def waits_by_ordinal(program: Program, rules: Rules) -> list[Wait]:

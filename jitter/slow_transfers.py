@@ -24,6 +24,34 @@ class SlowTransfers:
     sigmas: float
 
 
+@dataclass(frozen=True)
+class SlowLinks:
+    """Ranks whose links are behind slow transfers, and these."""
+
+    ranks: frozenset[int]
+    slow: tuple[SlowTransfers, ...]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions of the steps in which any of them is slow."""
+        return tuple(sorted({step for one in self.slow for step in one.steps}))
+
+    @property
+    def meetings(self) -> tuple[tuple[int, int], ...]:
+        """(meeting, group) of all of them."""
+        return tuple(which for one in self.slow for which in one.meetings)
+
+    @property
+    def excess_ns(self) -> float:
+        """What they took longer than usual, all together."""
+        return sum(one.excess_ns for one in self.slow)
+
+    @property
+    def sigmas(self) -> float:
+        """How far out of the noise the worst of them is."""
+        return max(one.sigmas for one in self.slow)
+
+
 def slow_transfers(
     meetings: Meetings,
     seen: Sequence[Mapping[int, Floats]],
@@ -133,8 +161,8 @@ def _families(
     return found
 
 
-def behind(slow: Sequence[SlowTransfers]) -> list[tuple[frozenset[int], list[SlowTransfers]]]:
-    """Whose links they are: (ranks, the slow transfers that they explain), the worst first.
+def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:
+    """Whose links they are, the worst first.
 
     The ranks that all groups which are slow in the same steps as the worst, and overlap it, have in common; where that
     leaves no one, the worst answers for itself.
@@ -147,6 +175,6 @@ def behind(slow: Sequence[SlowTransfers]) -> list[tuple[frozenset[int], list[Slo
         shared = frozenset.intersection(*(one.ranks for one in same))
         if not shared:
             same, shared = [worst], worst.ranks
-        explained.append((shared, same))
+        explained.append(SlowLinks(shared, tuple(same)))
         left = [one for one in left if one not in same]
     return explained

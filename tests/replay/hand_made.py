@@ -26,10 +26,7 @@ def program(words: str, thread: int = 0) -> Program:
 
 
 def rules(words: str, waits: tuple[Wait, ...] = (), queue: int | None = None) -> Rules:
-    by_place: dict[int, tuple[int, ...]] = {}
-    for wait in waits:
-        by_place[wait.ordinal] = (*by_place.get(wait.ordinal, ()), wait.on_ordinal)
-    return Rules(waits, np.zeros(len(words), np.int64), queue, 0.0, 0.0, by_place)
+    return Rules(waits, np.zeros(len(words), np.int64), queue, 0.0, 0.0)
 
 
 def step_of(ranks: list[int], start: list[list[float]], end: list[list[float]]) -> StepArrays:

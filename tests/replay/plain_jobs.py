@@ -134,13 +134,15 @@ def plain_job(name: str, folder: Path) -> PlainJob:
     if name == "overlap":
         # waits for what the step before left on a stream, which no simulated program has
         first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
-        more = {at: (*rules.by_place.get(at, ()), awaited) for at, awaited in ((0, ~1), (first, ~0))}
-        rules = examined.run.rules[0] = replace(rules, by_place={**rules.by_place, **more})
+        more = (Wait(0, ~1, "event"), Wait(first, ~0, "event"))
+        rules = examined.run.rules[0] = replace(rules, waits=(*rules.waits, *more))
     if name == "a slow host":
         # calls that hardly ever have to wait for what they wait for
         syncs = [at for at, op in enumerate(program.operations) if op.kind == SYNC]
         early = program.first_kernel
-        rules = examined.run.rules[0] = replace(rules, by_place={**rules.by_place, **dict.fromkeys(syncs, (early,))})
+        others = [wait for wait in rules.waits if wait.ordinal not in syncs]
+        waits = (*others, *(Wait(at, early, "sync") for at in syncs))
+        rules = examined.run.rules[0] = replace(rules, waits=waits)
     recorded = recorded_of(run, lake, rules.thread.tolist())
     assert len(set(rules.thread.tolist())) == (2 if name == "two threads" else 1)
     assert {tuple((op.kind, op.name) for op in step) for steps in recorded.values() for step in steps} == {

@@ -88,9 +88,9 @@ def test_one_ranks_link_is_behind_all_its_groups():
     meetings = pairs_and_all()
     slow, _, _ = found(meetings, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
     assert {one.ranks for one in slow} == {frozenset({2, 3}), frozenset({1, 3})}
-    ((ranks, why),) = behind(slow)
-    assert ranks == {3}
-    assert len(why) == 2
+    (links,) = behind(slow)
+    assert links.ranks == {3}
+    assert len(links.slow) == 2
 
 
 def test_groups_without_a_rank_in_common_answer_for_themselves():
@@ -100,7 +100,7 @@ def test_groups_without_a_rank_in_common_answer_for_themselves():
         lambda step, ranks, number: {2: 30_000.0, 5: 60_000.0}.get(step, 0.0) if ranks in ({0, 1}, {2, 3}) else 0.0,
     )
     told = behind(slow)
-    assert sorted(sorted(ranks) for ranks, _ in told) == [[0, 1], [2, 3]]
+    assert sorted(sorted(links.ranks) for links in told) == [[0, 1], [2, 3]]
     assert behind([]) == []
 
 

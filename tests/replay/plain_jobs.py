@@ -11,6 +11,7 @@ from examined_jobs import lake_of_run, on_disk, small
 from plain_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
+from jitter.rules import Wait
 from jitter.sheets import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 

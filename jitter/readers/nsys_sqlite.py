@@ -5,8 +5,10 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.readers.nsys_tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
 from jitter.readers.sqlite_file import (
@@ -18,6 +20,7 @@ from jitter.readers.sqlite_file import (
     read,
     refuse_unfinished,
 )
+from jitter.readers.sqlite_pages import NotPlain, plain_rows
 
 _HEAD_BYTES = 1 << 18
 _VALUES_A_QUERY = 10_000
@@ -37,6 +40,15 @@ def sniff_sqlite(path: Path) -> bool:
         return b"CREATE TABLE StringIds" in head and (b"CUPTI_ACTIVITY_KIND_" in head or b"TARGET_INFO_" in head)
 
 
+class _Layout(NamedTuple):
+    """Where a table's columns are."""
+
+    root: int
+    """Its first page."""
+    positions: dict[str, int]
+    keys: set[str]
+
+
 class SqliteTables:
     """The tables of one SQLite export; see `nsys_tables.Tables`."""
 
@@ -50,21 +62,24 @@ class SqliteTables:
         cut = cut_short(path)
         if cut is not None:
             raise damaged(path, cut, self.export_type)
-        self._columns: dict[str, set[str]] = {}
+        self._layouts: dict[str, _Layout] = {}
         with closing(connect(path)) as connection:
             listed = connection.execute(
-                """SELECT tables.name, columns.name
+                """SELECT tables.name, tables.rootpage, columns.name, columns.cid, columns.pk
                    FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns
                    WHERE tables.type = 'table'"""
             )
-            for table, column in listed:
-                self._columns.setdefault(table, set()).add(column)
+            for table, root, column, position, key in listed:
+                layout = self._layouts.setdefault(table, _Layout(root, {}, set()))
+                layout.positions[column] = position
+                if key:
+                    layout.keys.add(column)
         # one for all tables: many are small
         self._database = connect_for_batches(path)
         weakref.finalize(self, self._database.close)
 
     def columns(self, table: str) -> frozenset[str]:
-        return frozenset(self._columns.get(table, ()))
+        return frozenset(self._layouts[table].positions) if table in self._layouts else frozenset()
 
     def has_rows(self, table: str) -> bool:
         return any(read(self._database, {"one": "1"}, {}, f'"{table}" LIMIT 1', 1))
@@ -77,16 +92,44 @@ class SqliteTables:
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
     ) -> Iterator[pa.RecordBatch]:
-        for source in _restricted(table, only):
+        source = f'"{table}"'
+        if not texts:
+            seen = 0
+            try:
+                for rows, batch in self._plain(table, integers, only):
+                    seen += rows
+                    if batch.num_rows:
+                        yield batch
+                return
+            except NotPlain:
+                source = f"(SELECT * FROM {source} LIMIT -1 OFFSET {seen})" if seen else source
+        for restricted in _restricted(source, only):
             yield from read(
-                self._database, quoted(integers), quoted(texts), source, TEXT_BATCH_ROWS if texts else BATCH_ROWS
+                self._database, quoted(integers), quoted(texts), restricted, TEXT_BATCH_ROWS if texts else BATCH_ROWS
             )
 
+    def _plain(self, table: str, integers: Sequence[str], only: Only | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """How many rows were looked at, and those of them that are wanted. Raises `NotPlain`, maybe after some."""
+        layout = self._layouts[table]
+        names = list(dict.fromkeys([*integers, *([only.column] if only else [])]))
+        if layout.keys.intersection(names):
+            raise NotPlain  # it may be the row's number, which lies elsewhere
+        positions = [layout.positions[name] for name in names]
+        for columns in plain_rows(self.path, layout.root, len(layout.positions), positions):
+            arrays = {
+                name: pa.array(column.values, mask=column.is_null) for name, column in zip(names, columns, strict=True)
+            }
+            batch = pa.RecordBatch.from_arrays([arrays[name] for name in integers], list(integers))
+            if only is not None:
+                is_kept = pc.is_in(arrays[only.column], value_set=pa.array(only.values, pa.int64()))
+                batch = batch if is_kept.true_count == len(batch) else batch.filter(is_kept)
+            yield len(columns[0].values), batch
 
-def _restricted(table: str, only: Only | None) -> Iterator[str]:
+
+def _restricted(source: str, only: Only | None) -> Iterator[str]:
     if only is None:
-        yield f'"{table}"'
+        yield source
         return
     for first in range(0, len(only.values), _VALUES_A_QUERY):
         values = only.values[first : first + _VALUES_A_QUERY]
-        yield f'"{table}" WHERE "{only.column}" IN ({", ".join(str(int(value)) for value in values)})'
+        yield f'{source} WHERE "{only.column}" IN ({", ".join(str(int(value)) for value in values)})'

@@ -1,0 +1,188 @@
+"""Integer columns of one SQLite table, taken from its pages many rows at a time: no library gives them so fast.
+
+Only what is plain is read here: whole numbers and nulls, in rows that lie in one page each. Where a table is anything
+else, or damaged, nothing is guessed: `NotPlain` is raised, and SQLite itself has to read it (and to complain).
+The format: https://www.sqlite.org/fileformat.html#b_tree_pages
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+_HEAD_BYTES = 100
+_INTERIOR, _LEAF = 5, 13
+_DEEPEST = 20
+_BYTES_AT_ONCE = 4 << 20
+_LONG = 0x80  # in a byte of a number: it goes on in the next
+_SHORT_KINDS = 128  # kinds of values that one byte names
+_NULL, _ZERO, _ONE = 0, 8, 9
+_INTEGERS = (_NULL, 1, 2, 3, 4, 5, 6, _ZERO, _ONE)
+_IS_INTEGER = np.isin(np.arange(_SHORT_KINDS), _INTEGERS)
+_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))], np.int64)
+_PADDING = 2 * _SHORT_KINDS  # a damaged row may seem to reach as far past its page before that is seen
+_Integers = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+
+
+class NotPlain(Exception):  # noqa: N818  # not an error: SQLite reads it
+    """The table, or the file, holds what is not read here."""
+
+
+class Column(NamedTuple):
+    """Some rows of one column; where one is null its value means nothing."""
+
+    values: _Integers
+    is_null: npt.NDArray[np.bool_] | None
+    """None: none is."""
+
+
+def plain_rows(path: Path, root: int, width: int, wanted: Sequence[int]) -> Iterator[list[Column]]:
+    """The rows of a table in their order, some at a time: its columns at these positions.
+
+    `root` is the table's first page and `width` how many columns it has. Raises `NotPlain`, maybe after some rows,
+    and OSError.
+    """
+    with FileIO(path) as file:
+        head = file.read(_HEAD_BYTES)
+        page_size = int.from_bytes(head[16:18], "big")
+        page_size = 65_536 if page_size == 1 else page_size
+        if len(head) < _HEAD_BYTES or root < 2 or not 0 < width < _SHORT_KINDS - 1 or page_size < 512:
+            raise NotPlain
+        pages = _Pages(file, page_size, page_size - head[20])
+        for leaves in _together(_leaves(pages, root), max(1, _BYTES_AT_ONCE // page_size)):
+            rows = _rows(pages.read(leaves), len(leaves), pages, width, wanted)
+            if rows is not None:
+                yield rows
+            elif leaves[0] != root:  # only the single page of a table without rows may have none
+                raise NotPlain
+
+
+class _Pages(NamedTuple):
+    file: FileIO
+    size: int
+    usable: int
+    """Bytes of a page that are not set apart at its end."""
+
+    def read(self, numbers: _Integers) -> _Bytes:
+        """The pages of these numbers, one behind the other, and some padding."""
+        content = np.zeros(len(numbers) * self.size + _PADDING, np.uint8)
+        runs = np.flatnonzero(np.diff(numbers, prepend=-1) != 1).tolist()
+        for first, end in zip(runs, [*runs[1:], len(numbers)], strict=True):
+            self.file.seek((int(numbers[first]) - 1) * self.size)
+            into = memoryview(content)[first * self.size : end * self.size]  # type: ignore[arg-type]
+            if self.file.readinto(into) != len(into):
+                raise NotPlain
+        return content
+
+
+def _together(some: Iterable[_Integers], size: int) -> Iterator[_Integers]:
+    """The same numbers in arrays of this size; the last may be shorter."""
+    held = np.array([], np.int64)
+    for more in some:
+        held = np.concatenate([held, more])
+        while len(held) >= size:
+            yield held[:size]
+            held = held[size:]
+    if len(held):
+        yield held
+
+
+def _leaves(pages: _Pages, number: int, depth: int = 0) -> Iterator[_Integers]:
+    """The numbers of the pages that hold rows, in the order of rows, below one page."""
+    page = pages.read(np.array([number]))
+    if page[0] == _LEAF:
+        yield np.array([number])
+        return
+    cells = int(page[3]) << 8 | int(page[4])
+    if page[0] != _INTERIOR or depth > _DEEPEST or not 0 < cells <= (pages.usable - 12) // 2:
+        raise NotPlain
+    offsets = page[12 : 12 + 2 * cells].view(">u2").astype(np.int64)
+    if (offsets > pages.usable - 4).any():
+        raise NotPlain
+    last = page[8:12].view(">u4").astype(np.int64)
+    children = np.concatenate([(page[offsets[:, None] + np.arange(4)].view(">u4").ravel()).astype(np.int64), last])
+    if (children < 2).any():
+        raise NotPlain
+    if pages.read(children[:1])[0] == _LEAF:
+        yield children
+    else:
+        for child in children.tolist():
+            yield from _leaves(pages, child, depth + 1)
+
+
+def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequence[int]) -> list[Column] | None:
+    """The rows of some leaves; None: there are none."""
+    at, page_end = _cells(content, count, pages)
+    if not len(at):
+        return None
+    size, at = _number(content, at)
+    _, at = _number(content, at)
+    end = at + size
+    if (content[at] != width + 1).any() or (end > page_end).any():
+        raise NotPlain  # columns added later, a long name, a row that goes on in other pages
+    found: dict[int, tuple[_Bytes, _Integers]] = {}
+    value_at = at + width + 1
+    for position in range(width):
+        kind = content[at + 1 + position]
+        if position in wanted:
+            found[position] = kind, value_at
+        least, most = int(kind.min()), int(kind.max())
+        if most >= _SHORT_KINDS:
+            raise NotPlain
+        value_at = value_at + (_SIZES[most] if least == most else _SIZES[kind])
+    if (value_at != end).any():
+        raise NotPlain
+    words = np.ndarray((len(content) - 7,), ">i8", content, strides=(1,))  # eight bytes from each byte on
+    return [_column(words, *found[position]) for position in wanted]
+
+
+def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Integers]:
+    """Where each row begins, and where its page ends."""
+    base = np.arange(count) * pages.size
+    cells = content[base + 3].astype(np.int64) << 8 | content[base + 4]
+    if (content[base] != _LEAF).any() or (8 + 2 * cells > pages.usable).any() or (count > 1 and (cells == 0).any()):
+        raise NotPlain
+    base_of = np.repeat(base, cells)
+    number = np.arange(len(base_of)) - np.repeat(np.cumsum(cells) - cells, cells)
+    pointer = base_of + 8 + 2 * number
+    offset = content[pointer].astype(np.int64) << 8 | content[pointer + 1]
+    if (offset < 8 + 2 * np.repeat(cells, cells)).any() or (offset >= pages.usable).any():
+        raise NotPlain
+    return base_of + offset, base_of + pages.usable
+
+
+def _number(content: _Bytes, at: _Integers) -> tuple[_Integers, _Integers]:
+    """The numbers of variable length that begin at these places, and where they end."""
+    byte = content[at]
+    value, at = (byte & ~np.uint8(_LONG)).astype(np.int64), at + 1
+    goes_on = byte >= _LONG
+    for _ in range(8):
+        if not goes_on.any():
+            break
+        byte = content[at]
+        value = np.where(goes_on, value << 7 | (byte & 0x7F), value)
+        at = at + goes_on
+        goes_on &= byte >= _LONG
+    return value, at
+
+
+def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column:
+    if not _IS_INTEGER[kind].all():
+        raise NotPlain
+    if kind.min() == kind.max():
+        only = int(kind[0])
+        if _SIZES[only] == 0:
+            return Column(
+                np.full(len(kind), int(only == _ONE)), np.ones(len(kind), np.bool_) if only == _NULL else None
+            )
+        return Column(words[at].astype(np.int64) >> (64 - 8 * _SIZES[only]), None)
+    sizes = _SIZES[kind]
+    # eight bytes that begin with the value: what follows it is shifted out, and the sign in
+    values = words[at].astype(np.int64) >> np.minimum(64 - 8 * sizes, 63)
+    values = np.where(sizes == 0, kind == _ONE, values)
+    is_null = kind == _NULL
+    return Column(values, is_null if is_null.any() else None)

@@ -160,11 +160,12 @@ class LakeFolder:
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
         """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
         for source, place in moves:
+            path, target = staged / source, self.root / place
             try:
-                (staged / source).replace(self.root / place)
+                path.replace(target)
             except FileNotFoundError:  # its folder is not made yet, or another run has emptied and removed it
-                (self.root / place.parent).mkdir(parents=True, exist_ok=True)
-                (staged / source).replace(self.root / place)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
         self.write_record(record)
 
     def remove(self, places: Iterable[Path]) -> None:

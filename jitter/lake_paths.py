@@ -1,5 +1,6 @@
 """Where things lie in a lake, and where a lake lies if nobody says."""
 
+from functools import lru_cache
 from pathlib import Path
 
 from jitter.records import SourceRecord
@@ -12,6 +13,7 @@ ANSWERS = Path("derived", "answers")
 """What a large lake was asked before; disposable too."""
 
 
+@lru_cache(maxsize=4096)  # of each step all ranks ask
 def step_folder(key: StepKey) -> Path:
     """Where a step's files lie, from the lake's root."""
     step = f"step={key.step}"

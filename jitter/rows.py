@@ -108,7 +108,8 @@ def _with_names_that_occur(rows: pa.Table) -> pa.Table:
     """The step's rows, their names' dictionaries without names of other steps: its file holds no others."""
     for name in _NAMED:
         column = rows[name].chunk(0)
-        if len(np.unique(column.indices.drop_null())) < len(column.dictionary):
+        indices = column.indices if column.null_count == 0 else column.indices.drop_null()
+        if not np.bincount(indices.to_numpy(), minlength=len(column.dictionary)).all():
             used = column.indices.dictionary_encode()
             fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
             rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)

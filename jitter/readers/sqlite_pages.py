@@ -19,9 +19,7 @@ _DEEPEST = 20
 _BYTES_AT_ONCE = 4 << 20
 _LONG = 0x80  # in a byte of a number: it goes on in the next
 _SHORT_KINDS = 128  # kinds of values that one byte names
-_NULL, _ZERO, _ONE = 0, 8, 9
-_INTEGERS = (_NULL, 1, 2, 3, 4, 5, 6, _ZERO, _ONE)
-_IS_INTEGER = np.isin(np.arange(_SHORT_KINDS), _INTEGERS)
+_NULL, _FLOAT, _ONE = 0, 7, 9  # 1 to 6: whole numbers of so many bytes; 8: zero
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))], np.int64)
 _PADDING = 2 * _SHORT_KINDS  # a damaged row may seem to reach as far past its page before that is seen
 _Integers = npt.NDArray[np.int64]
@@ -124,17 +122,22 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
     end = at + size
     if (content[at] != width + 1).any() or (end > page_end).any():
         raise NotPlain  # columns added later, a long name, a row that goes on in other pages
+    heads = np.ndarray((len(content) - width,), f"V{width}", content, strides=(1,))  # as many bytes from each on
+    kinds = np.ascontiguousarray(heads[at + 1].view(np.uint8).reshape(-1, width).T)
     found: dict[int, tuple[_Bytes, _Integers]] = {}
-    value_at = at + width + 1
-    for position in range(width):
-        kind = content[at + 1 + position]
-        if position in wanted:
-            found[position] = kind, value_at
-        least, most = int(kind.min()), int(kind.max())
+    value_at, further = at + width + 1, 0
+    for position, (kind, least, most) in enumerate(
+        zip(kinds, kinds.min(1).tolist(), kinds.max(1).tolist(), strict=True)
+    ):
         if most >= _SHORT_KINDS:
             raise NotPlain
-        value_at = value_at + (_SIZES[most] if least == most else _SIZES[kind])
-    if (value_at != end).any():
+        if position in wanted:
+            found[position] = kind, value_at + further
+        if least == most:
+            further += int(_SIZES[most])
+        else:
+            value_at = value_at + _SIZES[kind]
+    if (value_at + further != end).any():
         raise NotPlain
     words = np.ndarray((len(content) - 7,), ">i8", content, strides=(1,))  # eight bytes from each byte on
     return [_column(words, *found[position]) for position in wanted]
@@ -171,15 +174,14 @@ def _number(content: _Bytes, at: _Integers) -> tuple[_Integers, _Integers]:
 
 
 def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column:
-    if not _IS_INTEGER[kind].all():
+    least, most = int(kind.min()), int(kind.max())
+    if most > _ONE or (kind == _FLOAT).any():
         raise NotPlain
-    if kind.min() == kind.max():
-        only = int(kind[0])
-        if _SIZES[only] == 0:
-            return Column(
-                np.full(len(kind), int(only == _ONE)), np.ones(len(kind), np.bool_) if only == _NULL else None
-            )
-        return Column(words[at].astype(np.int64) >> (64 - 8 * _SIZES[only]), None)
+    if least == most:
+        if _SIZES[most] == 0:
+            is_null = np.ones(len(kind), np.bool_) if most == _NULL else None
+            return Column(np.full(len(kind), int(most == _ONE)), is_null)
+        return Column(words[at].astype(np.int64) >> (64 - 8 * _SIZES[most]), None)
     sizes = _SIZES[kind]
     # eight bytes that begin with the value: what follows it is shifted out, and the sign in
     values = words[at].astype(np.int64) >> np.minimum(64 - 8 * sizes, 63)

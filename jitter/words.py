@@ -31,10 +31,11 @@ def percent_words(fraction: float | None) -> str:
     """
     if fraction is None:
         return UNKNOWN
-    value = 100 * fraction
+    value = abs(100 * fraction)
     if 0 < value < 0.01:
-        return "<0.01%"
-    return f"{value:.1f}%" if abs(value) >= 9.995 else f"{value:.2f}%"
+        return "<0.01%" if fraction > 0 else "−<0.01%"
+    sign = "−" if fraction < 0 else ""
+    return f"{sign}{value:.1f}%" if value >= 9.995 else f"{sign}{value:.2f}%"
 
 
 def rank_words(rank: int, host: str | None) -> str:

@@ -69,8 +69,13 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
         told.append(f"In {step.key} no rank took longer than the others where it held the step up.")
     else:
         who = rank_words(step.max_rank, hosts.get(step.max_rank))
-        excess = 0 if step.split is None else step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
-        told.append(f"In {step.key} {who} took {time_words(excess)} longer than the others on the critical path.")
+        if step.split is None:
+            told.append(
+                f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
+            )
+        else:
+            excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
+            told.append(f"In {step.key} {who} took {time_words(excess)} longer than the others on the critical path.")
     if view.alignment == "none":
         told.append(
             "Its ranks cannot be aligned (no collective of all, no wall clock): the gap before the first kernel is "
@@ -92,6 +97,9 @@ def _waits(view: StepView) -> str:
     met = view.collectives
     if not len(met.kernel_index):
         return "No collective lies in this step."
+    if view.ranks < 2:
+        met_words = count_words(len(met.kernel_index), "collective")
+        return f"{met_words}; who waited there, only the other ranks' traces could tell."
     if not len(view.waits):
         return f"{count_words(len(met.kernel_index), 'collective')}; nobody waited long in any of them."
     worst = max(view.waits, key=lambda at: met.waited_ns[at])

@@ -11,7 +11,7 @@ _MOST = 8
 def alignment_words(alignment: Alignment) -> str:
     """Say how ranks were aligned, and with what uncertainty."""
     if not alignment.steps:
-        return "Nothing to align: no step has more than one rank."
+        return "Nothing to align: no two ranks run the same program in a step."
     told = [_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
     if alignment.unsynchronised:
         one = alignment.unsynchronised == 1

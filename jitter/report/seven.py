@@ -1,7 +1,7 @@
 """The seven questions and their answers in words, for terminal, markdown and page alike."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.diagnosis import Cause, Culprit, Diagnosis
@@ -11,6 +11,7 @@ from jitter.words import brief, count_words, percent_words, rank_words, time_wor
 
 Hosts = Mapping[int, str | None]
 _MOST = 3
+_UNTOLD = "It cannot be told: no rank can be compared with another."
 SIDES: Mapping[Cause, str] = {
     "late_start": "the CPU (late start)",
     "cpu_launch": "the CPU (late launches)",
@@ -35,11 +36,11 @@ def seven_answers(diagnosis: Diagnosis, hosts: Hosts) -> list[Answered]:
     return [
         Answered("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
         Answered("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
-        Answered("Which node?", _node(culprits, hosts)),
+        Answered("Which node?", _node(diagnosis, hosts)),
         Answered("Which GPU?", _gpu(diagnosis, hosts)),
         Answered("When in the step does it begin?", _when(diagnosis)),
-        Answered("Where to look?", _where(culprits)),
-        Answered("CPU or GPU?", _side(culprits), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
+        Answered("Where to look?", _where(diagnosis)),
+        Answered("CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
     ]
 
 
@@ -71,9 +72,15 @@ def _pattern(culprit: Culprit) -> str:
     return f"{subject(culprit)}: {culprit.step_pattern}"
 
 
-def _node(culprits: Sequence[Culprit], hosts: Hosts) -> str:
+def _alone(diagnosis: Diagnosis) -> bool:
+    """Whether no step lets ranks be compared."""
+    return all(step.max_rank is None for step in diagnosis.steps)
+
+
+def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    culprits = diagnosis.culprits
     if not culprits:
-        return "None."
+        return _UNTOLD if _alone(diagnosis) else "None."
     whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
     if whole:
         return f"All ranks of {', '.join(dict.fromkeys(whole))} are late together."
@@ -95,7 +102,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
         return told + (f"; and {more} more" if more > 0 else "") + "."
     last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
     if not last:
-        return "None: no rank can be compared with another."
+        return _UNTOLD
     rank, times = last.most_common(1)[0]
     seen = f"{rank_words(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
     return f"None leaves the noise; {seen}."
@@ -103,7 +110,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
 
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
-        return "Nowhere: nothing leaves the noise."
+        return _UNTOLD if _alone(diagnosis) else "Nowhere: nothing leaves the noise."
     told = []
     for one in diagnosis.culprits[:_MOST]:
         if one.kernel_index is not None:
@@ -114,19 +121,25 @@ def _when(diagnosis: Diagnosis) -> str:
             )
             name = "" if began is None else f", from {brief(short_name(began.kernel_name))} on"
             told.append(f"{subject(one)}: {where}{name}")
-    return "; ".join(told) + "." if told else "It is hidden behind others' lateness: no step's path passes it."
+    if told:
+        return "; ".join(told) + "."
+    return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."
 
 
-def _where(culprits: Sequence[Culprit]) -> str:
+def _where(diagnosis: Diagnosis) -> str:
     told = [
         f"{one.look_at.file}, {time_words(one.look_at.end_ns - one.look_at.start_ns)} "
         f"from {one.look_at.start_ns:,} ns on"
-        for one in culprits[:_MOST]
+        for one in diagnosis.culprits[:_MOST]
         if one.look_at is not None
     ]
-    return "; ".join(told) + "." if told else "Nowhere in particular."
+    if told:
+        return "; ".join(told) + "."
+    return _UNTOLD if _alone(diagnosis) else "Nowhere in particular."
 
 
-def _side(culprits: Sequence[Culprit]) -> str:
-    sides = list(dict.fromkeys(SIDES[one.cause] for one in culprits))
-    return "Neither: nothing leaves the noise." if not sides else f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
+def _side(diagnosis: Diagnosis) -> str:
+    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
+    if sides:
+        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
+    return _UNTOLD if _alone(diagnosis) else "Neither: nothing leaves the noise."

@@ -63,7 +63,10 @@ def test_nobody_to_blame():
     assert answers["Which GPU?"] == "None leaves the noise; rank 3 is the last one most often, in 1 of 2 steps."
     assert answers["Where to look?"] == "Nowhere in particular."
     assert answers["CPU or GPU?"] == "Neither: nothing leaves the noise."
-    assert "None: no rank can be compared" in told(diagnosis(steps=(answer(0, None),)))["Which GPU?"]
+    alone = told(diagnosis(steps=(answer(0, None),)))
+    untold = "It cannot be told: no rank can be compared with another."
+    asked = ("Which node?", "Which GPU?", "When in the step does it begin?", "Where to look?", "CPU or GPU?")
+    assert [alone[question] for question in asked] == [untold] * 5
 
 
 def test_what_cannot_be_told():

@@ -247,6 +247,47 @@ def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
     clean(page, path)
 
 
+def test_a_single_step_time_has_an_axis_that_can_be_read_and_printed(browser, tmp_path):
+    path = written(job(tmp_path / "lake", ranks=2, steps=2, late=(1, 1, 5, 400_000)), tmp_path / "two.html")
+    page = opened(browser, path)
+    start, end = page.evaluate(
+        "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('figure:step_time').y_range)"
+    )
+    assert start < 50_000_000 < end
+    assert end - start >= 0.01 * 50_000_000  # ticks of fractions of a nanosecond keep a browser busy for ever
+    assert len(page.pdf()) > 10_000
+    clean(page, path)
+
+
+def test_print_keeps_the_keys_to_the_figures_and_light_colours(browser, path):
+    page = opened(browser, path, "dark")
+    page.emulate_media(media="print")
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('title:gap').text_color == '#1c2128'", timeout=5000)
+    for part in (".key i", ".bar"):
+        assert page.locator(part).first.evaluate("(one) => getComputedStyle(one).printColorAdjust") == "exact", part
+    assert not page.locator("#kernel-keys").is_visible()
+    clean(page, path)
+
+
+def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
+    rows = {
+        r: {
+            (1, s): [row | {"launch_start_ns": None, "launch_end_ns": None} for row in step_rows(r, s)]
+            for s in range(2)
+        }
+        for r in range(2)
+    }
+    path = written(lake_of(tmp_path / "lake", rows), tmp_path / "no-launches.html")
+    page = opened(browser, path)
+    assert page.evaluate("Bokeh.documents[0].get_model_by_name('figure:launch_latency')") is None
+    page.select_option("#step", index=1)
+    page.locator("#figures-profile").focus()
+    page.keyboard.press("ArrowRight")
+    assert "kernel 0 " in page.locator("#kernel").inner_text()
+    assert "Launch latency" not in page.locator("#kernel").inner_text()
+    clean(page, path)
+
+
 def test_steps_that_are_not_in_the_page(browser, tmp_path):
     path = written(job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
     page = opened(browser, path)

@@ -1,5 +1,6 @@
 """The page: complete, self-contained, escaped; and for a run that tells little, a page that says so."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ from report_lakes import job, lake_of, step_rows
 import jitter
 from jitter.cli import main
 from jitter.replay import START
+from jitter.report.answer import answer
 from jitter.report.excess import PATH, TRANSFERS, own_layer
 from jitter.report.html import MOST_STEPS, embedded_steps, html_report
-from jitter.report.run_page import first_layer
+from jitter.report.run_page import RunPage, first_layer
 from jitter.report.seven import seven_answers
+from jitter.report.step_view import KernelNames
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -163,7 +166,26 @@ def test_one_rank(tmp_path):
     assert "Only one rank ran these kernels in this step" in text
     assert "With one rank there is nobody to compare with" in text
     assert "Nothing to align" in text
+    assert text.count("It cannot be told: no rank can be compared with another.") == 5
+    assert "1 collective; who waited there, only the other ranks' traces could tell." in text
+    assert "nobody waited" not in text
     assert titles(page)[:2] == ["Step time", "Time to kernel end"]
+
+
+def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
+    page = RunPage(job(tmp_path / "lake", ranks=3))
+    step = replace(page.diagnosis.steps[1], split=None)
+    view = page.view(page.grid(step.key), KernelNames())
+    told = answer(step, view, page.lake.hosts, 1, None).sentence
+    who = f"rank {step.max_rank} (node{step.max_rank // 2})"
+    assert told == f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
+
+
+def test_words_that_the_page_uses_are_explained(tmp_path):
+    text = Text(html_report(job(tmp_path / "lake"))).all
+    told = text[text.index("How to read this") :]
+    for word in ("Loss", "Cohort", "Gain", "Own time", "Critical path", "Excess", "Began to diverge", "Deviation"):
+        assert word in told
 
 
 def test_one_step(tmp_path):

@@ -30,11 +30,14 @@ def test_signed_time():
 
 
 def test_others():
-    assert [percent_words(f) for f in (0.20286, 0.0074, 0.00001, 0.0, None)] == [
+    assert [percent_words(f) for f in (0.20286, 0.0074, 0.00001, 0.0, -0.0113, -0.2, -0.00001, None)] == [
         "20.3%",
         "0.74%",
         "<0.01%",
         "0.00%",
+        "−1.13%",
+        "−20.0%",
+        "−<0.01%",
         "unknown",
     ]
     assert (rank_words(3, "n1"), rank_words(3, None)) == ("rank 3 (n1)", "rank 3")

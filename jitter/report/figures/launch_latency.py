@@ -8,6 +8,4 @@ from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
     title = "Launch latency: launching call to kernel start"
-    plot = metric_figure(axis, "launch_latency", title, title, "launch latency", signed=False)
-    plot.xaxis.axis_label = "kernel index (launch order in the step)"
-    return plot
+    return metric_figure(axis, "launch_latency", title, title, "launch latency", signed=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from bokeh.models import GridPlot
 
 from jitter.report.figures import duration_deviation, gap_deviation, launch_latency, ttke_deviation
@@ -11,8 +12,19 @@ from jitter.report.step_view import StepView
 
 
 def build(axis: KernelAxis, others: Sequence[StepView] = ()) -> GridPlot:
-    """Draw the view that the axis shows; the others' sources travel along as `view-<n>:<part>`, from 1 on."""
-    figures = [module.build(axis) for module in (ttke_deviation, gap_deviation, duration_deviation, launch_latency)]
+    """Draw the view that the axis shows; the others' sources travel along as `view-<n>:<part>`, from 1 on.
+
+    Launch latency is left out where no view knows it.
+    """
+    views = [sources_of(view, f"view-{n}") for n, view in enumerate(others, 1)]
+    modules = [ttke_deviation, gap_deviation, duration_deviation]
+    latencies = [axis.series["launch_latency"], *(sources["launch_latency"] for sources in views)]
+    if any(np.isfinite(source.data[line]).any() for source in latencies for line in ("max", "min", "high")):
+        modules.append(launch_latency)
+    figures = [module.build(axis) for module in modules]
+    figures[-1].xaxis.axis_label = "kernel index (launch order in the step)"
     grid = stack(figures)
-    grid.tags = [source for n, view in enumerate(others, 1) for source in sources_of(view, f"view-{n}").values()]
+    # sources that nothing draws travel as tags
+    undrawn = [axis.series["launch_latency"]] if launch_latency not in modules else []
+    grid.tags = undrawn + [source for sources in views for source in sources.values()]
     return grid

@@ -1,6 +1,8 @@
 """Each step's time."""
 
-from bokeh.models import DataRange1d
+import math
+
+from bokeh.models import Range1d
 from bokeh.plotting import figure
 
 from jitter.report.figures.frame import time_axis
@@ -10,11 +12,16 @@ from jitter.report.figures.step_axis import StepAxis, add_hover, step_figure
 
 def build(axis: StepAxis) -> figure:
     """Draw the figure."""
-    y_range = DataRange1d()
-    plot = step_figure(axis, "Step time", "step_time", y_range=y_range)
+    plot = step_figure(axis, "Step time", "step_time", _y_range(axis))
     time_axis(plot, "step time")
     plot.line("x", "time", source=axis.steps, line_color=INK, line_width=1.2)
     points = plot.scatter("x", "time", source=axis.steps, size=6, fill_color=INK, line_color=INK)
-    y_range.renderers = [points]
     add_hover(plot, [points], axis)
     return plot
+
+
+def _y_range(axis: StepAxis) -> Range1d:
+    """Hold all times, and never less than a hundredth of them: of a single one the ticks would tell fractions of ns."""
+    known = [ns for ns in axis.steps.data["time"] if not math.isnan(ns)]
+    pad = max(0.12 * (max(known) - min(known)), 0.005 * max(known), 1.0)
+    return Range1d(start=min(known) - pad, end=max(known) + pad)

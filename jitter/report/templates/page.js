@@ -80,7 +80,7 @@
     const [, , values, count] = model("shown:ttke").tags;
     for (const metric of METRICS) {
       const title = model(`title:${metric}`);
-      set(title, { text: title.tags[values ? 1 : 0] });
+      if (title) set(title, { text: title.tags[values ? 1 : 0] });
     }
     const pad = Math.max(0.5, 0.01 * count);
     whole = [-pad, count - 1 + pad];
@@ -191,7 +191,7 @@
     const ttke = model("shown:ttke"), names = model("names").data;
     at = Math.min(ttke.data.kernel_index.length - 1, Math.max(0, at + by));
     const index = ttke.data.kernel_index[at], [most] = ttke.tags;
-    const said = METRICS.map((metric) => {
+    const said = METRICS.filter((metric) => model(`title:${metric}`)).map((metric) => {
       const { data } = model(`shown:${metric}`), signed = metric != "launch_latency";
       return `${model(`title:${metric}`).text.replace(/ −.*|:.*/, "")} ${time(data.max[data.kernel_index.indexOf(index)], metric != "launch_latency")}`;
     });

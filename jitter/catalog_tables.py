@@ -75,6 +75,9 @@ def write(path: Path, fingerprint: str, records: Sequence[SourceRecord]) -> None
     """Write a new catalogue of these records."""
     engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
+        # it is put in place when it is whole, and made again if it is not: to wait for the disk gains nothing
+        connection.exec_driver_sql("PRAGMA synchronous = OFF")
+        connection.exec_driver_sql("PRAGMA journal_mode = OFF")
         _metadata.create_all(connection)
         connection.execute(sa.insert(_state), [{"fingerprint": fingerprint}])
         for table, rows in (

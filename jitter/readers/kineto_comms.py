@@ -1,6 +1,7 @@
 """What a trace says of its collectives: with the kernel, or with the host's `record_param_comms`."""
 
 import re
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -8,7 +9,8 @@ from msgspec import Struct, field
 
 from jitter.kernels import operation
 
-_RANKS: Final = re.compile(r"\s*\[\s*(\d+(?:\s*,\s*\d+)*)\s*\]\s*")
+_RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
+_operation: Final = lru_cache(1024)(operation)
 _DTYPE_BYTES: Final = {
     "byte": 1,
     "char": 1,
@@ -76,7 +78,7 @@ def comms_of(args: bytes) -> tuple[int | None, Comms | None]:
         return external, None
     group = found.group if found.group is not None else found.group_id
     return external, Comms(
-        collective=operation(found.name),
+        collective=_operation(found.name),
         message_bytes=_message_bytes(found),
         dtype=found.dtype if isinstance(found.dtype, str) and found.dtype else None,
         group_name=str(group) if isinstance(group, str | int) and group != "" else None,
@@ -100,13 +102,20 @@ def _message_bytes(args: _Args) -> int | None:
 
 def _ranks(listed: object) -> tuple[int, ...] | None:
     """The ranks of "[0, 1, 2]"; None for a list that was cut ("[0, 1, ...]") or is empty."""
-    if isinstance(listed, list):
-        ranks = listed
-    elif isinstance(listed, str) and (found := _RANKS.fullmatch(listed)):
-        ranks = [int(rank) for rank in found[1].split(",")]
-    else:
-        return None
-    return tuple(ranks) if ranks and all(type(rank) is int and 0 <= rank < 2**31 for rank in ranks) else None
+    if isinstance(listed, str):
+        return _ranks_in(listed)
+    return _possible(listed) if isinstance(listed, list) else None
+
+
+@lru_cache(1024)  # groups are few, and may be of thousands of ranks
+def _ranks_in(listed: str) -> tuple[int, ...] | None:
+    found = _RANKS.fullmatch(listed)
+    return None if found is None else _possible([int(rank) for rank in found[1].split(",")])
+
+
+def _possible(ranks: list[object]) -> tuple[int, ...] | None:
+    fit = [rank for rank in ranks if type(rank) is int and 0 <= rank < 2**31]
+    return tuple(fit) if ranks and len(fit) == len(ranks) else None
 
 
 def _count(value: object, most: int = 2**63 - 1) -> int | None:

@@ -110,7 +110,7 @@ def rank_in(members: dict[str, Raw]) -> int | None:
 def base_ns_in(members: dict[str, Raw]) -> int | None:
     """The base time: added to the times in the trace it gives UTC."""
     base = value_of(members, "baseTimeNanoseconds")
-    if isinstance(base, str) and base.isdecimal():
+    if isinstance(base, str) and base.isdecimal() and len(base) < 20:
         base = int(base)
     return base if type(base) is int and 0 < base < 2**62 else None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from added_reader import added_reader
 from lake_content import content
 
 import jitter
@@ -16,7 +17,6 @@ from jitter import cluster
 from jitter.convert import Task
 from jitter.discover import discover
 from jitter.errors import JitterError, UsageError
-from jitter.readers import readers
 
 PLUGIN = """
 import os, signal
@@ -48,17 +48,9 @@ Workers = Callable[..., list["subprocess.Popen[bytes]"]]
 @pytest.fixture
 def mortal(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Traces of which one kills, in the middle, as many of its readers as `rank1.deaths` says."""
-    site = tmp_path / "site"
-    (site / "mortal-1.dist-info").mkdir(parents=True)
-    (site / "mortal_reader.py").write_text(PLUGIN)
-    (site / "mortal-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mortal\nVersion: 1\n")
-    (site / "mortal-1.dist-info" / "entry_points.txt").write_text("[jitter.readers]\nmortal = mortal_reader:READER\n")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    readers.cache_clear()
-    (own / "rank1.sqlite").rename(own / "rank1.mortal")
-    yield own
-    readers.cache_clear()
+    with added_reader("mortal", PLUGIN, tmp_path / "site", monkeypatch):
+        (own / "rank1.sqlite").rename(own / "rank1.mortal")
+        yield own
 
 
 @pytest.fixture

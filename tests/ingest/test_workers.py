@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from added_reader import added_reader
 
 import jitter
 from jitter import catalog, workers
@@ -34,16 +35,8 @@ READER = Deadly()
 @pytest.fixture
 def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A reader that another package adds, in this process and in its workers: it kills whoever opens its files."""
-    site = tmp_path / "site"
-    (site / "deadly-1.dist-info").mkdir(parents=True)
-    (site / "deadly_reader.py").write_text(PLUGIN)
-    (site / "deadly-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1\n")
-    (site / "deadly-1.dist-info" / "entry_points.txt").write_text("[jitter.readers]\ndeadly = deadly_reader:READER\n")
-    monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    readers.cache_clear()
-    yield
-    readers.cache_clear()
+    with added_reader("deadly", PLUGIN, tmp_path / "site", monkeypatch):
+        yield
 
 
 @pytest.mark.usefixtures("deadly")

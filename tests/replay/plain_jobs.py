@@ -28,6 +28,7 @@ JOBS = {
     "late returns and overlap": small("data_parallel", cpu_bound=True),
     "three ranks": small("tensor_parallel", ranks=3),
     "two threads": small("tensor_parallel", cpu_bound=True),
+    "a full queue beside": small("tensor_parallel", launch_queue=12),
     "a slow host": small("sharded", cpu_bound=True, syncs=frozenset({"loss", "before"})),
 }
 
@@ -119,6 +120,36 @@ def alternate(lake: "jitter.Lake") -> None:
         pq.write_table(rows.set_column(at, field, threads), path)
 
 
+EARLY, QUEUED = 1, 40
+"""Ordinals of what `aside` puts on streams of their own."""
+
+
+def aside(lake: "jitter.Lake") -> None:
+    """Two kernels run beside the main stream until the next one may start, which waits for them.
+
+    One begins before the last step's last collective has ended; the other's launch waits for a place in the queue, and
+    it for nothing else.
+    """
+    for rank in lake.ranks:
+        left = None
+        for key in lake.steps:
+            path = next((lake.root / "kernels").glob(f"**/step={key.step}/rank={rank}.parquet"))
+            rows = pq.read_table(path, partitioning=None)
+            stream = rows["stream"].to_numpy().copy()
+            _, back, start, end = (rows[name].to_numpy().copy() for name in TIMES)
+            stream[EARLY], stream[QUEUED] = 98, 99
+            if left is not None:
+                start[EARLY], start[QUEUED] = left - 1500, back[QUEUED] + 3000
+                for at in (EARLY, QUEUED):
+                    end[at] = start[at + 1] - 700
+            left = int(end[np.array(rows["kind"].to_pylist()) == "collective"].max())
+            for name, values in (("start_ns", start), ("end_ns", end), ("stream", stream)):
+                place = rows.schema.get_field_index(name)
+                field = rows.schema.field(place)
+                rows = rows.set_column(place, field, pa.array(values, field.type))
+            pq.write_table(rows, path)
+
+
 TIMES = ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns")
 
 
@@ -129,6 +160,8 @@ def plain_job(name: str, folder: Path) -> PlainJob:
         alternate(lake)
     if name == "late returns and overlap":
         blur(lake)
+    if name == "a full queue beside":
+        aside(lake)
     examined = lake.examination()
     assert list(examined.run.programs) == [0]
     program, rules = examined.run.programs[0], examined.run.rules[0]
@@ -137,6 +170,11 @@ def plain_job(name: str, folder: Path) -> PlainJob:
         first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
         more = (Wait(0, ~1, "event"), Wait(first, ~0, "event"))
         rules = examined.run.rules[0] = replace(rules, waits=(*rules.waits, *more))
+    if name == "a full queue beside":
+        on_gpu = [at for at, op in enumerate(program.operations) if op.kind != SYNC]
+        beside = [Wait(on_gpu[at + 1], on_gpu[at], "event") for at in (EARLY, QUEUED)]
+        others = [wait for wait in rules.waits if wait not in beside]
+        rules = examined.run.rules[0] = replace(rules, waits=(*others, *beside))
     if name == "a slow host":
         # calls that hardly ever have to wait for what they wait for
         syncs = [at for at, op in enumerate(program.operations) if op.kind == SYNC]

@@ -10,12 +10,13 @@ from jitter.errors import UnknownRankError, UsageError
 
 WAYS_OUT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
-# `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; a local rank is no rank
+# `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; no rank: a local one, a date and time
 _IN_NAME = re.compile(
-    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d+)(?!\d)"
-    r"|(?<![a-z])worker[_\-.]?(?P<worker>\d+)(?!\d)"
-    r"|kineto[_\-.](?P<kineto>\d+)(?!\d)"
+    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
+    r"|(?<![a-z])worker[_\-.]?(?P<worker>\d{1,9})(?!\d)"
+    r"|kineto[_\-.](?P<kineto>\d{1,9})(?!\d)"
 )
+_MOST_DIGITS = 9  # a longer number is none of a rank, and fits no column
 _STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs nearly all
 
 
@@ -80,7 +81,9 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
                 cells = [cell.strip() for cell in row]
                 if not any(cells) or (number == 1 and cells[0] == "file"):
                     continue
-                if len(cells) not in (2, 3) or not all(cell.isdecimal() for cell in cells[1:]):
+                if len(cells) not in (2, 3) or not all(
+                    cell.isdecimal() and len(cell) <= _MOST_DIGITS for cell in cells[1:]
+                ):
                     raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
                 rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -173,7 +176,7 @@ def told_by_pattern(path: Path, told: Told) -> int | None:
     if found is None:
         return None
     text = found.groupdict().get("rank") or found.group(1)
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:

@@ -89,17 +89,21 @@ def step_pattern_of(expression: str | None) -> re.Pattern[str]:
     return pattern
 
 
+_MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
+"""What fits the lake's columns."""
+
+
 def read_marker(
     pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
 ) -> Marker | None:
-    """The step that a range's text names, or None. A group that holds no number names nothing."""
+    """The step that a range's text names, or None. A group that holds no number, or too long a one, names nothing."""
     found = pattern.search(text)
     if found is None:
         return None
     groups = found.groupdict()
     numbers = {
-        name: int(groups[name]) if groups.get(name, None) and groups[name].isdecimal() else None
-        for name in ("step", "epoch", "rank")
+        name: int(word) if (word := groups.get(name)) and word.isdecimal() and len(word) <= digits else None
+        for name, digits in _MOST_DIGITS.items()
     }
     step = numbers["step"]
     if step is None:

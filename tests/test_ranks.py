@@ -35,6 +35,8 @@ from jitter.ranks import GpuEvidence, Told, Verdict, rank_in_path, read_rank_map
         ("frank3.sqlite", None),
         ("coworker3.sqlite", None),
         ("rank.sqlite", None),
+        ("rank20240401123456.sqlite", None),
+        ("rank3/worker20240401123456.json", 3),
         ("global_rank3_local_rank1.sqlite", 3),
     ],
 )
@@ -109,6 +111,7 @@ def test_pattern():
     told = told_by_user(None, None, r"node(\d+)/gpu")
     assert _ranks(resolve(Path("a/node7/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [7]
     assert _ranks(resolve(Path("a/other/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
+    assert _ranks(resolve(Path("a/node99999999999/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
     with pytest.raises(UnknownRankError, match="several processes"):
         resolve(Path("node7/gpu.sqlite"), [_gpu(0, 0), _gpu(1, 1)], told)
 
@@ -117,6 +120,9 @@ def test_map_files(tmp_path: Path):
     path = tmp_path / "map.csv"
     path.write_text("\ufefffile,rank\n\n a.sqlite , 4\nb c.sqlite,0,5\n", encoding="utf-8")
     assert read_rank_map(path) == (("a.sqlite", None, 4), ("b c.sqlite", 0, 5))
+    path.write_text("a.sqlite,99999999999\n")
+    with pytest.raises(UsageError, match=r"map\.csv:1"):
+        read_rank_map(path)
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"map\.csv"):
         read_rank_map(path)

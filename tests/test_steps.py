@@ -20,6 +20,7 @@ from jitter.steps import (
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
     marker = read_marker(step_pattern_of(expression), 1, text, 0, 1)
+    assert marker is None or marker.text == text
     return None if marker is None else (marker.epoch, marker.step, marker.rank)
 
 
@@ -29,6 +30,10 @@ def _read(text: str, expression: str | None = None) -> tuple[int | None, int, in
         ("epoch1_step2003-rank0-640_8-640_8-640_8", (1, 2003, 0)),
         ("step7-rank12", (None, 7, 12)),
         ("ProfilerStep#12", (None, 12, None)),
+        ("ProfilerStep#" + "9" * 18, (None, 10**18 - 1, None)),
+        ("ProfilerStep#" + "9" * 19, None),
+        ("ProfilerStep#" + "9" * 5000, None),
+        ("step7-rank12345678901", (None, 7, None)),
         ("step 12", (None, 12, None)),
         ("Step: 12", (None, 12, None)),
         ("STEP_0012", (None, 12, None)),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from bokeh.models import CustomJSHover, CustomJSTickFormatter, DataRange1d, HoverTool, LogTicker
+from bokeh.models import CustomJSHover, CustomJSTickFormatter, DataRange1d, FixedTicker, HoverTool, LogTicker
 from bokeh.plotting import figure
 from bokeh.transform import factor_mark
 
@@ -64,7 +64,8 @@ def build(axis: KernelAxis) -> figure:
         legend_field="operation",
     )
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
-    plot.yaxis.ticker = LogTicker(desired_num_ticks=4, num_minor_ticks=0)
+    # a logarithmic ticker has only multiples of 100 µs for 20 to 400 µs
+    plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
     plot.xaxis.formatter = CustomJSTickFormatter(code=script("bytes.js"))
     plot.yaxis.formatter = CustomJSTickFormatter(code=script("one_tick.js"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "last arrival to end"

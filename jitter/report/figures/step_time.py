@@ -1,7 +1,6 @@
 """Each step's time."""
 
-import math
-
+import numpy as np
 from bokeh.models import Range1d
 from bokeh.plotting import figure
 
@@ -22,6 +21,7 @@ def build(axis: StepAxis) -> figure:
 
 def _y_range(axis: StepAxis) -> Range1d:
     """Hold all times, and never less than a hundredth of them: of a single one the ticks would tell fractions of ns."""
-    known = [ns for ns in axis.steps.data["time"] if not math.isnan(ns)]
-    pad = max(0.12 * (max(known) - min(known)), 0.005 * max(known), 1.0)
-    return Range1d(start=min(known) - pad, end=max(known) + pad)
+    times = np.array(axis.steps.data["time"], np.float64)
+    least, most = float(np.nanmin(times)), float(np.nanmax(times))
+    pad = max(0.12 * (most - least), 0.005 * most, 1.0)
+    return Range1d(start=least - pad, end=most + pad)

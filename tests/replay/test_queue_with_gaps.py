@@ -1,4 +1,4 @@
-"""A full launch queue where ranks do not run the same kernels: one that a rank lacks takes no place in it."""
+"""A full launch queue where ranks do not run the same kernels."""
 
 from pathlib import Path
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bokeh.document import Document
+from in_chromium import INK, PLACE
 
 import jitter
 from jitter.cli import main
@@ -20,24 +20,6 @@ from jitter.report.run_page import RunPage
 from jitter.serve import LivePage, LiveRun
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-ARGUMENTS += ["--disable-component-update", "--disable-sync"]
-VIEW = """const walk = function*(view) { yield view; for (const child of view.children()) yield* walk(child); };
-  let found = null;
-  for (const root of Bokeh.index.roots) for (const view of walk(root)) if (view.model.name == name) found = view;"""
-INK = f"""(name) => {{ {VIEW}
-  const canvas = found.canvas_view.primary.canvas, inside = found.frame.bbox, ratio = canvas.width / canvas.clientWidth;
-  const [x, y, w, h] = [inside.left, inside.top, inside.width, inside.height].map((v) => Math.round(v * ratio));
-  const pixels = canvas.getContext("2d").getImageData(x, y, w, h).data, colours = new Set();
-  for (let i = 0; i < pixels.length; i += 4) colours.add((pixels[i] << 16) | (pixels[i + 1] << 8) | pixels[i + 2]);
-  return colours.size;
-}}"""
-PLACE = f"""([name, x, y]) => {{ {VIEW}
-  found.el.scrollIntoView({{block: "center"}});
-  const box = found.el.getBoundingClientRect(), frame = found.frame;
-  return [box.x + frame.x_scale.compute(x), box.y + frame.y_scale.compute(y)];
-}}"""
 
 
 @pytest.fixture(scope="module")
@@ -239,17 +221,6 @@ def test_what_is_asked_for_together_is_answered_once(page):
     assert told(page)["number"] == 2
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed (apt-get install chromium)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
-
-
 @pytest.fixture(params=["light", "dark"])
 def shown(request, browser, port):
     """The live page in a browser; in the end nothing went wrong, and nobody else was asked."""
@@ -314,6 +285,16 @@ def test_what_is_no_rank_is_said_as_text(shown):
     shown.get_by_label("Further ranks").fill("")
     shown.get_by_label("Further ranks").press("Enter")
     shown.wait_for_function("document.getElementById('status').textContent == ''")
+
+
+def test_a_server_that_ends_is_missed(browser, lake):
+    process, port, _ = started(lake)
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{port}/")
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    ended(process)
+    page.wait_for_function("document.getElementById('status').textContent.includes('start it again')")
+    page.close()
 
 
 def test_a_cell_of_the_map_shows_its_step_and_rank(shown):

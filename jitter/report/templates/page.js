@@ -116,6 +116,9 @@
     if (changed) follow();  // else the reader keeps what is zoomed in on
   };
   if (live) {
+    const say = (words) => () => (element("status").textContent = words);
+    figures.on_event("connection_lost", say("jitter serve does not answer any more: start it again, then load this page anew."));
+    figures.on_event("client_reconnected", say(""));
     model("told").properties.data.change.connect(answered);
     ranks.addEventListener("change", show);
   }

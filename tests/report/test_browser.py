@@ -1,41 +1,20 @@
 """The page in a browser without a network: it draws, tells on hover, shows what is picked, and asks for nothing."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
+from in_chromium import INK, PLACE
 from report_lakes import job, lake_of, step_rows
 
 import jitter
 from jitter.cli import main
 from jitter.report.html import html_report
 
-playwright = pytest.importorskip("playwright.sync_api", reason="the browser test needs playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed (apt-get install chromium)")
-
-ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-ARGUMENTS += ["--disable-component-update", "--disable-sync"]
 FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
-VIEW = """const walk = function*(view) { yield view; for (const child of view.children()) yield* walk(child); };
-  let found = null;
-  for (const root of Bokeh.index.roots) for (const view of walk(root)) if (view.model.name == name) found = view;"""
-PLACE = f"""([name, x, y]) => {{ {VIEW}
-  found.el.scrollIntoView({{block: "center"}});
-  const box = found.el.getBoundingClientRect(), frame = found.frame;
-  return [box.x + frame.x_scale.compute(x), box.y + (y == null ? frame.bbox.y_center : frame.y_scale.compute(y))];
-}}"""
-INK = f"""(name) => {{ {VIEW}
-  const canvas = found.canvas_view.primary.canvas, inside = found.frame.bbox, ratio = canvas.width / canvas.clientWidth;
-  const [x, y, w, h] = [inside.left, inside.top, inside.width, inside.height].map((v) => Math.round(v * ratio));
-  const pixels = canvas.getContext("2d").getImageData(x, y, w, h).data, colours = new Set();
-  for (let i = 0; i < pixels.length; i += 4) colours.add((pixels[i] << 16) | (pixels[i + 1] << 8) | pixels[i + 2]);
-  return colours.size;
-}}"""
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +35,6 @@ def path(lake):
     path = lake.root.parent / "page.html"
     path.write_text(html_report(lake), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield started
-        started.close()
 
 
 def opened(browser, path, scheme="light"):

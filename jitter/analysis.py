@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
     from jitter.diagnosis import Diagnosis, StepAnswer
     from jitter.examination import Examination
+    from jitter.examined_steps import ExaminedSteps
     from jitter.kept_answers import Answers, KeptAnswers
+    from jitter.lake_run import LakeRun
+    from jitter.passes import Passes
     from jitter.rules import Wait
     from jitter.tables import MetricTable
 
@@ -165,17 +168,28 @@ class Lake:
         """Answer for the step of these (all) that loses most; the first, where none tells."""
         return self.diagnosis(steps).costliest
 
-    def examination(self, steps: Sequence[StepKey] | None = None) -> "Examination":
-        """What the diagnosis rests on: dependencies, replay and critical path of these steps (all)."""
+    def examination(
+        self, steps: Sequence[StepKey] | None = None, passes: "Callable[[ExaminedSteps], Passes] | None" = None
+    ) -> "Examination":
+        """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
+
+        `passes` makes what goes through the steps, if that is not to be done in this process.
+        """
         from jitter.examination import Examination
-        from jitter.lake_run import LakeRun
+        from jitter.passes import PassesHere
         from jitter.suspects import Limits
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
             self._compact(chosen)
-            self._examined[chosen] = Examination(LakeRun(self.root, self._by_step, self.indices, chosen), Limits())
+            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes or PassesHere)
         return self._examined[chosen]
+
+    def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":
+        """Read these steps as the examination does."""
+        from jitter.lake_run import LakeRun
+
+        return LakeRun(self.root, self._by_step, self.indices, steps)
 
     def waits(self, cohort: int | None = None) -> "list[Wait]":
         """What waits for what in a cohort's step, as inferred; places are ordinals of its commonest sequence.

@@ -25,11 +25,12 @@ def convert_on(scheduler: str, tasks: Sequence[Task], progress: Progress | None)
     """
     if not tasks:
         return
-    with _client(scheduler) as client:
+    with connect(scheduler) as client:
         yield from in_order(_as_they_come(client, tasks, progress or (lambda done, total: None)))
 
 
-def _client(scheduler: str) -> "Client":
+def connect(scheduler: str) -> "Client":
+    """Connect to the cluster of this scheduler; raises `UsageError` without Dask, `JitterError` if none answers."""
     try:
         from distributed import Client
     except ImportError:
@@ -37,7 +38,7 @@ def _client(scheduler: str) -> "Client":
             "--scheduler needs Dask, which is not installed", "pip install 'gpu-jitter[cluster]', here and there"
         ) from None
     try:
-        return Client(scheduler, timeout=_ANSWERS_WITHIN_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        return Client(scheduler, timeout=_ANSWERS_WITHIN_S, set_as_default=False)
     except (OSError, ValueError) as error:
         raise JitterError(
             f"{scheduler}: no Dask scheduler answers ({str(error).partition(chr(10))[0]})",
@@ -52,7 +53,7 @@ def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -
     done, total = 0, sum(task.source.size for task in tasks)
     # pure: no two are the same, whatever their arguments
     numbers = {client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
-    for future in as_completed(list(numbers), loop=client.loop):  # type: ignore[no-untyped-call]
+    for future in as_completed(list(numbers), loop=client.loop):
         number = numbers[future]
         task = tasks[number]
         try:

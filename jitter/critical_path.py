@@ -71,10 +71,11 @@ class PathWalker:
         """The step's path, last operation first; empty where ranks do not meet."""
         last = self._last(work, uncoupled)
         charges = [] if last is None else list(_Walk(self, work, usual_transfer, uncoupled).back_from(*last))
-        self._remember(work)
+        self.pass_by(work)
         return charges
 
-    def _remember(self, work: StepWork) -> None:
+    def pass_by(self, work: StepWork) -> None:
+        """Remember only where a step leaves each rank."""
         self._left = {}
         for team, step in work.observed.teams.items():
             collectives = [place for place, op in enumerate(self._programs[team].operations) if op.kind == COLLECTIVE]

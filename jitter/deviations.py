@@ -1,6 +1,6 @@
 """How far each rank's own time is from its team's in each step, and how far chance alone would take it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,42 +28,50 @@ class TeamDeviations:
     """(parts, steps, 1): what a total's standard deviation is if the operations vary independently."""
 
 
-class DeviationsOfRun:
-    """Adds up, step by step."""
+@dataclass(frozen=True)
+class StepDeviations:
+    """One team's step, the run's `number`th."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._ranks: dict[int, set[int]] = {}
-        self._sums: dict[int, list[tuple[int, Ints, Floats, Floats]]] = {}
+    number: int
+    team: int
+    ranks: Ints
+    total_ns: Floats
+    """(parts, ranks): own time less the median's; NaN where it is not known."""
+    noise_ns: Floats
+    """(parts,)."""
 
-    def add(self, number: int, team: int, step: TeamStep, usual: OwnTimes, first_kernel: int) -> None:
-        """Take in one team's step, the run's `number`th."""
-        own, border = step.own, first_kernel + 1
-        host, usual_host = (own.host, own.call), usual.host + usual.call
-        measured = {
-            START: _total_and_noise([times[:border] for times in host], usual_host[:border]),
-            CPU: _total_and_noise([times[border:] for times in host], usual_host[border:]),
-            GPU: _total_and_noise([own.gpu, own.delay], usual.gpu + usual.delay),
-        }
-        totals = np.stack([measured[part][0] for part in PARTS])
-        noise = np.array([measured[part][1] for part in PARTS])
-        if step.joined.any() and not step.joined.all():
-            totals[:, step.joined] = np.nan  # what they waited for at first lies in a step that is not known
-        self._ranks.setdefault(team, set()).update(step.arrays.ranks.tolist())
-        self._sums.setdefault(team, []).append((number, step.arrays.ranks, totals, noise))
 
-    def teams(self) -> list[TeamDeviations]:
-        """Each team's totals over the run."""
-        return [self._team(team) for team in sorted(self._sums)]
+def step_deviations(number: int, team: int, step: TeamStep, usual: OwnTimes, first_kernel: int) -> StepDeviations:
+    """Add up one team's step, the run's `number`th."""
+    own, border = step.own, first_kernel + 1
+    host, usual_host = (own.host, own.call), usual.host + usual.call
+    measured = {
+        START: _total_and_noise([times[:border] for times in host], usual_host[:border]),
+        CPU: _total_and_noise([times[border:] for times in host], usual_host[border:]),
+        GPU: _total_and_noise([own.gpu, own.delay], usual.gpu + usual.delay),
+    }
+    totals = np.stack([measured[part][0] for part in PARTS])
+    if step.joined.any() and not step.joined.all():
+        totals[:, step.joined] = np.nan  # what they waited for at first lies in a step that is not known
+    return StepDeviations(number, team, step.arrays.ranks, totals, np.array([measured[part][1] for part in PARTS]))
 
-    def _team(self, team: int) -> TeamDeviations:
-        ranks = np.array(sorted(self._ranks[team]), np.int64)
-        total = np.full((len(PARTS), self._steps, len(ranks)), np.nan)
-        noise = np.full((len(PARTS), self._steps, 1), np.nan)
-        for number, own, sums, own_noise in self._sums[team]:
-            total[:, number, np.searchsorted(ranks, own)] = sums
-            noise[:, number, 0] = own_noise
-        return TeamDeviations(team, ranks, against_others(total), noise)
+
+def deviations_of_run(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
+    """Each team's totals over the run, from all its steps in any order."""
+    of_team: dict[int, list[StepDeviations]] = {}
+    for one in seen:
+        of_team.setdefault(one.team, []).append(one)
+    return [_of_team(team, own, steps) for team, own in sorted(of_team.items())]
+
+
+def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
+    ranks = np.unique(np.concatenate([one.ranks for one in seen]))
+    total = np.full((len(PARTS), steps, len(ranks)), np.nan)
+    noise = np.full((len(PARTS), steps, 1), np.nan)
+    for one in seen:
+        total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
+        noise[:, one.number, 0] = one.noise_ns
+    return TeamDeviations(team, ranks, against_others(total), noise)
 
 
 def _total_and_noise(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:

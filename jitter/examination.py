@@ -1,103 +1,54 @@
 """The run examined: each step's time, its path, the suspects, and by replay what each of them costs."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from jitter.ahead import ahead
-from jitter.critical_path import Charge, PathWalker
-from jitter.deviations import DeviationsOfRun, TeamDeviations
+from jitter.critical_path import Charge
+from jitter.deviations import TeamDeviations, deviations_of_run
+from jitter.examined_steps import ExaminedSteps
 from jitter.findings import Candidate, Found, repair_of
 from jitter.lake_run import LakeRun
-from jitter.observed import Observed
-from jitter.own_time import OwnTimes, side_by_side
+from jitter.passes import Passes, PassesHere, SeenStep, StepPath
 from jitter.replay import CPU, GPU, START
-from jitter.rerun import StepWork, medians, usual_of, work_of
 from jitter.sheets import Floats
 from jitter.slow_transfers import SlowLinks, behind, slow_transfers
-from jitter.step_end import StepEnds, StepTimes
-from jitter.step_quality import StepQuality, step_quality
+from jitter.step_quality import StepQuality
 from jitter.steps import StepKey
 from jitter.suspects import Limits, most_suspicious, suspects
-from jitter.what_if import Scenario, WhatIf, together, usual_transfers
-
-
-@dataclass(frozen=True)
-class StepPath:
-    """One step's critical path."""
-
-    key: StepKey
-    charges: tuple[Charge, ...]
-    waited_ns: Mapping[int, float]
-    """How long each rank waited for others at collectives, all together."""
+from jitter.what_if import Scenario, together, usual_transfers
 
 
 class Examination:
     """Goes through the run's steps as often as it must, and keeps what is small."""
 
-    def __init__(self, lake: LakeRun, limits: Limits) -> None:
+    def __init__(self, lake: LakeRun, limits: Limits, passes: Callable[[ExaminedSteps], Passes] = PassesHere) -> None:
+        """`passes` makes what goes through the steps."""
         self.lake, self.limits = lake, limits
-        self.run = Observed(lake.source)
-        self.ends = StepEnds(self.run)
+        self.steps = ExaminedSteps(lake)
+        self.run, self.ends = self.steps.run, self.steps.ends
+        self._passes = passes(self.steps)
         self._known: list[tuple[Scenario, float]] = []
-        self._typical: dict[int, Mapping[int, OwnTimes]] = {}
 
     @cached_property
     def keys(self) -> list[StepKey]:
         """The steps, in order."""
         return list(self.run.keys)
 
-    def works(self) -> Iterator[tuple[int, StepWork]]:
-        """Every step, ready to be computed again."""
-        for number, step in enumerate(ahead(self.run.steps())):
-            if number not in self._typical:
-                self._typical[number] = usual_of(step, self._alone)
-            yield number, work_of(self.run, step, self._typical[number])
-
     @cached_property
-    def _alone(self) -> dict[int, OwnTimes]:
-        """Of teams of one rank, which has no peers: the medians over its steps."""
-        sizes: dict[int, int] = {}
-        for team in self.run.team_of.values():
-            sizes[team] = sizes.get(team, 0) + 1
-        alone = {team for team, size in sizes.items() if size == 1}
-        if not alone:
-            return {}
-        seen: dict[int, list[OwnTimes]] = {team: [] for team in alone}
-        for step in self.run.steps():
-            for team in alone & step.teams.keys():
-                seen[team].append(step.teams[team].own)
-        return {team: medians(side_by_side(found)) for team, found in seen.items()}
-
-    @cached_property
-    def _first_pass(self) -> tuple[Floats, list[TeamDeviations], list[dict[int, Floats]], list[StepQuality]]:
-        times, deviations = StepTimes(), DeviationsOfRun(len(self.keys))
-        step_ns, transfers, qualities = [], [], []
-        for number, work in self.works():
-            places = {team: self.ends.of_team(team, step) for team, step in work.observed.teams.items()}
-            step_ns.append(times.of(work.observed.key, [(s, places[t]) for t, s in work.observed.teams.items()]))
-            # where many members' step was not recorded, the time includes waiting for them
-            transfers.append({n: np.where(work.mostly[n], took, np.nan) for n, took in work.transfers.items()})
-            for team, step in work.observed.teams.items():
-                deviations.add(number, team, step, work.typical[team], self.run.programs[team].first_kernel)
-            key = work.observed.key
-            told = step_quality(
-                work.observed.teams, self.ends.aligning, self.lake.indices(key), partial(self.lake.sheets, key)
-            )
-            qualities.append(told)
-        return np.array(step_ns), deviations.teams(), transfers, qualities
+    def _seen(self) -> list[SeenStep]:
+        return self._passes.look()
 
     @property
     def qualities(self) -> list[StepQuality]:
         """How far each step's figures can be trusted."""
-        return self._first_pass[3]
+        return [seen.quality for seen in self._seen]
 
-    @property
+    @cached_property
     def step_ns(self) -> Floats:
         """(steps,) each step's time; NaN for the first of a stretch."""
-        return self._first_pass[0]
+        return np.array([seen.time_ns for seen in self._seen])
 
     @property
     def team_of(self) -> dict[int, int]:
@@ -115,10 +66,10 @@ class Examination:
         ranks = self.run.team_of
         return max(self.run.meetings.named, max(ranks, default=-1) + 1) > len(ranks)
 
-    @property
+    @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's."""
-        return self._first_pass[1]
+        return deviations_of_run([one for seen in self._seen for one in seen.deviations], len(self.keys))
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """One team's."""
@@ -134,14 +85,13 @@ class Examination:
         operations = {START: first, CPU: size - first, GPU: size}[int(charge.part)]
         return float(team.noise_ns[charge.part, number, 0]) ** 2 / max(operations, 1)
 
-    def total(self, gained: Sequence[Floats]) -> Floats:
-        """(scenarios,) the sum over steps of a known time; over all, if no step's is known.
+    def total(self, gained: Floats) -> Floats:
+        """(scenarios,) the sum of (steps, scenarios) over steps of a known time; over all, if no step's is known.
 
         Of the first step of a stretch nobody knows when it began.
         """
-        values = np.stack(gained)
         timed = ~np.isnan(self.step_ns)
-        found: Floats = np.nansum(values[timed if timed.any() else slice(None)], axis=0)
+        found: Floats = np.nansum(gained[timed if timed.any() else slice(None)], axis=0)
         return found
 
     @property
@@ -151,19 +101,23 @@ class Examination:
 
     def transfer_excess(self, meetings: Sequence[tuple[int, int]], number: int) -> float:
         """How much longer than usual these (meeting, group) took in a step."""
-        took = self._first_pass[2][number]
+        took = self._seen[number].transfers
         return float(np.nansum([took[meeting][group] - self.usual_transfers[meeting] for meeting, group in meetings]))
+
+    @property
+    def _transfers(self) -> list[Mapping[int, Floats]]:
+        return [seen.transfers for seen in self._seen]
 
     @cached_property
     def usual_transfers(self) -> dict[int, float]:
         """By meeting, ns."""
-        return usual_transfers(self.run.meetings, self._first_pass[2])
+        return usual_transfers(self.run.meetings, self._transfers)
 
     @cached_property
     def _candidates(self) -> list[Candidate]:
         limits, step_ns = self.limits, self._typical_step_ns
         own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
-        slow = slow_transfers(self.run.meetings, self._first_pass[2], self.usual_transfers, step_ns, limits)
+        slow = slow_transfers(self.run.meetings, self._transfers, self.usual_transfers, step_ns, limits)
         return [*most_suspicious(own, limits), *behind(slow)]
 
     @cached_property
@@ -172,7 +126,7 @@ class Examination:
         if not np.isnan(self.step_ns).all():
             return np.where(np.isnan(self.step_ns), np.nanmedian(self.step_ns), self.step_ns)
         spans = []
-        for _, work in self.works():
+        for _, work in self.steps.works():
             of_ranks = [
                 np.fmax.reduce(step.arrays.end) - np.fmin.reduce(step.arrays.start)
                 for step in work.observed.teams.values()
@@ -188,25 +142,17 @@ class Examination:
         scenarios = [Scenario(everything=True), *alone]
         if len(alone) > 1:
             scenarios.append(together(alone))
-        replay = WhatIf(self.run, self.ends, scenarios, self.usual_transfers)
-        walker = PathWalker(self.run.programs, self.run.rules, self.run.meetings)
-        paths = []
-        for number, work in self.works():
-            replay.step(number, work)
-            charges = walker.walk(work, self.usual_transfers, self.run.schedule.uncoupled)
-            paths.append(StepPath(work.observed.key, tuple(charges), _waited(self.run, work)))
-        self._known += zip(scenarios, self.total(replay.gained).tolist(), strict=True)
-        return np.array([gained[0] for gained in replay.gained]), paths
+        gone = self._passes.go(self.usual_transfers, scenarios, walk=True)
+        self._known += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
+        return gone.gained_ns[:, 0], gone.paths
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """What the run would gain by each of these repairs, ns; replays those that it has not replayed yet."""
         self._second_pass  # noqa: B018  # what it has replayed need not be again
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
-            replay = WhatIf(self.run, self.ends, new, self.usual_transfers)
-            for number, work in self.works():
-                replay.step(number, work)
-            self._known += zip(new, self.total(replay.gained).tolist(), strict=True)
+            gone = self._passes.go(self.usual_transfers, new, walk=False)
+            self._known += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
 
     def _gain_of(self, scenario: Scenario) -> list[float]:
@@ -262,20 +208,3 @@ class Examination:
         every, *without = self.gains([together(scenarios), *others])
         marginal = dict(zip(hidden, (every - gain for gain in without), strict=True))
         return [(gain, marginal.get(at, gain)) for at, gain in enumerate(alone)]
-
-
-def _waited(run: Observed, work: StepWork) -> dict[int, float]:
-    """Each rank's time between its arrivals and the last ones, over the step's collectives."""
-    waited = [np.zeros(len(block.ranks)) for block in run.meetings.blocks]
-    for number, meeting in enumerate(run.meetings.meetings):
-        took = work.transfers[number]
-        for member in meeting.members:
-            block = work.blocks[member.block].recorded
-            own = block.end[member.place] - block.start[member.place] - took[member.group]
-            waited[member.block] += np.nan_to_num(own)
-    return {
-        rank: ns
-        for block, columns, own in zip(run.meetings.blocks, work.columns, waited, strict=True)
-        for rank, column, ns in zip(block.ranks, columns.tolist(), own.tolist(), strict=True)
-        if column >= 0
-    }

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from jitter.readiness import Readiness, Tail, threads_of
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
-from jitter.sheets import COLLECTIVE, Bools, Ints, Kinds, Sheet, Signature
+from jitter.sheets import COLLECTIVE, SYNC, Bools, Ints, Kinds, Sheet, Signature
 from jitter.step_arrays import StepArrays, arrays, rows
 from jitter.steps import StepKey
 from jitter.tails import Tails
@@ -81,13 +82,31 @@ class ObservedStep:
     teams: Mapping[int, TeamStep]
 
 
+class Understood(NamedTuple):
+    """What is inferred from the whole run: who compares with whom, what they do, what waits for what, who meets."""
+
+    team_of: dict[int, int]
+    programs: dict[int, Program]
+    rules: dict[int, Rules]
+    meetings: Meetings
+    schedule: Schedule
+
+
 class Observed:
     """The whole run; rows are read step by step, as often as the steps are gone through."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, understood: Understood | None = None) -> None:
+        """`understood`, if another has inferred it from the same run already."""
         self._source = source
+        if understood is not None:
+            self.__dict__.update(understood._asdict())  # in place of what would be inferred
         self._store = StepStore()
         self._members = {key: list(source.members(key)) for key in source.steps}
+
+    @property
+    def understood(self) -> Understood:
+        """What is inferred from the whole run."""
+        return Understood(self.team_of, self.programs, self.rules, self.meetings, self.schedule)
 
     @property
     def keys(self) -> Sequence[StepKey]:
@@ -240,24 +259,37 @@ class Observed:
         """In which order to compute."""
         return schedule(self.programs, self.rules, self.meetings)
 
-    def steps(self) -> Iterator[ObservedStep]:
-        """Go through the run."""
+    def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
+        """Go through the run, or through its steps from `first` up to but not including `last`."""
         tails = {
             team: Tails(program, self.rules[team].thread, self.rules[team].queue)
             for team, program in self.programs.items()
         }
-        for key, teams_placed in ahead(self._laid_out()):
+        begin = max(0, first - self._remembered)
+        for number, (key, placed_teams) in enumerate(ahead(self._laid_out(begin, last)), begin):
             found = {}
-            for team, placed in teams_placed.items():
+            for team, placed in placed_teams.items():
                 program = self.programs[team]
                 tail, joined = tails[team].before(key, placed.ranks)
                 ready = tails[team].follow(key, placed)
-                own = own_times(program, self.rules[team], placed, ready, tail)
-                found[team] = TeamStep(placed, ready, tail, own, joined)
-            yield ObservedStep(key, found)
+                if number >= first:
+                    own = own_times(program, self.rules[team], placed, ready, tail)
+                    found[team] = TeamStep(placed, ready, tail, own, joined)
+            if number >= first:
+                yield ObservedStep(key, found)
 
-    def _laid_out(self) -> Iterator[tuple[StepKey, dict[int, StepArrays]]]:
-        for key in self._source.steps:
+    @property
+    def _remembered(self) -> int:
+        """How many steps back what holds up a step may lie: the one before, and as many as the launch queue holds."""
+        held = [
+            -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
+            for team, rules in self.rules.items()
+            if rules.queue is not None
+        ]
+        return 1 + max(held, default=0)
+
+    def _laid_out(self, first: int, last: int | None) -> Iterator[tuple[StepKey, dict[int, StepArrays]]]:
+        for key in self._source.steps[first:last]:
             there = {self.team_of[member.rank] for member in self._members[key]}
             yield key, {team: self.placed(key, team) for team in self.programs if team in there}
 

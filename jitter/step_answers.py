@@ -11,7 +11,8 @@ from jitter.critical_path import Charge, Part
 from jitter.culprits import Case
 from jitter.diagnosis import Cause, Divergence, Split, StepAnswer
 from jitter.evidence import Evidence
-from jitter.examination import Examination, StepPath
+from jitter.examination import Examination
+from jitter.passes import StepPath
 from jitter.steps import StepKey
 
 _NOISE = 5.0  # standard deviations

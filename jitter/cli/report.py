@@ -1,8 +1,9 @@
 """`jitter report`: the seven answers, in the terminal, as a page, as JSON or as markdown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -27,8 +28,11 @@ _SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown"
     "-o", "--output", type=click.Path(path_type=Path), help="Write here; .html, .json and .md pick the form too."
 )
 @click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster does the work: tcp://host:8786.")
 @force_option
-def report(lake: Path, form: str | None, output: Path | None, numbers: str | None, force: bool) -> None:
+def report(
+    lake: Path, form: str | None, output: Path | None, numbers: str | None, scheduler: str | None, force: bool
+) -> None:
     """Answer: what does jitter cost, which step, node and GPU, when within the step, where to look, CPU or GPU?
 
     \b
@@ -37,65 +41,65 @@ def report(lake: Path, form: str | None, output: Path | None, numbers: str | Non
         jitter report --html
         jitter report run17-lake --steps 2005-2049 -o run17.html
         jitter report --json | jq '.culprits[0]'
+        jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """  # click wants the control character itself
+    asked = _Asked(lake, numbers, scheduler, output, force)
     chosen = form or _form(output)
     if chosen == "html":
-        _page(lake, numbers, output or _HTML, force)
+        _page(asked)
     elif chosen == "json":
         from jitter.report.as_json import MARK, json_report
 
-        _text(lake, numbers, output, force, MARK, lambda opened, steps: json_report(*_answers(opened, steps)))
+        _text(asked, MARK, lambda opened, steps: json_report(*_answers(opened, steps)))
     elif chosen == "markdown":
         from jitter.report.markdown import MARK, markdown_report
 
-        _text(
-            lake,
-            numbers,
-            output,
-            force,
-            MARK,
-            lambda opened, steps: markdown_report(*_answers(opened, steps), opened.hosts),
-        )
+        _text(asked, MARK, lambda opened, steps: markdown_report(*_answers(opened, steps), opened.hosts))
     else:
         from rich.console import Console
 
         from jitter.report.terminal import print_report
 
-        opened, steps = _open(lake, numbers)
-        print_report(*_answers(opened, steps), opened.hosts, Console(highlight=False))
+        with _opened(asked) as (found, steps):
+            print_report(*_answers(found, steps), found.hosts, Console(highlight=False))
 
 
-def _page(lake: Path, numbers: str | None, target: Path, force: bool) -> None:
+class _Asked(NamedTuple):
+    """What the user said, the form left out."""
+
+    lake: Path
+    numbers: str | None
+    scheduler: str | None
+    output: Path | None
+    force: bool
+
+
+def _page(asked: _Asked) -> None:
     from jitter.cli.output import check_target, write_whole
     from jitter.report.page_mark import MARK
 
-    check_target(target, force, MARK)  # before the work, not after it
-    opened, steps = _open(lake, numbers)
-    from jitter.report.html import html_report
+    target = asked.output or _HTML
+    check_target(target, asked.force, MARK)  # before the work, not after it
+    with _opened(asked) as (lake, steps):
+        from jitter.report.html import html_report
 
-    write_whole(target, html_report(opened, steps))
+        write_whole(target, html_report(lake, steps))
     click.echo(target)
 
 
-def _text(
-    lake: Path,
-    numbers: str | None,
-    output: Path | None,
-    force: bool,
-    mark: bytes,
-    make: "Callable[[Lake, list[StepKey]], str]",
-) -> None:
+def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str]") -> None:
     """Write a form that is text to stdout, or to a file."""
     from jitter.cli.output import check_target, write_whole
 
-    if output is not None:
-        check_target(output, force, mark)
-    text = make(*_open(lake, numbers))
-    if output is None:
+    if asked.output is not None:
+        check_target(asked.output, asked.force, mark)
+    with _opened(asked) as (lake, steps):
+        text = make(lake, steps)
+    if asked.output is None:
         click.echo(text, nl=False)
     else:
-        write_whole(output, text)
-        click.echo(output)
+        write_whole(asked.output, text)
+        click.echo(asked.output)
 
 
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
@@ -118,18 +122,28 @@ def _form(output: Path | None) -> str | None:
     return _SUFFIXES[output.suffix.lower()]
 
 
-def _open(lake: Path, numbers: str | None) -> "tuple[Lake, list[StepKey]]":
+@contextmanager
+def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
+    """Open the lake, for what is done here, or on a cluster while this lasts; gives also the steps asked for."""
     from jitter.cli.lakes import open_lake
     from jitter.errors import UsageError
     from jitter.numbers import parse_numbers
 
-    opened = open_lake(lake)
-    if numbers is None:
-        return opened, opened.steps
-    wanted = set(parse_numbers(numbers, "--steps"))
-    steps = [key for key in opened.steps if key.step in wanted]
-    if not steps:
-        raise UsageError(
-            f"{lake}: holds none of the steps {numbers}", f"it holds {opened.steps[0]} to {opened.steps[-1]}"
-        )
-    return opened, steps
+    lake = open_lake(asked.lake)
+    steps = lake.steps
+    if asked.numbers is not None:
+        wanted = set(parse_numbers(asked.numbers, "--steps"))
+        steps = [key for key in lake.steps if key.step in wanted]
+        if not steps:
+            raise UsageError(
+                f"{asked.lake}: holds none of the steps {asked.numbers}",
+                f"it holds {lake.steps[0]} to {lake.steps[-1]}",
+            )
+    if asked.scheduler is None:
+        yield lake, steps
+        return
+    from jitter.elsewhere import examined_on
+
+    with examined_on(asked.scheduler, asked.lake) as passes:
+        lake.examination(steps, passes)
+        yield lake, steps

@@ -7,7 +7,8 @@ from functools import cached_property
 from jitter.analysis import Lake
 from jitter.diagnosis import Cause, Diagnosis, StepAnswer
 from jitter.errors import UsageError
-from jitter.examination import Examination, StepPath
+from jitter.examination import Examination
+from jitter.passes import StepPath
 from jitter.replay import CPU, GPU, START
 from jitter.report.answer import Answer, answer
 from jitter.report.excess import PATH, TRANSFERS, ExcessMap, excess_map, own_layer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from jitter.critical_path import Part
 from jitter.diagnosis import Diagnosis, StepAnswer
-from jitter.examination import StepPath
+from jitter.passes import StepPath
 from jitter.steps import StepKey
 
 PARTS = ("start", "cpu", "gpu", "transfer")

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.diagnosis import StepAnswer
-from jitter.examination import Examination, StepPath
+from jitter.examination import Examination
+from jitter.passes import StepPath
 from jitter.report.collectives import Collectives, collectives_of
 from jitter.report.step_grid import METRICS, StepGrid
 from jitter.report.thinning import thin

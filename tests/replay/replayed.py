@@ -13,7 +13,7 @@ def assert_as_recorded(lake: "jitter.Lake") -> None:
     run = examined.run
     replay = Replay(run.programs, run.rules, run.meetings, run.schedule, 1)
     seen = set()
-    for number, work in examined.works():
+    for number, work in examined.steps.works():
         nothing = [_none(len(block.ranks)) for block in run.meetings.blocks]
         transfers = {meeting: took[None] for meeting, took in work.transfers.items()}
         ends = replay.step(work.blocks, nothing, transfers, np.zeros(1))

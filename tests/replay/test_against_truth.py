@@ -47,7 +47,7 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
     alone = [Scenario(dict.fromkeys(parts, every)) for parts in FAULTS.values()]
     two = alone[0].with_(alone[3])
     replay = WhatIf(examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.usual_transfers)
-    for number, work in examined.works():
+    for number, work in examined.steps.works():
         replay.step(number, work)
     told = np.stack(replay.gained)[1:].T
     faults = list(FAULTS)
@@ -68,7 +68,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     run = simulate(job, [fault])
     examined = lake_of_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
     replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
-    for number, work in examined.works():
+    for number, work in examined.steps.works():
         replay.step(number, work)
     told = [float(gained[0]) for gained in replay.gained[1:]]
     assert told == pytest.approx((_periods(run) - _periods(run.without(fault))).tolist(), abs=1e-3)

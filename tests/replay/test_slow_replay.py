@@ -38,7 +38,7 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
     run = examined.run
     fast = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
     on_gpu = [at for at, op in enumerate(run.programs[0].operations) if op.kind != SYNC]
-    for number, work in examined.works():
+    for number, work in examined.steps.works():
         repairs = []
         for block in run.meetings.blocks:
             masks = [

@@ -1,0 +1,144 @@
+"""What is computed going through the run's steps: as a whole here, or stretch by stretch elsewhere.
+
+A stretch is steps from a first up to but not including a last one; the step before it is looked at for what it leaves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from jitter.critical_path import Charge, PathWalker
+from jitter.deviations import StepDeviations, step_deviations
+from jitter.examined_steps import ExaminedSteps
+from jitter.observed import Observed
+from jitter.rerun import StepWork
+from jitter.sheets import Floats
+from jitter.step_end import StepTimes
+from jitter.step_quality import StepQuality, step_quality
+from jitter.steps import StepKey
+from jitter.what_if import Scenario, WhatIf
+
+
+@dataclass(frozen=True)
+class SeenStep:
+    """What the first pass tells of one step."""
+
+    time_ns: float
+    """NaN for the first of a stretch of consecutive numbers."""
+    transfers: Mapping[int, Floats]
+    """(groups,) of each meeting: from the last arrival to the end; NaN where too few of a group were recorded."""
+    deviations: tuple[StepDeviations, ...]
+    """Each team's."""
+    quality: StepQuality
+
+
+@dataclass(frozen=True)
+class StepPath:
+    """One step's critical path."""
+
+    key: StepKey
+    charges: tuple[Charge, ...]
+    waited_ns: Mapping[int, float]
+    """How long each rank waited for others at collectives, all together."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What a pass with the usual transfers tells."""
+
+    gained_ns: Floats
+    """(steps, scenarios) how much shorter each step would be; NaN where nobody's step counts."""
+    paths: list[StepPath]
+    """Each step's; empty if they were not asked for."""
+
+
+class Passes(Protocol):
+    """Goes through all steps of the run."""
+
+    def look(self) -> list[SeenStep]:
+        """Look at each step by itself."""
+
+    def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+        """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
+
+
+class PassesHere:
+    """Goes through them in this process."""
+
+    def __init__(self, steps: ExaminedSteps) -> None:
+        self._steps = steps
+
+    def look(self) -> list[SeenStep]:
+        """Do as `Passes` says."""
+        return look(self._steps, 0, len(self._steps.run.keys))
+
+    def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+        """Do as `Passes` says."""
+        run = self._steps.run
+        replay = WhatIf(run, self._steps.ends, scenarios, usual)
+        walker = PathWalker(run.programs, run.rules, run.meetings)
+        paths = []
+        for number, work in self._steps.works():
+            replay.step(number, work)
+            if walk:
+                paths.append(_path(run, walker, work, usual))
+        return Gone(np.stack(replay.gained), paths)
+
+
+def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
+    """Look at each step of a stretch by itself."""
+    times, found = StepTimes(), []
+    for number, work in steps.works(max(first - 1, 0), last):
+        key, teams = work.observed.key, work.observed.teams
+        places = {team: steps.ends.of_team(team, step) for team, step in teams.items()}
+        time_ns = times.of(key, [(step, places[team]) for team, step in teams.items()])
+        if number < first:
+            continue
+        # where many members' step was not recorded, the time includes waiting for them
+        transfers = {n: np.where(work.mostly[n], took, np.nan) for n, took in work.transfers.items()}
+        deviations = tuple(
+            step_deviations(number, team, step, work.typical[team], steps.run.programs[team].first_kernel)
+            for team, step in teams.items()
+        )
+        lake = steps.lake
+        quality = step_quality(teams, steps.ends.aligning, lake.indices(key), partial(lake.sheets, key))
+        found.append(SeenStep(time_ns, transfers, deviations, quality))
+    return found
+
+
+def walk(steps: ExaminedSteps, first: int, last: int, usual: Mapping[int, float]) -> list[StepPath]:
+    """Walk the paths of a stretch."""
+    run = steps.run
+    walker = PathWalker(run.programs, run.rules, run.meetings)
+    found = []
+    for number, work in steps.works(max(first - 1, 0), last):
+        if number < first:
+            walker.pass_by(work)
+        else:
+            found.append(_path(run, walker, work, usual))
+    return found
+
+
+def _path(run: Observed, walker: PathWalker, work: StepWork, usual: Mapping[int, float]) -> StepPath:
+    charges = walker.walk(work, usual, run.schedule.uncoupled)
+    return StepPath(work.observed.key, tuple(charges), _waited(run, work))
+
+
+def _waited(run: Observed, work: StepWork) -> dict[int, float]:
+    """Each rank's time between its arrivals and the last ones, over the step's collectives."""
+    waited = [np.zeros(len(block.ranks)) for block in run.meetings.blocks]
+    for number, meeting in enumerate(run.meetings.meetings):
+        took = work.transfers[number]
+        for member in meeting.members:
+            block = work.blocks[member.block].recorded
+            own = block.end[member.place] - block.start[member.place] - took[member.group]
+            waited[member.block] += np.nan_to_num(own)
+    return {
+        rank: ns
+        for block, columns, own in zip(run.meetings.blocks, work.columns, waited, strict=True)
+        for rank, column, ns in zip(block.ranks, columns.tolist(), own.tolist(), strict=True)
+        if column >= 0
+    }

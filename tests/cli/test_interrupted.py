@@ -20,6 +20,7 @@ def test_ctrl_c_while_workers_start_is_one_line(traces: Path, tmp_path: Path):
         until = time.monotonic() + 60
         while "forkserver" not in _commands(children) and time.monotonic() < until:
             time.sleep(0.01)
+        time.sleep(0.2)  # in the middle of its imports; before them it would die without a word
         os.killpg(ingest.pid, signal.SIGINT)  # as a terminal does
         _, said = ingest.communicate(timeout=60)
     assert (ingest.returncode, said.split()) == (130, ["interrupted"])

@@ -149,7 +149,7 @@ class _Walk:
         team, step, column = self._team(at)
         while not step.arrays.present[at.place, column]:
             # this rank lacks it: what was waited for is the one before it on its stream
-            previous = self._before_on_lane(step, column, at.place, team)
+            previous = self._before_on_lane(at.place, team)
             if previous is None:
                 return None
             at = at._replace(place=previous)
@@ -185,7 +185,7 @@ class _Walk:
             return None if other is None or other < 0 else (yield from self._end(at._replace(place=other)))
         if by_host:
             return (yield from self._host(at))
-        previous = self._before_on_lane(step, column, at.place, team)
+        previous = self._before_on_lane(at.place, team)
         return None if previous is None else (yield from self._end(at._replace(place=previous)))
 
     def _host(self, at: _At) -> _Back:
@@ -227,10 +227,8 @@ class _Walk:
                 latest, which = float(end), other
         return latest, which
 
-    def _before_on_lane(self, step: TeamStep, column: int, place: int, team: int) -> int | None:
+    def _before_on_lane(self, place: int, team: int) -> int | None:
+        """The operation before it on its stream, whether its rank has that or not."""
         operations = self._walker._programs[team].operations
         lane = operations[place].lane
-        for other in range(place - 1, -1, -1):
-            if operations[other].lane == lane and step.arrays.present[other, column]:
-                return other
-        return None
+        return next((other for other in range(place - 1, -1, -1) if operations[other].lane == lane), None)

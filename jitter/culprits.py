@@ -169,9 +169,10 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
     share = (
         excess / (usual_step * len(steps) * len(case.group.ranks)) if by_rank else excess / (usual_step * len(steps))
     )
+    others = "the other ranks" if facts.compared_with(case.group.ranks) else "its other steps"
     sized = (
         f"{time_words(excess / len(steps) / max(len(by_rank), 1))} a step above "
-        f"{'the other ranks' if by_rank else 'what these collectives usually take'} "
+        f"{others if by_rank else 'what these collectives usually take'} "
         f"({percent_words(share)} of a step), {_sigmas(case):.0f} standard deviations"
     )
     return Culprit(

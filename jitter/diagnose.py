@@ -6,9 +6,15 @@ from jitter.culprits import Case, cases, culprit
 from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.evidence import Evidence
 from jitter.examination import Examination
+from jitter.replay import CPU, GPU, START
 from jitter.step_answers import FirstAndLast, step_answers
+from jitter.suspects import Suspect
 from jitter.verdict import verdict
 from jitter.what_if import together
+from jitter.words import count_words, time_words
+
+_PARTS = {START: "host time before its first kernel", CPU: "host time", GPU: "GPU time"}
+_NAMED = 3
 
 
 def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast) -> Diagnosis:
@@ -25,7 +31,7 @@ def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast
         steps=steps,
         culprits=tuple(culprits),
         what_if=WhatIf(round(all_gain), loss.ns),
-        verdict=verdict(loss, culprits, steps, round(all_gain), len(examined.run.team_of)),
+        verdict=verdict(loss, culprits, steps, round(all_gain), len(examined.team_of), partial=bool(examined.unpaired)),
         notes=_notes(examined),
     )
 
@@ -59,7 +65,7 @@ def _loss(steps: Sequence[StepAnswer]) -> Loss:
 
 def _notes(examined: Examination) -> tuple[str, ...]:
     run = examined.run
-    told = []
+    told: list[str] = []
     if run.meetings.unrecorded:
         told.append("The groups of some collectives were not recorded: these are read as held by all ranks.")
     if run.meetings.unpaired:
@@ -67,6 +73,7 @@ def _notes(examined: Examination) -> tuple[str, ...]:
             "Some exchanges name no partners, and their ends show that not all ranks share them: "
             "waiting in them is not told from their own time."
         )
+        told += _unpriced(examined)
     if run.schedule.uncoupled:
         told.append("Some collectives' recorded groups contradict their order: each rank's is taken by itself.")
     if len(run.team_of) < 2:
@@ -74,3 +81,14 @@ def _notes(examined: Examination) -> tuple[str, ...]:
     if len(run.keys) < 2:
         told.append("Only one step was recorded: what changes from step to step cannot be told.")
     return tuple(told)
+
+
+def _unpriced(examined: Examination) -> list[str]:
+    """Ranks whose own time leaves the noise while the replay cannot tell what that costs."""
+    priced = [found.what for found in examined.found]
+    own = [one for one in examined.candidates if isinstance(one, Suspect) and one not in priced]
+    return [
+        f"Rank {one.rank}'s {_PARTS[one.part]} is {time_words(one.excess_ns / len(one.steps))} a step above its peers' "
+        f"in {count_words(len(one.steps), 'step')}: whether that holds others up cannot be told."
+        for one in own[:_NAMED]
+    ]

@@ -114,7 +114,8 @@ class Examination:
         return usual_transfers(self.run.meetings, self._transfers)
 
     @cached_property
-    def _candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
+        """What leaves the noise, whether it costs anything or not."""
         limits, step_ns = self.limits, self._typical_step_ns
         own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
         slow = slow_transfers(self.run.meetings, self._transfers, self.usual_transfers, step_ns, limits)
@@ -138,7 +139,7 @@ class Examination:
     @cached_property
     def _second_pass(self) -> tuple[Floats, list[StepPath]]:
         """The replay with everything at the median, (steps,), and the paths; on the way, what each suspect costs."""
-        alone = [repair_of(candidate) for candidate in self._candidates]
+        alone = [repair_of(candidate) for candidate in self.candidates]
         scenarios = [Scenario(everything=True), *alone]
         if len(alone) > 1:
             scenarios.append(together(alone))
@@ -185,10 +186,10 @@ class Examination:
     @cached_property
     def found(self) -> list[Found]:
         """What costs enough to be worth repairing, most first."""
-        scenarios = [repair_of(candidate) for candidate in self._candidates]
+        scenarios = [repair_of(candidate) for candidate in self.candidates]
         priced = [
             Found(candidate, alone, marginal)
-            for candidate, (alone, marginal) in zip(self._candidates, self.prices(scenarios), strict=True)
+            for candidate, (alone, marginal) in zip(self.candidates, self.prices(scenarios), strict=True)
         ]
         kept = [found for found in priced if self.is_worth(found.what, found.gain_ns, found.marginal_ns)]
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))

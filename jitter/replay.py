@@ -105,8 +105,7 @@ class Replay:
         ]
         for instruction in self._schedule.instructions:
             if isinstance(instruction, Meet):
-                if instruction.meeting not in self._schedule.uncoupled:
-                    self._meet(instruction.meeting, work, transfers[instruction.meeting])
+                self._meet(instruction.meeting, work, transfers[instruction.meeting])
             else:
                 for place in range(instruction.first, instruction.last):
                     work[instruction.block].compute(place)

@@ -18,8 +18,13 @@ _NAMED = 3
 _WORTH_A_LOOK = 0.01
 
 
-def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int, ranks: int) -> str:
-    """Say what to do, or that there is nothing to do; `ranks` is how many were recorded."""
+def verdict(
+    loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int, ranks: int, *, partial: bool
+) -> str:
+    """Say what to do, or that there is nothing to do; `ranks` is how many were recorded.
+
+    `partial`: there are exchanges of unknown partners, so that not all that holds ranks up is seen.
+    """
     if ranks == 1 and not culprits:
         alone = "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told"
         own = "" if loss.ns is None else f"; its own steps lose {time_words(max(loss.ns, 0))} against their median"
@@ -31,6 +36,11 @@ def verdict(loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer]
         else f"Jitter costs {time_words(max(loss.ns, 0))} over {count_words(counted, 'step')}"
         + ("" if loss.fraction is None else f" ({percent_words(max(loss.fraction, 0.0))})")
     )
+    if not culprits and partial:
+        return (
+            f"{cost} as far as can be told: some exchanges name no partners, so who waits for whom in them is not "
+            "known, and no rank, host or link can be blamed or cleared."
+        )
     if not culprits:
         return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
     first = culprits[0]

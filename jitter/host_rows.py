@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from jitter.lake_paths import host_file
+from jitter.host_table import read_host
 from jitter.records import SourceRecord
 from jitter.sheets import Ints, Syncs
 from jitter.steps import StepKey
@@ -27,11 +26,13 @@ class Loading:
 
 
 class HostRows:
-    """One rank's, sorted by step: what lies between two steps belongs to the earlier."""
+    """One rank's, sorted by step: what lies between two steps belongs to the earlier.
+
+    Raises `LakeError` where the lake has lost its file.
+    """
 
     def __init__(self, root: Path, record: SourceRecord) -> None:
-        assert record.rank is not None
-        self._rows = _read(root / host_file(record.rank, record.digest))
+        self._rows = read_host(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
         self._kinds: dict[str, pa.Table] = {}
         steps = sorted(record.steps, key=lambda step: step.start_ns)
         self._borders = np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64)
@@ -70,11 +71,3 @@ class HostRows:
             own = self._rows.filter(pc.equal(self._rows["kind"], kind))
             self._kinds[kind] = own.sort_by("start_ns").combine_chunks()
         return self._kinds.get(kind)
-
-
-def _read(path: Path) -> pa.Table | None:
-    try:
-        content = pa.BufferReader(path.read_bytes())  # as for the lake's other small files: twice as fast as by path
-    except FileNotFoundError:
-        return None
-    return pq.ParquetFile(content).read(["kind", "name", "thread", "start_ns", "end_ns"], use_threads=False)

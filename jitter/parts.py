@@ -111,6 +111,7 @@ class Stager:
 
     def _stage_host(self, part: Part, gpu: Gpu, host: pa.Table) -> None:
         mine = host.filter(pc.equal(host["process"], gpu.process))
+        part.record.host_rows = mine.num_rows
         if mine.num_rows == 0:
             return
         keys = [step.key for step in self._steps[gpu.process].ranges.ranges]

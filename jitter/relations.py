@@ -13,7 +13,8 @@ import pyarrow as pa
 from jitter.answer_rows import ANSWERS, CULPRITS, answer_rows, culprit_rows
 from jitter.diagnosis import Diagnosis
 from jitter.holdings import holdings
-from jitter.lake_paths import host_file, kernels_file
+from jitter.host_table import host_place
+from jitter.lake_paths import kernels_file
 from jitter.metrics import StepMetrics
 from jitter.records import SourceRecord, StepRecord
 from jitter.schema import HOST, KERNELS
@@ -140,8 +141,8 @@ def _kernel_files(lake: QueriedLake) -> list[Path]:
 
 
 def _host_files(lake: QueriedLake) -> list[Path]:
-    paths = [lake.root / host_file(record.rank, record.digest) for record in lake.sources if record.rank is not None]
-    return [path for path in paths if path.exists()]
+    paths = [host_place(lake.root, record) for record in lake.sources]
+    return [path for path in paths if path is not None]
 
 
 def _metric_rows(lake: QueriedLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter.analysis import Lake
 from jitter.diagnosis import StepAnswer
 from jitter.errors import UsageError
 from jitter.holdings import holdings
-from jitter.lake_paths import host_file
+from jitter.host_table import read_host
 from jitter.metrics import StepMetrics
 from jitter.numbers import format_numbers
+from jitter.schema import HOST
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
 
@@ -101,11 +101,9 @@ class AlignedStep:
         )
 
     def _calls(self, rank: int) -> pa.Table:
-        path = self._lake.root / host_file(rank, self._held[rank].record.digest)
-        columns = ["epoch", "step", "kind", "name", "thread", "start_ns", "end_ns"]
-        if not path.exists():
-            return pa.table({name: pa.array([], pa.int64()) for name in columns})
-        rows = pq.read_table(path, columns=columns, partitioning=None)
+        rows = read_host(self._lake.root, self._held[rank].record, HOST.names)
+        if rows is None:
+            return HOST.empty_table()
         epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)
         return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 

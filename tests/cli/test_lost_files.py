@@ -56,3 +56,29 @@ def test_a_file_is_no_folder(lake: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert main(["export", str(lake), "--csv", str(file)]) == 2
     assert capsys.readouterr().err == f"jitter: {file} is a file\n  name a folder\n"
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report"],
+        ["steps"],
+        ["query", "select count(*) from host"],
+        ["export", "--step", "2001", "--perfetto", "x.json"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("how", ["gone", "cut"])
+def test_a_host_without_its_file_is_no_quiet_host(
+    words: list[str], how: str, lake: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    lost = next((copy / "host/rank=2").glob("*.parquet"))
+    if how == "gone":
+        lost.unlink()
+    else:
+        lost.write_bytes(lost.read_bytes()[:200])
+    assert main([words[0], str(copy), *words[1:]]) == 3
+    assert capsys.readouterr().err.splitlines()[-2].startswith(f"jitter: {lost}: cannot be read (")

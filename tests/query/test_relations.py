@@ -12,7 +12,7 @@ from random_lake import RandomLake, small_files
 import jitter
 from jitter.cli import main
 from jitter.compaction import compact
-from jitter.errors import UsageError
+from jitter.errors import LakeError, UsageError
 from jitter.lake_paths import compact_folder, kernels_file
 from jitter.query import describe, run_query
 from jitter.simulate import Fault, Job, simulate, write
@@ -63,7 +63,7 @@ def test_a_filter_on_the_step_opens_that_steps_files_only(tmp_path: Path):
     for key, where in ((BOTH[0], "step = 7 and epoch is null"), (BOTH[2], "step > 7")):
         wanted = len(small_files(made.root, key, [0]))
         assert rows(lake, f"select count(*) as n from kernels where {where}") == [{"n": wanted}]
-    with pytest.raises(UsageError, match=r"step=7/rank=0\.parquet"):
+    with pytest.raises(LakeError, match=r"step=7/rank=0\.parquet"):
         lake.sql("select count(rank) from kernels")
 
 

@@ -39,7 +39,8 @@ def group(late: Collection[int], places: Mapping[int, Place], hidden: Collection
     """
     left = set(late)
     found: list[Group] = []
-    for candidate in sorted(_candidates(places), key=lambda one: -len(one.ranks)):
+    candidates = _candidates(places) if len(left) > 1 else []
+    for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
         own = left & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
         least = _MOST_OF_THEM * max(len(candidate.ranks), len(late) if candidate.every is not None else 0)

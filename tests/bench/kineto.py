@@ -17,14 +17,20 @@ _HTA = "import sys; from hta.common.trace import parse_trace_file; parse_trace_f
 JITTER = (sys.executable, "-m", "jitter")
 
 
-def make_trace(folder: Path, steps: int, seed: int = 1) -> Path:
-    """Simulate one rank's gzip trace: 900 kernels a step and the CPU operations that come with them."""
-    command = [*JITTER, "sample", folder, "--format", "kineto", "--ranks", "1", "--steps", steps, "--kernels", "900"]
-    options = ["--option", "cpu_ops=5", "--seed", seed, "--quiet", "--force"]
+def make_traces(folder: Path, steps: int, ranks: int) -> list[Path]:
+    """Simulate gzip traces, one a rank: 900 kernels a step and the CPU operations that come with them."""
+    command = [*JITTER, "sample", folder, "--format", "kineto", "--ranks", ranks, "--steps", steps, "--kernels", "900"]
+    options = ["--option", "cpu_ops=5", "--seed", "1", "--quiet", "--force"]
     subprocess.run(
         [str(word) for word in (*command, *options)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    return next(folder.glob("*.json.gz"))
+    return sorted(folder.glob("*.json.gz"))
+
+
+def make_trace(folder: Path, steps: int) -> Path:
+    """Simulate one rank's."""
+    (trace,) = make_traces(folder, steps, 1)
+    return trace
 
 
 def plain_size(trace: Path) -> int:
@@ -64,11 +70,9 @@ def against_others(work: Path, trace: Path, hta: str | None, rounds: int) -> Non
         )
 
 
-def two_workers(work: Path, trace: Path, rounds: int) -> None:
+def two_workers(work: Path, rounds: int) -> None:
     """Print what a second worker gains on a second file."""
-    other = work / "other" / "rank-1.pt.trace.json.gz"
-    other.parent.mkdir()
-    shutil.copy(make_trace(work / "second", 480, seed=2), other)
+    trace, other = make_traces(work / "two", 480, 2)
     costs = alternating(
         {
             "one worker, one file": lambda: ingest(work / "lake", trace),
@@ -106,7 +110,7 @@ def main() -> None:
         print(f"one trace: {plain_size(trace) / 1e9:.2f} GB plain, {trace.stat().st_size / 1e6:.0f} MB gz", flush=True)
         against_others(work, trace, chosen.hta_python, rounds)
         if not chosen.quick:
-            two_workers(work, trace, rounds)
+            two_workers(work, rounds)
             growth(work, rounds)
     print(f"({time.perf_counter() - started:.0f} s)")
 

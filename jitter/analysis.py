@@ -9,17 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter import catalog
-from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
+from jitter.align import StepIndex
 from jitter.compaction import compact_before
 from jitter.errors import LakeError, UsageError
 from jitter.holdings import holdings
-from jitter.kernels import is_collective
 from jitter.lake import LakeFolder
+from jitter.lake_indices import LakeIndices
 from jitter.lake_paths import DEFAULT_LAKE
 from jitter.metrics import METRICS, StepMetrics
 from jitter.records import StepRecord
 from jitter.run import RunSummary, outstanding, summarise_run
-from jitter.step_columns import read_step
 from jitter.steps import StepKey
 from jitter.summary import StepSummary, summarise
 
@@ -61,8 +60,7 @@ class Lake:
         self._by_step = holdings(self.sources)
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
-        self._contents: dict[str, list[Element]] = {}
-        self._indices: dict[StepKey, list[StepIndex]] = {}
+        self._lake_indices = LakeIndices(root, self._by_step)
         self._examined: dict[tuple[StepKey, ...], Examination] = {}
         self._answered: dict[tuple[StepKey, ...], Answers] = {}
 
@@ -81,14 +79,17 @@ class Lake:
         """Each rank's host, None where the trace does not name it."""
         return {record.rank: record.host for record in self.sources if record.rank is not None}
 
-    @cached_property
+    @property
     def cohorts(self) -> dict[int, int]:
         """Each rank's cohort: ranks of one run the same kernels and are compared with each other."""
-        return cohorts({rank: self.steps_of(rank) for rank in self.ranks}, self._content)
+        return self._lake_indices.cohorts
 
     def step(self, step: int, epoch: int | None = None) -> StepKey:
         """The step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
         found = [key for key in self.steps if key.step == step and epoch in (None, key.epoch)]
+        epochs = [key for key in self.steps if key.step == step]
+        if not found and epochs:
+            raise UsageError(f"{self.root}: no epoch {epoch}, step {step}", f"it holds {', '.join(map(str, epochs))}")
         if not found:
             first, last = self.steps[0], self.steps[-1]
             raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.steps)} steps, {first} to {last}")
@@ -112,7 +113,8 @@ class Lake:
 
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """Do as `metrics` does, for a step of `steps`."""
-        return self._metrics(key)
+        members = self._lake_indices.members
+        return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members)
 
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
@@ -237,7 +239,9 @@ class Lake:
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         key, chosen = self.step(step, epoch), self.choose_cohort(cohort)
-        measured = StepMetrics(self.root, key, self._by_step[key], self.indices(key), self._whole, (metric,))
+        measured = StepMetrics(
+            self.root, key, self._by_step[key], self.indices(key), self._lake_indices.members, (metric,)
+        )
         return metric_table(measured, metric, chosen, deviation, ranks)
 
     def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
@@ -267,51 +271,20 @@ class Lake:
             return numbers[0]
         if cohort in numbers:
             return cohort
-        members = {n: [rank for rank, its in self.cohorts.items() if its == n] for n in numbers}
-        told = "; ".join(f"cohort {n}: {len(found)} ranks from {found[0]}" for n, found in members.items())
+        members = self._lake_indices.members
+        told = "; ".join(f"cohort {n}: {len(found)} ranks from {min(found)}" for n, found in members.items())
         what = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {what} ({told})", "choose one with --cohort")
 
     def indices(self, key: StepKey) -> list[StepIndex]:
         """Align each cohort's ranks in one step."""
-        if key not in self._indices:
-            by_cohort: dict[int, list[Member]] = {}
-            for member in self._members_of(key):
-                by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
-            self._indices[key] = [
-                index_step(members, cohort, self._content, is_collective, self._usual_if_needed(members, cohort))
-                for cohort, members in sorted(by_cohort.items())
-            ]
-        return self._indices[key]
-
-    @cached_property
-    def _usual(self) -> dict[int, str]:
-        return usual_sequences([member for key in self.steps for member in self._members_of(key)], self.cohorts)
-
-    def _usual_if_needed(self, members: Sequence[Member], cohort: int) -> str | None:
-        """Of a step that has whole recordings nobody asks what is usual: it takes all steps' records to tell."""
-        return None if any(not member.cut for member in members) else self._usual.get(cohort)
-
-    @cached_property
-    def _whole(self) -> dict[int, frozenset[int]]:
-        return {
-            cohort: frozenset(rank for rank, its in self.cohorts.items() if its == cohort)
-            for cohort in set(self.cohorts.values())
-        }
-
-    def _members_of(self, key: StepKey) -> list[Member]:
-        return [
-            Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._by_step[key].items())
-        ]
+        return self._lake_indices.of(key)
 
     def _compact(self, steps: Sequence[StepKey]) -> None:
         compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
-    def _metrics(self, key: StepKey) -> StepMetrics:
-        return StepMetrics(self.root, key, self._by_step[key], self.indices(key), self._whole)
-
     def _summaries(self, key: StepKey) -> list[StepSummary]:
-        measured = self._metrics(key)
+        measured = self.metrics_of(key)
         clocks = {
             rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
         }
@@ -326,25 +299,3 @@ class Lake:
             )
             for index in measured.indices
         ]
-
-    @cached_property
-    def _examples(self) -> dict[str, tuple[StepKey, int]]:
-        """A step and rank that ran each sequence."""
-        return {
-            found.step.sequence: (key, rank)
-            for key in reversed(self.steps)
-            for rank, found in self._by_step[key].items()
-        }
-
-    def _content(self, sequence: str) -> list[Element]:
-        """What the sequence of this digest is, from a file that holds it."""
-        if sequence not in self._contents:
-            key, rank = self._examples[sequence]
-            rows = read_step(self.root, key, self._by_step[key], ("kernel_name", "kind", "stream"), [rank]).table
-            main = self._by_step[key][rank].record.main_stream
-            self._contents[sequence] = [
-                (name, kind == "collective" or stream != main)
-                for name, kind, stream in zip(*(column.to_pylist() for column in rows.columns), strict=True)
-                if kind != "memory"
-            ]
-        return self._contents[sequence]

@@ -160,12 +160,13 @@ class LakeFolder:
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
         """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
         for source, place in moves:
-            path, target = staged / source, self.root / place
+            # as text: of tens of thousands of files, to make the paths would take as long as to move them
+            path, target = f"{staged}/{source}", f"{self.root}/{place}"
             try:
-                path.replace(target)
+                os.replace(path, target)  # noqa: PTH105
             except FileNotFoundError:  # its folder is not made yet, or another run has emptied and removed it
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, target)  # noqa: PTH105
         self.write_record(record)
 
     def remove(self, places: Iterable[Path]) -> None:

@@ -53,8 +53,8 @@ def talks_way(folder: Path, exports: list[Path]) -> Cost:
     return run([sys.executable, "-m", "tests.bench.talk", folder, *exports])
 
 
-def against_the_talk(work: Path, exports: list[Path], rounds: int, jobs: int) -> None:
-    """Print jitter's cost beside that of the talk's way on the same exports."""
+def against_the_talk(work: Path, exports: list[Path], rounds: int, jobs: int) -> float:
+    """Print jitter's cost beside that of the talk's way on the same exports; returns the latter's seconds a rank."""
     costs = alternating(
         {
             "the talk's way": lambda: talks_way(work / "csv", exports),
@@ -71,10 +71,15 @@ def against_the_talk(work: Path, exports: list[Path], rounds: int, jobs: int) ->
     )
     for name, cost in costs.items():
         print(f"{name}: {cost}: {theirs.seconds / cost.seconds:.1f} times faster")
+    return theirs.seconds / len(exports)
 
 
-def growth(work: Path, exports: list[Path], size: Size, jobs: int) -> None:
-    """Print what more ranks cost, and the exponent of the time over the kernels."""
+def growth(work: Path, exports: list[Path], size: Size, jobs: int, talks_s: float | None) -> None:
+    """Print what more ranks cost, and the exponent of the time over the kernels.
+
+    Where they are as long as those that the talk's way was measured on, also how many times that its `talks_s`
+    seconds a rank would take.
+    """
     kernels, seconds = [], []
     for ranks in size.ranks:
         cost = ingest(work / "lake", exports[:ranks], jobs)
@@ -82,7 +87,8 @@ def growth(work: Path, exports: list[Path], size: Size, jobs: int) -> None:
         seconds.append(cost.seconds)
         print(
             f"{ranks} ranks, {kernels[-1]:,} kernels, {jobs} workers: {cost}; "
-            f"{1000 * cost.seconds / ranks:.0f} ms a rank",
+            f"{1000 * cost.seconds / ranks:.0f} ms a rank"
+            + ("" if talks_s is None else f"; the talk's way, scaled: {talks_s * ranks / cost.seconds:.1f} times that"),
             flush=True,
         )
     print(f"time grows with kernels to the power of {exponent(kernels, seconds):.2f}")
@@ -100,10 +106,10 @@ def main() -> None:
     with ExitStack() as stack:
         work = chosen.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jitter-bench-")))
         sliced = make_exports(work / "slice", size.sliced_ranks, TALKS_STEPS, TALKS_KERNELS)
-        against_the_talk(work, sliced, size.rounds, jobs)
+        talks_s = against_the_talk(work, sliced, size.rounds, jobs)
         exports = make_exports(work / "exports", max(size.ranks), size.steps, size.kernels)
         print(f"made {sum(path.stat().st_size for path in exports) / 1e9:.2f} GB of exports", flush=True)
-        growth(work, exports, size, jobs)
+        growth(work, exports, size, jobs, None if chosen.quick else talks_s)
     print(f"({time.perf_counter() - started:.0f} s)")
 
 

@@ -106,10 +106,13 @@ def ingest_found(
 ) -> IngestReport:
     """Do what `ingest` does with what `discover` found."""
     folder = LakeFolder(lake)
-    folder.create()
-    folder.sweep()
     unreadable = [LeftOut(path, None, error) for path, error in found.unreadable]
     report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
+    if not found.sources and not lake.exists():  # a lake made of a slip of the pen would hide that there is none
+        report.warnings += _unused_lines(told, [])
+        return report
+    folder.create()
+    folder.sweep()
     publisher = Publisher(folder, replace)
     fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
     report.warnings += _unused_lines(told, found.sources)

@@ -48,6 +48,7 @@ def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr() == ("", f"no traces in {tmp_path}\n")
     assert main(["ingest", str(tmp_path), "-o", str(tmp_path / "lake")]) == 3
     assert capsys.readouterr() == ("", "nothing to read\n")
+    assert not (tmp_path / "lake").exists()
 
 
 def test_a_file_is_no_folder(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,6 +1,5 @@
 """`jitter ingest`: trace directories into a lake."""
 
-import gc
 import os
 from pathlib import Path
 
@@ -74,6 +73,4 @@ def ingest(
         )
     from jitter.cli.ingest_words import say_ingested
 
-    code = say_ingested(report, strict)
-    gc.freeze()  # the process ends: to look through all that it holds for garbage takes a tenth of a second
-    return code
+    return say_ingested(report, strict)

@@ -183,8 +183,9 @@ def _remove(path: Path) -> None:
 
 def _check_writable(folder: Path) -> None:
     # SQLite would only say that it cannot open a file
-    folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK | os.X_OK):
+    above = folder.absolute()
+    there = next(path for path in (above, *above.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
         raise JitterError(f"{folder} cannot be written in", "name another folder")
 
 

@@ -67,14 +67,15 @@ class Stager:
         self._before_capture = joined.before_capture()
 
     def stage(self, folder: Path, uses: Sequence[GpuUse], verdicts: Sequence[Verdict]) -> list[Part]:
-        """Write the steps of every GPU that has a rank into `folder`, one folder a GPU."""
+        """Write the steps of every GPU that has a rank into `folder`; of several GPUs each has a folder in it."""
         ranked = [(use, verdict) for use, verdict in zip(uses, verdicts, strict=True) if verdict.rank is not None]
         parts: dict[Gpu, Part] = {}
         makers: dict[Gpu, StepRows] = {}
         for number, (use, verdict) in enumerate(ranked):
             record = self._record(use, verdict, number, len(ranked))
-            staged = folder / str(number)
-            staged.mkdir(parents=True)
+            # folders take longer to remove than what was in them to move
+            staged = folder / str(number) if len(ranked) > 1 else folder
+            staged.mkdir(parents=True, exist_ok=True)
             parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
             assert record.rank is not None
             makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)

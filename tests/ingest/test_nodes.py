@@ -60,7 +60,7 @@ def test_one_is_killed_and_runs_again(shared: tuple[dict[str, list[Path]], Path]
     lake = tmp_path / "lake"
     processes = {name: _node(name, traces, lake) for name, traces in nodes.items()}
     victim = processes["node2"]
-    while victim.poll() is None and not list(lake.glob(".staging/node2-*/*/0/*.parquet")):
+    while victim.poll() is None and not list(lake.glob(".staging/node2-*/*/*.parquet")):
         time.sleep(0.002)
     victim.kill()
     for process in processes.values():

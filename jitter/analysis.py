@@ -113,8 +113,11 @@ class Lake:
 
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """Do as `metrics` does, for a step of `steps`."""
+        return self._measured(key, METRICS)
+
+    def _measured(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
         members = self._lake_indices.members
-        return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members)
+        return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
@@ -150,7 +153,7 @@ class Lake:
 
         examined = self.examination(steps)
         diagnosis = diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
-        return Answers(diagnosis, tuple(examined.qualities), examined.team_of, examined.unpaired)
+        return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.meetings.unpaired)
 
     @cached_property
     def _kept_answers(self) -> "KeptAnswers | None":
@@ -239,10 +242,7 @@ class Lake:
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         key, chosen = self.step(step, epoch), self.choose_cohort(cohort)
-        measured = StepMetrics(
-            self.root, key, self._by_step[key], self.indices(key), self._lake_indices.members, (metric,)
-        )
-        return metric_table(measured, metric, chosen, deviation, ranks)
+        return metric_table(self._measured(key, (metric,)), metric, chosen, deviation, ranks)
 
     def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
         """List the kernels of one step that have no partner in the reference: evidence in itself."""

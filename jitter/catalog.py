@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -61,13 +60,9 @@ def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalogue anew and put it in place of the old one."""
     mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
     found = records()
-    run = unfinished.make(unfinished.new_run(root))
-    temporary = run / "catalog.sqlite"
-    try:
+    with unfinished.aside(root) as run:
         from jitter.catalog_tables import write
 
+        temporary = unfinished.make(run) / "catalog.sqlite"
         write(temporary, mark, found)
         temporary.replace(root / "catalog.sqlite")
-    finally:
-        shutil.rmtree(run, ignore_errors=True)
-        unfinished.drop_if_empty(root)

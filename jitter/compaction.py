@@ -47,20 +47,17 @@ def compact(
     if steps is None:
         _drop_others(root, {compact_folder(key) for key in held})
     chosen = sorted(held if steps is None else held.keys() & set(steps), key=lambda key: key.order)
-    run = unfinished.new_run(root)
     written = 0
     try:
-        for done, key in enumerate(chosen):
-            if progress is not None:
-                progress(done, len(chosen))
-            written += _refresh(folder, key, held[key], states, run / "part")
+        with unfinished.aside(root) as run:
+            for done, key in enumerate(chosen):
+                if progress is not None:
+                    progress(done, len(chosen))
+                written += _refresh(folder, key, held[key], states, run / "part")
     except OSError as error:
         raise LakeError(
             f"{root}: cannot be compacted ({error.strerror or error})", "look at the disk's free space"
         ) from None
-    finally:
-        shutil.rmtree(run, ignore_errors=True)
-        unfinished.drop_if_empty(root)
     if progress is not None:
         progress(len(chosen), len(chosen))
     return written

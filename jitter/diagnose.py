@@ -26,12 +26,13 @@ def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast
     )
     steps = step_answers(examined, facts, found, talks_reading)
     loss = _loss(steps)
+    run = examined.run
     return Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
         what_if=WhatIf(round(all_gain), loss.ns),
-        verdict=verdict(loss, culprits, steps, round(all_gain), len(examined.team_of), partial=bool(examined.unpaired)),
+        verdict=verdict(loss, culprits, steps, round(all_gain), len(run.team_of), partial=bool(run.meetings.unpaired)),
         notes=_notes(examined),
     )
 

@@ -51,16 +51,6 @@ class Examination:
         return np.array([seen.time_ns for seen in self._seen])
 
     @property
-    def team_of(self) -> dict[int, int]:
-        """Each rank's team."""
-        return self.run.team_of
-
-    @property
-    def unpaired(self) -> int:
-        """Collectives of unknown partners, rank by rank."""
-        return self.run.meetings.unpaired
-
-    @property
     def unrecorded_ranks(self) -> bool:
         """Whether the job has ranks that the lake has not: groups name them, or the ranks' numbers have holes."""
         ranks = self.run.team_of

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jitter.lake_paths import host_file
 from jitter.records import SourceRecord
-from jitter.step_columns import unreadable_file
+from jitter.small_file import read_small, unreadable_file
 
 
 def host_place(root: Path, record: SourceRecord) -> Path | None:
@@ -28,10 +27,4 @@ def read_host(root: Path, record: SourceRecord, columns: Sequence[str]) -> pa.Ta
     Raises `LakeError` for a file that is lost or damaged.
     """
     path = host_place(root, record)
-    if path is None:
-        return None
-    try:
-        content = pa.BufferReader(path.read_bytes())  # as for the lake's other small files: twice as fast as by path
-        return pq.ParquetFile(content).read(list(columns), use_threads=False)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(path, error) from None
+    return None if path is None else read_small(path, columns)

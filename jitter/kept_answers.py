@@ -59,8 +59,8 @@ class KeptAnswers:
         """Keep the answers for these steps, and drop those of other states; a lake that cannot be written stays so."""
         if not os.access(self._root, os.W_OK):
             return
-        path, run = self._path(steps), unfinished.new_run(self._root)
-        with suppress(OSError):
+        path = self._path(steps)
+        with unfinished.aside(self._root) as run, suppress(OSError):
             half = unfinished.make(run) / path.name
             half.write_bytes(msgspec.json.encode(answers))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,9 +68,6 @@ class KeptAnswers:
             for other in self._folder.glob("*.json"):
                 if not other.name.startswith(self._state):
                     other.unlink(missing_ok=True)
-        with suppress(OSError):
-            run.rmdir()
-        unfinished.drop_if_empty(self._root)
 
     def _path(self, steps: Sequence[StepKey]) -> Path:
         chosen = hashlib.blake2b(msgspec.json.encode(list(steps)), digest_size=8).hexdigest()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from threading import RLock
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,7 @@ class LakeRun:
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
         self._calls: dict[str, dict[StepKey, Syncs]] = {}
-        self._one_reads = RLock()
+        self._one_reads = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
         for key in self._steps:

@@ -91,7 +91,7 @@ def _known(values: Floats) -> Floats:
 
 
 def _awaited(places: Sequence[int], rules: Rules, ready: Readiness, tail: Tail) -> Floats | None:
-    """When the last of what each of these operations waits for ended; NaN where it waits for none, None if all do."""
+    """When the last of what each of these operations waits for ended; NaN: for none; None: none of them waits."""
     waiting = [place for place in places if place in rules.by_place]
     if not waiting:
         return None

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from jitter.asked import asked
 from jitter.errors import JitterError, UsageError
 from jitter.relations import QueriedLake, Relation, relations
+from jitter.small_file import unreadable_file
 from jitter.sql import sql
-from jitter.step_columns import unreadable_file
 from jitter.steps import StepKey
 
 _SHOW = "the relations and their columns: jitter query --relations"

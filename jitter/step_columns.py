@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter import buffers
 from jitter.compact_part import COLUMNS, TEXTS, Part
-from jitter.errors import LakeError
 from jitter.holdings import Held
 from jitter.lake_paths import compact_folder, kernels_file
+from jitter.small_file import read_small
 from jitter.steps import StepKey
 
 _VERSION = 1
@@ -131,19 +130,7 @@ class StepFiles:
     def _read_small(self, rank: int, columns: Sequence[str]) -> pa.Table:
         if rank not in self.stamps:
             raise KeyError(rank)
-        path = self._root / kernels_file(self._key, rank)
-        try:
-            # twice as fast as by path; threads gain nothing on files this small
-            content = pa.BufferReader(path.read_bytes())
-            return pq.ParquetFile(content, read_dictionary=list(TEXTS)).read(list(columns), use_threads=False)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise unreadable_file(path, error) from None
-
-
-def unreadable_file(path: Path, error: Exception) -> LakeError:
-    """The error for a file of the lake that is gone, cut or not to be read."""
-    why = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
-    return LakeError(f"{path}: cannot be read ({why})", "put the file back, or ingest its trace into another lake")
+        return read_small(self._root / kernels_file(self._key, rank), columns, TEXTS)
 
 
 def stamp(held: Held) -> str:

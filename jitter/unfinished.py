@@ -5,6 +5,7 @@ The lake may lie on a file system that many machines and containers share, and a
 
 import hashlib
 import os
+import shutil
 import socket
 import time
 import uuid
@@ -39,6 +40,17 @@ def make(run: Path) -> Path:
             continue
         return run
     raise FileNotFoundError(2, "is removed again and again", str(run))
+
+
+@contextmanager
+def aside(root: Path) -> Iterator[Path]:
+    """A folder for what is written aside and then put in its place, not made yet; nothing of it stays."""
+    run = new_run(root)
+    try:
+        yield run
+    finally:
+        shutil.rmtree(run, ignore_errors=True)
+        drop_if_empty(root)
 
 
 def dead_runs(root: Path) -> list[Path]:

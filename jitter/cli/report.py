@@ -105,8 +105,7 @@ def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
     from jitter.report.run_facts import run_facts
 
-    answers = lake.answers(steps)
-    return answers.diagnosis, run_facts(lake, answers, steps)
+    return lake.diagnosis(steps), run_facts(lake, steps)
 
 
 def _form(output: Path | None) -> str | None:

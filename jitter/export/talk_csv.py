@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jitter.analysis import Lake
 from jitter.lake_paths import kernels_file
-from jitter.step_columns import unreadable_file
+from jitter.small_file import unreadable_file
 from jitter.steps import StepKey
 from jitter.whole_file import whole_file
 

@@ -1,32 +1,15 @@
 """The run in figures: what went in, what is missing, what was left out, how ranks were aligned."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from jitter.analysis import Lake
 from jitter.clock import wall_clock
+from jitter.kept_answers import Answers
 from jitter.records import SourceRecord
-from jitter.step_quality import StepQuality
 from jitter.steps import StepKey
-
-
-class Judged(Protocol):
-    """Who has looked at the steps: the examination, or the answers kept of it."""
-
-    @property
-    def qualities(self) -> Sequence[StepQuality]:
-        """How far each step's figures can be trusted."""
-
-    @property
-    def team_of(self) -> Mapping[int, int]:
-        """Each rank's team."""
-
-    @property
-    def unpaired(self) -> int:
-        """Collectives of unknown partners, rank by rank."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +79,16 @@ class RunFacts:
         return not (self.holes or self.cut or self.left_out)
 
 
-def run_facts(lake: Lake, judged: Judged, steps: Sequence[StepKey]) -> RunFacts:
-    """Count what the report is made from. `steps` are those asked for; `judged` has looked at them."""
+def run_facts(lake: Lake, steps: Sequence[StepKey]) -> RunFacts:
+    """Count what the report is made from. `steps` are those asked for."""
     chosen = set(steps)
     held: dict[int, set[StepKey]] = {}
     records = [(source, step) for source in lake.sources for step in source.steps if step.key in chosen]
     for source, step in records:
         assert source.rank is not None
         held.setdefault(source.rank, set()).add(step.key)
-    qualities = judged.qualities
+    answers = lake.answers(steps)
+    qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}
     return RunFacts(
@@ -128,7 +112,7 @@ def run_facts(lake: Lake, judged: Judged, steps: Sequence[StepKey]) -> RunFacts:
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
         problems=_problems(lake.sources),
         refused=_problems(lake.refused),
-        alignment=_alignment(lake, judged),
+        alignment=_alignment(lake, answers),
     )
 
 
@@ -160,17 +144,17 @@ def _problems(sources: Iterable[SourceRecord]) -> tuple[Problem, ...]:
     return tuple(Problem(text, count, first[text]) for text, count in counts.items())
 
 
-def _alignment(lake: Lake, judged: Judged) -> Alignment:
+def _alignment(lake: Lake, answers: Answers) -> Alignment:
     """How steps were aligned: at a collective where all of a team leave one together, else by recorded clocks."""
     offsets = {source.rank: source.utc_offset_ns for source in lake.sources if source.rank is not None}
     clocks = {source.rank: source.file_digest for source in lake.sources if source.rank is not None}
     methods: Counter[str] = Counter()
-    known = [q.uncertainty_ns for q in judged.qualities if q.uncertainty_ns is not None]
-    for quality in judged.qualities:
+    known = [q.uncertainty_ns for q in answers.qualities if q.uncertainty_ns is not None]
+    for quality in answers.qualities:
         for team, aligned in quality.aligned.items():
-            ranks = [rank for rank, its in judged.team_of.items() if its == team]
+            ranks = [rank for rank, its in answers.team_of.items() if its == team]
             clock = wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
             methods["collective" if aligned else "none" if clock is None else clock.method] += 1
             if not aligned and clock is not None and clock.uncertainty_ns is not None:
                 known.append(clock.uncertainty_ns)
-    return Alignment(dict(methods), max(known, default=None), judged.unpaired)
+    return Alignment(dict(methods), max(known, default=None), answers.unpaired)

@@ -71,7 +71,7 @@ class RunPage:
     @cached_property
     def facts(self) -> RunFacts:
         """What went in, what is missing."""
-        return run_facts(self.lake, self.examined, self.steps)
+        return run_facts(self.lake, self.steps)
 
     @cached_property
     def named(self) -> frozenset[int]:

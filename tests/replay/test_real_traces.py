@@ -47,7 +47,7 @@ def _report(lake: "jitter.Lake") -> dict[str, Any]:
     def never(word: str) -> float:
         raise AssertionError(f"{word} is no JSON")
 
-    facts = run_facts(lake, lake.examination(), lake.steps)
+    facts = run_facts(lake, lake.steps)
     assert markdown_report(lake.diagnosis(), facts, lake.hosts).startswith("# jitter report")
     return json.loads(json_report(lake.diagnosis(), facts), parse_constant=never)
 

@@ -9,7 +9,7 @@ from jitter.report.run_words import alignment_words, coverage_words, remainder_w
 
 def facts_of(lake, steps=None):
     chosen = lake.steps if steps is None else steps
-    return run_facts(lake, lake.examination(chosen), chosen)
+    return run_facts(lake, chosen)
 
 
 def test_a_whole_run(tmp_path):

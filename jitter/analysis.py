@@ -12,6 +12,7 @@ from jitter import catalog
 from jitter.align import StepIndex
 from jitter.compaction import compact_before
 from jitter.errors import LakeError, UsageError
+from jitter.extraction import extract_before
 from jitter.holdings import holdings
 from jitter.lake import LakeFolder
 from jitter.lake_indices import LakeIndices
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 def open_lake(path: str | Path = DEFAULT_LAKE, progress: Callable[[int, int], None] | None = None) -> "Lake":
     """Open a lake; raise `LakeError` if there is none, or nothing in it.
 
-    `progress` is told (steps done, steps in all) while a large lake's steps are compacted, as its first reader does.
+    `progress` is told (done, in all) while what a large lake lacks of derived data is made, as its first reader does.
     """
     return Lake(Path(path), progress)
 
@@ -186,7 +187,7 @@ class Lake:
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
-            self._compact(chosen)
+            extract_before(self.root, self.sources, self._progress)
             self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes or PassesHere)
         return self._examined[chosen]
 

@@ -1,7 +1,8 @@
 """What a rank's host did beside launching: calls that waited for the GPU, ranges that waited for data."""
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.extract import Calls, calls_of
 from jitter.host_table import read_host
 from jitter.records import SourceRecord
 from jitter.sheets import Ints, Syncs
@@ -34,25 +36,13 @@ class HostRows:
     def __init__(self, root: Path, record: SourceRecord) -> None:
         self._rows = read_host(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
         self._kinds: dict[str, pa.Table] = {}
-        steps = sorted(record.steps, key=lambda step: step.start_ns)
-        self._borders = np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64)
-        self._number = {step.key: number for number, step in enumerate(steps)}
+        self._borders, keys = _borders(record)
+        self._number = {key: number for number, key in enumerate(keys)}
 
-    def syncs(self, threads: Ints) -> dict[StepKey, Syncs]:
-        """Each step's synchronising calls by these threads; one without an end is left out."""
-        rows = self._of_kind("sync")
-        if rows is None or not rows.num_rows:
-            return {}
-        rows = rows.filter(rows["end_ns"].is_valid())
-        by_them = np.isin(rows["thread"].fill_null(-1).to_numpy(), threads)
-        start, end = rows["start_ns"].to_numpy()[by_them], rows["end_ns"].to_numpy()[by_them]
-        thread = rows["thread"].fill_null(-1).to_numpy()[by_them]
-        names = rows["name"].filter(pa.array(by_them)).to_pylist()
-        cuts = np.searchsorted(start, self._borders).tolist()
-        return {
-            key: Syncs(start[first:last], end[first:last], thread[first:last], tuple(names[first:last]))
-            for key, (first, last) in zip(self._number, pairwise(cuts), strict=True)
-        }
+    @cached_property
+    def calls(self) -> Calls:
+        """Its synchronising calls that ended, by start."""
+        return calls_of(self._rows)
 
     def loading(self, key: StepKey) -> Loading:
         """The step's waits for data, and those between the step before and it."""
@@ -71,3 +61,26 @@ class HostRows:
             own = self._rows.filter(pc.equal(self._rows["kind"], kind))
             self._kinds[kind] = own.sort_by("start_ns").combine_chunks()
         return self._kinds.get(kind)
+
+
+def syncs(record: SourceRecord, calls: Calls, threads: Ints) -> dict[StepKey, Syncs]:
+    """Each step's calls by these threads; what lies between two steps belongs to the earlier."""
+    if not calls.names:
+        return {}
+    start, end, thread, names = calls
+    by_them = np.isin(thread, threads)
+    if not by_them.all():
+        start, end, thread = start[by_them], end[by_them], thread[by_them]
+        names = tuple(compress(names, by_them.tolist()))
+    borders, keys = _borders(record)
+    cuts = np.searchsorted(start, borders).tolist()
+    return {
+        key: Syncs(start[first:last], end[first:last], thread[first:last], names[first:last])
+        for key, (first, last) in zip(keys, pairwise(cuts), strict=True)
+    }
+
+
+def _borders(record: SourceRecord) -> tuple[Ints, list[StepKey]]:
+    """Where the steps begin, ascending, and an end; and which they are."""
+    steps = sorted(record.steps, key=lambda step: step.start_ns)
+    return np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64), [step.key for step in steps]

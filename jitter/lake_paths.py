@@ -9,6 +9,8 @@ from jitter.steps import StepKey
 DEFAULT_LAKE = Path("jitter-lake")
 COMPACT = Path("derived", "compact")
 """Compacted steps: derived from the ranks' files, and disposable."""
+EXTRACTS = Path("derived", "extracts")
+"""What a diagnosis reads of each recording; disposable too."""
 ANSWERS = Path("derived", "answers")
 """What a large lake was asked before; disposable too."""
 
@@ -35,9 +37,14 @@ def host_file(rank: int, digest: str) -> Path:
     return Path("host", f"rank={rank}", f"{digest}.parquet")
 
 
+def extract_file(digest: str) -> Path:
+    """What a diagnosis reads of the recording of this record, from the lake's root."""
+    return EXTRACTS / digest
+
+
 def places_of(record: SourceRecord) -> list[Path]:
     """All files that a record accounts for, from the lake's root; the record itself left out."""
     if record.rank is None:
         return []
     kernels = [kernels_file(step.key, record.rank) for step in record.steps]
-    return [*kernels, host_file(record.rank, record.digest)]
+    return [*kernels, host_file(record.rank, record.digest), extract_file(record.digest)]

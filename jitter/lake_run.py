@@ -1,7 +1,7 @@
 """A lake's run, as the dependencies, the replay and the critical path see it."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +13,16 @@ import pyarrow.compute as pc
 
 from jitter.align import StepIndex
 from jitter.holdings import Held
-from jitter.host_rows import HostRows
+from jitter.host_rows import HostRows, syncs
+from jitter.lake_activities import LakeActivities
 from jitter.meetings import Group
 from jitter.observed import Member, Source
 from jitter.program import NO_LANE, Example, lanes_of
-from jitter.sheets import KINDS, NO_SYNCS, Activities, Bools, Floats, Ints, Sheet, Syncs, sheets
-from jitter.step_columns import StepColumns, read_step
+from jitter.sheets import NO_SYNCS, Ints, Sheet, Syncs, sheets
+from jitter.step_columns import read_step
 from jitter.steps import StepKey
 from jitter.work_shape import Shapes
 
-_COLUMNS = ("kind", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
 _SHEETS_KEPT = 3
 
 
@@ -38,6 +38,7 @@ class LakeRun:
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
+        self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
         self._calls: dict[str, dict[StepKey, Syncs]] = {}
@@ -92,40 +93,24 @@ class LakeRun:
 
     def _sheets_of(self, key: StepKey) -> list[Sheet]:
         if key not in self._sheets:
-            found = read_step(self._root, key, self._held[key], _COLUMNS)
-            syncs = {rank: self._syncs(key, rank) for rank in found.ranks}
+            waits = {rank: self._syncs(key, rank) for rank in self._held[key]}
             if len(self._sheets) >= _SHEETS_KEPT:
                 self._sheets.popitem(last=False)
             self._sheets[key] = [
-                sheet for part in self._activities(key, found) for sheet in sheets(part, syncs, self.origin_ns)
+                sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)
             ]
         self._sheets.move_to_end(key)
         return self._sheets[key]
 
-    def _activities(self, key: StepKey, found: StepColumns) -> Iterator[Activities]:
-        """Put ranks of one sequence and as many rows together."""
-        codes, names = found.codes("kind")
-        kind = np.array([KINDS.index(name) for name in names], np.int8)[codes]
-        times = {name: (found.values(name), found.known(name)) for name in _COLUMNS[1:]}
-        alike: dict[tuple[str, int], list[int]] = {}
-        for at, (rank, rows) in enumerate(zip(found.ranks, found.rows, strict=True)):
-            alike.setdefault((self._held[key][rank].step.sequence, rows), []).append(at)
-        for (sequence, rows), members in alike.items():
-            ranks = [found.ranks[at] for at in members]
-            zero = np.array([self.origin_ns[rank] for rank in ranks], np.int64)[:, None]
-            if len(members) == len(found.ranks):
-                where: slice | Ints = slice(None)
-            else:
-                where = (found.bounds[members][:, None] + np.arange(rows)).ravel()
-            columns = (_since(*times[name], where, zero) for name in _COLUMNS[1:])
-            yield Activities(np.array(ranks, np.int64), sequence, kind[where].reshape(len(members), -1), *columns)
-
     def _syncs(self, key: StepKey, rank: int) -> Syncs:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
-        digest = self._held[key][rank].record.digest
-        if digest not in self._calls:
-            self._calls[digest] = self.host(key, rank).syncs(self._threads[rank])
-        return self._calls[digest].get(key, NO_SYNCS)
+        record = self._held[key][rank].record
+        if record.digest not in self._calls:
+            calls = self._activities.calls(record)
+            if calls is None:
+                calls = self.host(key, rank).calls
+            self._calls[record.digest] = syncs(record, calls, self._threads[rank])
+        return self._calls[record.digest].get(key, NO_SYNCS)
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:
@@ -138,12 +123,7 @@ class LakeRun:
                 waiting -= self._held[key].keys()
         found: dict[int, Ints] = {}
         for key, ranks in asked.items():
-            if not ranks:
-                continue
-            read = read_step(self._root, key, self._held[key], ("launch_thread",), sorted(ranks))
-            threads = read.values("launch_thread")
-            for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
-                own = np.unique(threads[first:last])
+            for rank, own in self._activities.threads(key, ranks).items():
                 found[rank] = own if rank not in found else np.union1d(found[rank], own)
         return found
 
@@ -153,8 +133,8 @@ class LakeRun:
         names, streams, threads = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
-        syncs = self._syncs(key, rank)
-        waits = iter(zip(syncs.names, syncs.thread.tolist(), strict=True))
+        own = self._syncs(key, rank)
+        waits = iter(zip(own.names, own.thread.tolist(), strict=True))
         told = [
             (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
             for row in sheet.row.tolist()
@@ -162,25 +142,20 @@ class LakeRun:
         return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
-        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks")
-        rows = read_step(self._root, key, self._held[key], columns).table
-        collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         found: dict[int, dict[int, Group]] = {rank: {} for rank in self._held[key]}
+        ranks = [rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held)]
+        if not ranks:
+            return found
+        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks")
+        rows = read_step(self._root, key, self._held[key], columns, ranks).table
+        collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         named = collectives["group_name"].to_pylist()
         members = _members_of(collectives["group_ranks"].combine_chunks())
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
-        for (rank, ordinal), ranks, name in zip(places, members, named, strict=True):
+        for (rank, ordinal), ranks_of, name in zip(places, members, named, strict=True):
             # its ranks name a group best, else its own name; where the trace tells neither, None
-            found[rank][ordinal] = ("ranks", *ranks) if ranks else None if name is None else ("name", name)
+            found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of else None if name is None else ("name", name)
         return found
-
-
-def _since(values: Ints, known: Bools, where: slice | Ints, zero: Ints) -> Floats:
-    """(ranks, rows) ns from each rank's `zero`, (ranks, 1); NaN where unknown."""
-    times = values[where].reshape(len(zero), -1)
-    found = np.subtract(times, zero, out=np.empty(times.shape))  # whole numbers are subtracted, then turned
-    told = known[where].reshape(times.shape)
-    return found if told.all() else np.where(told, found, np.nan)
 
 
 def _members_of(groups: pa.ListArray) -> list[tuple[int, ...]]:

@@ -12,7 +12,6 @@ from jitter.ahead import ahead
 from jitter.dependencies import infer
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
-from jitter.packed import StepStore
 from jitter.program import Example, Program, lay_out
 from jitter.readiness import Readiness, Tail, threads_of
 from jitter.rules import Rules
@@ -100,7 +99,6 @@ class Observed:
         self._source = source
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
-        self._store = StepStore()
         self._members = {key: list(source.members(key)) for key in source.steps}
 
     @property
@@ -164,11 +162,7 @@ class Observed:
 
     def placed(self, key: StepKey, team: int) -> StepArrays:
         """One team's step, laid out along its program."""
-        kept = self._store.get((key, team))
-        if kept is None:
-            kept = arrays(self.programs[team], self._ranks(key, team), self._fitting(key, team))
-            self._store.keep((key, team), kept)
-        return kept
+        return arrays(self.programs[team], self._ranks(key, team), self._fitting(key, team))
 
     def rows(self, key: StepKey, team: int) -> Ints:
         """(operations, ranks): the rows of one team's step in its ranks' files, -1 where there is none."""

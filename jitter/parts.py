@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.discover import Source
+from jitter.extract import ExtractMaker
 from jitter.joined import Gpu, GpuUse, Joined
 from jitter.lake import write_host, write_kernels
-from jitter.lake_paths import host_file, kernels_file
+from jitter.lake_paths import extract_file, host_file, kernels_file
 from jitter.phase import Phased
 from jitter.process_steps import ProcessSteps
 from jitter.ranks import Verdict
@@ -20,9 +21,12 @@ from jitter.rows import Step, StepRows
 from jitter.steps import StepKey
 
 
+_EXTRACT = Path("extract")
+
+
 @dataclass
 class Part:
-    """One GPU of a source, staged: its record, and its files as (path in staging, step it holds; None: host)."""
+    """One GPU of a source, staged: its record, and its files as (path in staging, step it holds; None: host's)."""
 
     record: SourceRecord
     staged: Path
@@ -34,14 +38,13 @@ class Part:
         """Where its files go: (path from `staged`, path from the lake's root)."""
         assert self.record.rank is not None
         kept = {step.key for step in self.record.steps}
-        return [
-            (
-                path,
-                host_file(self.record.rank, self.record.digest) if key is None else kernels_file(key, self.record.rank),
-            )
+        rank, digest = self.record.rank, self.record.digest
+        places = [
+            (path, host_file(rank, digest) if key is None else kernels_file(key, rank))
             for path, key in self.files
             if key is None or key in kept
         ]
+        return [*places, (_EXTRACT, extract_file(digest))] if (self.staged / _EXTRACT).exists() else places
 
 
 class Stager:
@@ -71,6 +74,7 @@ class Stager:
         ranked = [(use, verdict) for use, verdict in zip(uses, verdicts, strict=True) if verdict.rank is not None]
         parts: dict[Gpu, Part] = {}
         makers: dict[Gpu, StepRows] = {}
+        extracts: dict[Gpu, ExtractMaker] = {}
         for number, (use, verdict) in enumerate(ranked):
             record = self._record(use, verdict, number, len(ranked))
             # folders take longer to remove than what was in them to move
@@ -79,13 +83,17 @@ class Stager:
             parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
             assert record.rank is not None
             makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)
+            extracts[use.gpu] = ExtractMaker()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in parts:
                 for step in makers[gpu].build(activities):
                     self._stage_step(parts[gpu], gpu, step)
+                    extracts[gpu].add(parts[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)
         for gpu, part in parts.items():
-            self._stage_host(part, gpu, host)
+            mine = host.filter(pc.equal(host["process"], gpu.process))
+            self._stage_host(part, gpu, mine)
+            extracts[gpu].write(part.staged / _EXTRACT, part.record, mine)
             self._remark(part, gpu)
         return list(parts.values())
 
@@ -110,8 +118,7 @@ class Stager:
             )
         )
 
-    def _stage_host(self, part: Part, gpu: Gpu, host: pa.Table) -> None:
-        mine = host.filter(pc.equal(host["process"], gpu.process))
+    def _stage_host(self, part: Part, gpu: Gpu, mine: pa.Table) -> None:
         part.record.host_rows = mine.num_rows
         if mine.num_rows == 0:
             return

@@ -4,7 +4,7 @@ The loop is over the operations of one step; ranks and scenarios are computed at
 clock: what couples ranks is how much later than recorded the last of a group arrives, so no shared clock is needed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
 from jitter.program import Program
-from jitter.readiness import pushed
+from jitter.readiness import Tail, pushed
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
-from jitter.sheets import COLLECTIVE, SYNC, Floats
+from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints
 from jitter.step_arrays import StepArrays
 
 Bools = npt.NDArray[np.bool_]
@@ -35,6 +35,8 @@ class BlockStep:
     """(operations, 1): the median of its team."""
     joined: Bools
     """(ranks,) those whose step before is not known: they begin as recorded."""
+    tail: Tail
+    """How the step before left the ranks, as recorded."""
 
 
 class Repairs(NamedTuple):
@@ -55,6 +57,19 @@ class _State:
     lane_end: list[Floats]
     back: list[Floats]
     pending: Floats | None
+    """(pending, scenarios, ranks)."""
+
+    def of(self, rows: Ints) -> "_State":
+        """These scenarios'."""
+        pending = None if self.pending is None else self.pending[:, rows]
+        return _State([end[rows] for end in self.lane_end], [back[rows] for back in self.back], pending)
+
+    def put(self, rows: Ints, part: "_State") -> None:
+        """Take over what `of` these scenarios has become."""
+        for whole, own in zip(self.lane_end + self.back, part.lane_end + part.back, strict=True):
+            whole[rows] = own
+        if self.pending is not None:
+            self.pending[:, rows] = part.pending
 
 
 class Replay:
@@ -92,15 +107,17 @@ class Replay:
         repairs: Sequence[Repairs],
         transfers: Mapping[int, Floats],
         ahead: Floats,
+        rows: Ints,
     ) -> list[Floats]:
-        """Compute one step of all blocks; returns each block's ends, (operations, scenarios, ranks).
+        """Compute one step of all blocks for the scenarios `rows`; returns each block's (operations, rows, ranks) ends.
 
-        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (scenarios, groups),
-        from the last arrival to the end; `ahead` (scenarios,) is how much earlier than recorded those stand who were
-        there before: who joins now joins there.
+        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (rows, groups), from
+        the last arrival to the end; `ahead` (rows,) is how much earlier than recorded those stand who were there
+        before: who joins now joins there. The other scenarios stay where they are.
         """
+        states = [state.of(rows) for state in self._states]
         work = [
-            _Work(self._programs[n], self._rules[n], self._states[n], block, repairs[n], ahead)
+            _Work(self._programs[n], self._rules[n], states[n], block, repairs[n], ahead)
             for n, block in enumerate(blocks)
         ]
         for instruction in self._schedule.instructions:
@@ -109,11 +126,30 @@ class Replay:
             else:
                 for place in range(instruction.first, instruction.last):
                     work[instruction.block].compute(place)
+        for state, part in zip(self._states, states, strict=True):
+            state.put(rows, part)
         return [one.ends for one in work]
+
+    def is_as_recorded(self, blocks: Sequence[BlockStep], ahead: Floats) -> Bools:
+        """(scenarios,) those that come to this step as recorded, but for being `ahead` (scenarios,) of it."""
+        found = np.ones(self._scenarios, np.bool_)
+        for state, block in zip(self._states, blocks, strict=True):
+            there = ~block.joined
+            for own, recorded in _side_by_side(state, block.tail):
+                moved = own[..., there] + ahead[:, None]
+                same = (moved == recorded[..., None, there]) | (np.isnan(moved) & np.isnan(recorded[..., None, there]))
+                found &= same.all(axis=tuple(axis for axis in range(same.ndim) if axis != same.ndim - 2))
+        return found
+
+    def put_as_recorded(self, rows: Ints, blocks: Sequence[BlockStep], ahead: Floats) -> None:
+        """Let these scenarios come to this step as recorded, `ahead` (rows,) of it."""
+        for state, block in zip(self._states, blocks, strict=True):
+            for own, recorded in _side_by_side(state, block.tail):
+                own[..., rows, :] = recorded[..., None, :] - ahead[:, None]
 
     def _meet(self, number: int, work: Sequence["_Work"], transfer: Floats) -> None:
         meeting = self._meetings.meetings[number]
-        late = np.full((self._scenarios, meeting.groups), -np.inf)
+        late = np.full((len(transfer), meeting.groups), -np.inf)
         for member in meeting.members:
             arrived = work[member.block].arrived(member.place)
             there = work[member.block].block.recorded.present[member.place]
@@ -121,11 +157,19 @@ class Replay:
                 if there.any():
                     late[:, 0] = np.maximum(late[:, 0], arrived[:, there].max(axis=1))
             else:
-                for scenario in range(self._scenarios):
-                    np.maximum.at(late[scenario], member.group[there], arrived[scenario, there])
+                for own, its in zip(late, arrived, strict=True):
+                    np.maximum.at(own, member.group[there], its[there])
         moved = late + transfer
         for member in meeting.members:
             work[member.block].end_together(member.place, moved[:, member.group])
+
+
+def _side_by_side(state: _State, tail: Tail) -> Iterator[tuple[Floats, Floats]]:
+    """How a block stands in the scenarios, (…, scenarios, ranks), and as recorded, (…, ranks)."""
+    yield from zip(state.lane_end, tail.lane_end, strict=False)
+    yield from zip(state.back, tail.back, strict=False)
+    if state.pending is not None:
+        yield state.pending, tail.starts
 
 
 class _Work:
@@ -145,11 +189,14 @@ class _Work:
         self._rules = rules
         self._state = state
         shape = (len(program.operations), *repairs.gpu.shape)
-        self._repairs = repairs
-        self._any = [bool(mask.any()) for mask in repairs]
         own, usual = block.own, block.typical
-        self._host_times = ((own.host, own.call, own.lead), (usual.host, usual.call, usual.lead))
-        self._gpu_times = ((own.delay, own.gpu), (usual.delay, usual.gpu))
+        self._host_times = {
+            part: [
+                _repaired(repairs[part], getattr(own, name), getattr(usual, name)) for name in ("host", "call", "lead")
+            ]
+            for part in (START, CPU)
+        }
+        self._gpu_times = [_repaired(repairs.gpu, getattr(own, name), getattr(usual, name)) for name in ("delay", "gpu")]
         self._first_kernel = program.first_kernel
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
@@ -175,21 +222,8 @@ class _Work:
 
     def compute(self, place: int) -> None:
         op, state, rules = self._operations[place], self._state, self._rules
-        # own times of all scenarios: the median where they are repaired
-        part = START if place <= self._first_kernel else CPU
-        own, usual = self._host_times
-        host, call, lead = own[0][place], own[1][place], own[2][place]
-        if self._any[part]:
-            repaired = self._repairs[part]
-            host = np.where(repaired, usual[0][place], host)
-            call = np.where(repaired, usual[1][place], call)
-            lead = np.where(repaired, usual[2][place], lead)
-        of_gpu, usual_gpu = self._gpu_times
-        delay, gpu = of_gpu[0][place], of_gpu[1][place]
-        if self._any[GPU]:
-            repaired = self._repairs[GPU]
-            delay = np.where(repaired, usual_gpu[0][place], delay)
-            gpu = np.where(repaired, usual_gpu[1][place], gpu)
+        host, call, lead = (times(place) for times in self._host_times[START if place <= self._first_kernel else CPU])
+        delay, gpu = (times(place) for times in self._gpu_times)
         thread = int(rules.thread[place])
         back = state.back[thread]
         called = back + host
@@ -257,3 +291,12 @@ def _pushed(pending: Floats, start: Floats) -> Floats:
     """As `readiness.pushed`, for all scenarios."""
     flat = pushed(pending.reshape(len(pending), -1), start.reshape(-1))
     return flat.reshape(pending.shape)
+
+
+def _repaired(where: Bools, own: Floats, usual: Floats) -> Callable[[int], Floats]:
+    """Give the own times of an operation, the median's `where` (scenarios, ranks) they are repaired."""
+    if not where.any():
+        return own.__getitem__
+    if where.all():
+        return usual.__getitem__
+    return lambda place: np.where(where, usual[place], own[place])

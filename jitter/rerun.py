@@ -9,12 +9,14 @@ from jitter.medians import lower_median
 from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes
+from jitter.readiness import Tail, no_tail
 from jitter.replay import BlockStep
 from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
 
 _FEW_ABSENT = 0.25
 """With so many of a group not recorded the last arrival that was recorded is still near the last."""
+_NOTHING = no_tail(0, 0, 0, None)
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,12 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
     if team is None or usual is None:
         nothing = np.zeros(shape)
         own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
-        return BlockStep(_nobody(shape), own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_))
+        return BlockStep(_nobody(shape), own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_), _NOTHING)
     if np.array_equal(where, np.arange(len(team.arrays.ranks))):  # the whole team: nothing is copied
-        return BlockStep(team.arrays, team.own, usual, team.joined)
+        return BlockStep(team.arrays, team.own, usual, team.joined, team.tail)
     if (where >= 0).all():
         arrays, own = _columns(team.arrays, where), team.own.columns(where)
-        return BlockStep(arrays, own, usual, team.joined[where])
+        return BlockStep(arrays, own, usual, team.joined[where], _of_tail(team.tail, where))
     there = np.flatnonzero(where >= 0)
     arrays, own = _nobody(shape), OwnTimes(*(np.zeros(shape) for _ in fields(OwnTimes)))
     joined = np.ones(len(where), np.bool_)
@@ -78,7 +80,12 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
     for whole, part in ((arrays, team.arrays), (own, team.own)):
         for field in fields(whole):
             getattr(whole, field.name)[..., there] = getattr(part, field.name)[..., where[there]]
-    return BlockStep(arrays, own, usual, joined)
+    tail = _of_tail(team.tail, where)  # of those that are not there, any: they have joined when they come
+    return BlockStep(arrays, own, usual, joined, tail)
+
+
+def _of_tail(tail: Tail, where: Ints) -> Tail:
+    return Tail(tail.lane_end[:, where], tail.back[:, where], tail.starts[:, where])
 
 
 def _columns(arrays: StepArrays, where: Ints) -> StepArrays:

@@ -6,14 +6,18 @@ Ranks that did the same in the same order share a sheet, one row each: what is c
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from jitter.whole_times import unknown
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Whole = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 Kind = Literal["compute", "collective", "memory", "sync"]
 KINDS: Final[tuple[Kind, ...]] = ("compute", "collective", "memory", "sync")
@@ -25,16 +29,22 @@ Signature = tuple[str, bytes]
 
 @dataclass(frozen=True)
 class Activities:
-    """Rows of ranks with as many each, (ranks, rows); times in ns from each rank's zero, NaN where unknown."""
+    """Ranks that ran the same kinds of activity in the same order: (ranks, rows).
+
+    Times are whole ns from each rank's zero, unknown as in `whole_times`.
+    """
 
     ranks: Ints
     sequence: str
     """Digest of the kernels that all of them ran."""
     kind: Kinds
-    start: Floats
-    end: Floats
-    call: Floats
-    back: Floats
+    """(rows,)."""
+    zero_ns: Ints
+    """(ranks,) what times count from, on each rank's clock."""
+    start: Whole
+    end: Whole
+    call: Whole
+    back: Whole
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ NO_SYNCS: Final = Syncs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0
 
 @dataclass(frozen=True)
 class Sheet:
-    """Ranks that did the same: (ranks, operations). Times in ns from each rank's zero, NaN where unknown."""
+    """Ranks that did the same: (operations, ranks). Times in ns from each rank's origin, NaN where unknown."""
 
     ranks: Ints
     signature: Signature
@@ -72,60 +82,96 @@ class Sheet:
 
 
 def sheets(activities: Activities, syncs: Mapping[int, Syncs], origins: Mapping[int, int]) -> Iterator[Sheet]:
-    """Divide ranks by what they did; `syncs` are theirs, `origins` each one's zero on its clock."""
-    launched = activities.call
-    if any(rank in syncs and syncs[rank].names for rank in activities.ranks.tolist()):
-        launched = np.maximum.accumulate(np.where(np.isnan(launched), -np.inf, launched), axis=1)
-    alike: dict[tuple[bytes, tuple[str, ...], bytes], list[int]] = {}
+    """Divide ranks by what they did; `syncs` are theirs, `origins` each one's on its clock."""
+    called: dict[tuple[str, ...], list[int]] = {}
     for at, rank in enumerate(activities.ranks.tolist()):
-        own = syncs.get(rank, NO_SYNCS)
-        # a blocking copy is both a launch and a call that waits: the launch comes first
-        where = np.searchsorted(launched[at], (own.start_ns - origins[rank]).astype(np.float64), side="right")
-        alike.setdefault((activities.kind[at].tobytes(), own.names, where.astype(np.int32).tobytes()), []).append(at)
-    for (_, names, where_bytes), rows in alike.items():
-        where = np.frombuffer(where_bytes, np.int32).astype(np.int64)
-        yield _sheet(_of(activities, rows), names, where, syncs, origins)
+        called.setdefault(syncs.get(rank, NO_SYNCS).names, []).append(at)
+    for names, members in called.items():
+        part = _of(activities, members)
+        own = [syncs.get(rank, NO_SYNCS) for rank in part.ranks.tolist()]
+        begun = np.stack([one.start_ns for one in own]) - part.zero_ns[:, None]
+        ended = np.stack([one.end_ns for one in own]) - part.zero_ns[:, None]
+        where = _launched_before(part.call, begun)
+        alike: dict[bytes, list[int]] = {}
+        for at, places in enumerate(where):
+            alike.setdefault(places.tobytes(), []).append(at)
+        for rows in alike.values():
+            yield _sheet(_of(part, rows), names, begun[rows], ended[rows], where[rows[0]], origins)
 
 
 def _of(whole: Activities, rows: Sequence[int]) -> Activities:
     if len(rows) == len(whole.ranks):
         return whole
     times = (values[rows] for values in (whole.start, whole.end, whole.call, whole.back))
-    return Activities(whole.ranks[rows], whole.sequence, whole.kind[rows], *times)
+    return Activities(whole.ranks[rows], whole.sequence, whole.kind, whole.zero_ns[rows], *times)
+
+
+def _launched_before(call: Whole, begun: Ints) -> Ints:
+    """(ranks, syncs): how many activities each rank had launched, or was launching, when it began each call.
+
+    A blocking copy is both a launch and a call that waits: the launch comes first.
+    """
+    if not begun.size:
+        return np.zeros(begun.shape, np.int64)
+    launched = np.maximum.accumulate(call, axis=1)  # the unknown is least
+    ranks, rows = call.shape
+    # one search for all ranks: each one's times above those of the rank before
+    first = min(int(launched.min()), int(begun.min()))
+    apart = (max(int(launched.max()), int(begun.max())) - first + 1) * np.arange(ranks)[:, None]
+    found = np.searchsorted((launched + (apart - first)).ravel(), begun + (apart - first), side="right")
+    return found - rows * np.arange(ranks)[:, None]
 
 
 def _sheet(
-    part: Activities, names: tuple[str, ...], where: Ints, syncs: Mapping[int, Syncs], origins: Mapping[int, int]
+    part: Activities, names: tuple[str, ...], begun: Ints, ended: Ints, where: Ints, origins: Mapping[int, int]
 ) -> Sheet:
-    kind, row = part.kind[0], np.arange(part.kind.shape[1], dtype=np.int64)
-    start, end, call, back = part.start, part.end, part.call, part.back
-    # of the activities of one launch (a graph's) the first alone keeps the call's times
-    again = np.zeros(call.shape, np.bool_)
-    again[:, 1:] = call[:, 1:] == call[:, :-1]
-    if len(where):
-        ranks = part.ranks.tolist()
-        begun = np.stack([syncs[rank].start_ns - origins[rank] for rank in ranks]).astype(np.float64)
-        ended = np.stack([syncs[rank].end_ns - origins[rank] for rank in ranks]).astype(np.float64)
-        back = _cut_where_waits_begin(start, call, back, begun, where)
-        kind, row = np.insert(kind, where, SYNC), np.insert(row, where, -1)
-        nothing = np.nan
-        start, end = np.insert(start, where, nothing, axis=1), np.insert(end, where, nothing, axis=1)
-        call, back = np.insert(call, where, begun, axis=1), np.insert(back, where, ended, axis=1)
-        again = np.insert(again, where, False, axis=1)
-    if again.any():
-        call, back = np.where(again, np.nan, call), np.where(again, np.nan, back)
+    """Put calls, (ranks, calls), before the rows `where` they stand."""
+    back = _cut_where_waits_begin(part, begun, where)
+    call, back = _once_a_launch(part.call, back)
+    kind = np.insert(part.kind, where, SYNC)
+    row = np.insert(np.arange(len(part.kind)), where, -1)
+    since = (part.zero_ns - np.array([origins[rank] for rank in part.ranks.tolist()], np.int64)).astype(np.float64)
+    start, end, call_ns, back_ns = (_laid_out(values, where, since) for values in (part.start, part.end, call, back))
+    waits = row < 0
+    start[waits] = end[waits] = np.nan
+    call_ns[waits], back_ns[waits] = begun.T + since, ended.T + since
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)
     shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(names).encode())
-    return Sheet(part.ranks, (part.sequence, shape.digest()), kind, row, names, start, end, call, back)
+    return Sheet(part.ranks, (part.sequence, shape.digest()), kind, row, names, start, end, call_ns, back_ns)
 
 
-def _cut_where_waits_begin(start: Floats, call: Floats, back: Floats, begun: Floats, where: Ints) -> Floats:
-    """A blocking copy's launch ends where its wait begins: no later than the copy itself."""
-    found = back.copy()
+def _laid_out(values: Whole, where: Ints, since: Floats) -> Floats:
+    """(operations, ranks) from (ranks, rows): times from the origins; what stands in the calls' rows is not said."""
+    ranks, rows = values.shape
+    found = np.empty((rows + len(where), ranks))
+    for calls, (first, last) in enumerate(pairwise([0, *where.tolist(), rows])):
+        found[first + calls : last + calls] = values[:, first:last].T
+    if values.size and values.min() == unknown(values.dtype):
+        found[found == unknown(values.dtype)] = np.nan
+    found += since
+    return found
+
+
+def _once_a_launch(call: Whole, back: Whole) -> tuple[Whole, Whole]:
+    """Of the activities of one launch (a graph's) the first alone keeps the call's times."""
+    again = call[:, 1:] == call[:, :-1]
+    if not again.any():
+        return call, back
+    again &= call[:, 1:] != unknown(call.dtype)
+    call, back = call.copy(), back.copy()
+    call[:, 1:][again] = back[:, 1:][again] = unknown(call.dtype)
+    return call, back
+
+
+def _cut_where_waits_begin(part: Activities, begun: Ints, where: Ints) -> Whole:
+    """When launches returned; a blocking copy's launch ends where its wait begins: no later than the copy itself."""
+    found = part.back
     for number, at in enumerate(where.tolist()):
         if at > 0:
-            blocking = call[:, at - 1] == begun[:, number]
-            until = np.clip(start[:, at - 1], call[:, at - 1], back[:, at - 1])
-            found[:, at - 1] = np.where(blocking, until, found[:, at - 1])
+            blocking = part.call[:, at - 1] == begun[:, number]
+            if blocking.any():
+                found = part.back.copy() if found is part.back else found
+                until = np.clip(part.start[:, at - 1], part.call[:, at - 1], part.back[:, at - 1])
+                found[:, at - 1] = np.where(blocking, until, found[:, at - 1])
     return found

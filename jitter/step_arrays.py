@@ -28,17 +28,18 @@ class StepArrays:
 def arrays(program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> StepArrays:
     """Lay sheets out along the program, for these ranks (those of other teams are left out)."""
     shape = (len(program.operations), len(ranks))
+    laid = list(_laid(program, ranks, sheets))
+    for sheet, _, places, columns in laid:
+        if np.array_equal(places, np.arange(shape[0])) and np.array_equal(columns, np.arange(shape[1])):
+            return StepArrays(sheet.ranks, np.ones(shape, np.bool_), sheet.start, sheet.end, sheet.call, sheet.back)
     start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
     present = np.zeros(shape, np.bool_)
-    for sheet, rows, places, columns in _laid(program, ranks, sheets):
-        whole = len(places) == shape[0] and len(columns) == shape[1] and bool((np.diff(columns) == 1).all())
+    for sheet, own, places, columns in laid:
+        kept = places >= 0
+        there = np.ix_(places[kept], columns)
         for target, source in ((start, sheet.start), (end, sheet.end), (call, sheet.call), (back, sheet.back)):
-            if whole:
-                np.copyto(target, source[rows].T)
-            else:
-                kept = places >= 0
-                target[np.ix_(places[kept], columns)] = source[rows].T[kept]
-        present[np.ix_(places[places >= 0], columns)] = True
+            target[there] = source[:, own][kept]
+        present[there] = True
     return StepArrays(np.array(ranks, np.int64), present, start, end, call, back)
 
 

@@ -80,7 +80,7 @@ def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple
     for sheet in sheets() if members else ():
         own = np.isin(sheet.ranks, list(members))
         if own.any():
-            durations = (sheet.end - sheet.start)[own][:, sheet.kind < MEMORY]
+            durations = (sheet.end - sheet.start)[:, own][sheet.kind < MEMORY]
             count += int(own.sum() * alone[sheet.signature[0]].sum())
-            ns += float(durations[:, alone[sheet.signature[0]]].sum())
+            ns += float(durations[alone[sheet.signature[0]]].sum())
     return count, round(ns)

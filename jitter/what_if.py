@@ -10,7 +10,7 @@ from jitter.meetings import Meetings
 from jitter.observed import Observed
 from jitter.replay import CPU, GPU, START, Repairs, Replay
 from jitter.rerun import StepWork
-from jitter.sheets import Floats
+from jitter.sheets import Floats, Ints
 from jitter.step_end import StepEnds
 
 
@@ -67,30 +67,54 @@ class WhatIf:
         self._usual = usual_transfers
         self._replay = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
         self._ahead = np.zeros(len(scenarios))
+        self._apart = np.zeros(len(scenarios), np.bool_)
+        """Which differ from what was recorded by more than being ahead: the others need not be computed."""
         self.gained: list[Floats] = []
         """For each step (scenarios,): how much shorter it would be, ns; NaN where nobody's step counts."""
 
     def step(self, number: int, work: StepWork) -> None:
         """Compute the run's `number`th step."""
-        repairs = [self._repairs(number, block.ranks) for block in self._run.meetings.blocks]
-        ends = self._replay.step(work.blocks, repairs, self._transfers(number, work), self._ahead)
+        rows = self._to_compute(number, work)
+        ends = self._replay.step(
+            work.blocks,
+            [self._repairs(number, block.ranks, rows) for block in self._run.meetings.blocks],
+            self._transfers(number, work, rows),
+            self._ahead[rows],
+            rows,
+        )
         moved = [
             block_ends[place] - block.recorded.end[place]
             for block_ends, block, place in zip(ends, work.blocks, self._ends.places(work), strict=True)
             if place is not None
         ]
-        shift = np.concatenate(moved, axis=1) if moved else np.empty((len(self._scenarios), 0))
+        shift = np.concatenate(moved, axis=1) if moved else np.empty((len(rows), 0))
         known = ~np.isnan(shift).any(axis=0)
         if not known.any():
             self.gained.append(np.full(len(self._scenarios), np.nan))
             return
-        before, self._ahead = self._ahead, -np.median(shift[:, known], axis=1)
+        before = self._ahead.copy()
+        self._ahead[rows] = -np.median(shift[:, known], axis=1)
         self.gained.append(self._ahead - before)
 
-    def _repairs(self, number: int, ranks: Sequence[int]) -> Repairs:
-        masks = [np.zeros((len(self._scenarios), len(ranks)), np.bool_) for _ in (START, CPU, GPU)]
+    def _to_compute(self, number: int, work: StepWork) -> Ints:
+        """Find the scenarios that repair something in this step, or have not come back to what was recorded.
+
+        Without any it is the first: where nobody's step counts, it tells.
+        """
+        repairing = np.array([scenario.at(number) for scenario in self._scenarios], np.bool_)
+        if (self._apart & ~repairing).any():
+            self._apart &= repairing | ~self._replay.is_as_recorded(work.blocks, self._ahead)
+        if not (self._apart | repairing).any():
+            repairing[0] = True
+        begins = np.flatnonzero(repairing & ~self._apart)
+        self._replay.put_as_recorded(begins, work.blocks, self._ahead[begins])
+        self._apart |= repairing
+        return np.flatnonzero(self._apart)
+
+    def _repairs(self, number: int, ranks: Sequence[int], rows: Ints) -> Repairs:
+        masks = [np.zeros((len(rows), len(ranks)), np.bool_) for _ in (START, CPU, GPU)]
         column_of = {rank: column for column, rank in enumerate(ranks)}
-        for row, scenario in enumerate(self._scenarios):
+        for row, scenario in enumerate(self._scenarios[at] for at in rows.tolist()):
             if scenario.everything:
                 for mask in masks:
                     mask[row] = True
@@ -99,15 +123,16 @@ class WhatIf:
                     masks[part][row, column_of[rank]] = True
         return Repairs(*masks)
 
-    def _transfers(self, number: int, work: StepWork) -> dict[int, Floats]:
+    def _transfers(self, number: int, work: StepWork, rows: Ints) -> dict[int, Floats]:
         found = {}
+        scenarios = [self._scenarios[at] for at in rows.tolist()]
         for meeting, took in work.transfers.items():
-            every = np.repeat(took[None], len(self._scenarios), axis=0)
-            for row, scenario in enumerate(self._scenarios):
+            every = np.repeat(took[None], len(rows), axis=0)
+            for row, scenario in enumerate(scenarios):
                 if scenario.everything:
                     every[row] = self._usual[meeting]
             found[meeting] = every
-        for row, scenario in enumerate(self._scenarios):
+        for row, scenario in enumerate(scenarios):
             if scenario.at(number):
                 # what ranks that were not recorded waited for in these steps is taken to be what is repaired
                 for meeting, every in found.items():

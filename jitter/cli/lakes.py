@@ -20,7 +20,7 @@ def open_lake(path: Path) -> "Lake":
     from jitter import analysis
 
     check_name(path)
-    return analysis.open_lake(path, Compacting() if sys.stderr.isatty() else None)
+    return analysis.open_lake(path, Preparing() if sys.stderr.isatty() else None)
 
 
 def check_name(path: Path) -> None:
@@ -31,15 +31,15 @@ def check_name(path: Path) -> None:
         raise UsageError(f"{path}: a lake's path must be UTF-8", "name another") from None
 
 
-class Compacting:
-    """A line on stderr for as long as a large lake's steps are compacted, if that takes more than a moment."""
+class Preparing:
+    """A line on stderr for as long as what a large lake lacks of derived data is made, if that takes a moment."""
 
     def __init__(self) -> None:
         self._began_s: float | None = None
         self._shown = ""
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how many steps are done, of how many."""
+        """Show how much is done, of how much."""
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
         if done == total:
@@ -47,5 +47,5 @@ class Compacting:
                 click.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
             self._began_s, self._shown = None, ""
         elif now_s - self._began_s >= _PATIENCE_S:
-            self._shown = f"compacting the lake, once: {done} of {total} steps"
+            self._shown = f"preparing the lake, once: {done} of {total}"
             click.echo(f"\r{self._shown}", err=True, nl=False)

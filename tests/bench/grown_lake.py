@@ -24,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jitter.extract import ExtractMaker
 from jitter.lake import LakeFolder, write_host, write_kernels
-from jitter.lake_paths import host_file, kernels_file
+from jitter.lake_paths import extract_file, host_file, kernels_file
 from jitter.records import SourceRecord
 
 SIMULATED = 16
@@ -67,12 +68,15 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
     kept = np.sort(np.concatenate([rows["end_ns"].filter(pc.equal(rows["kind"], "collective")) for _, rows in tables]))
     for rank in ranks:
         moved = _Clock(rank, kept)
-        for key, rows in tables:
+        digest = f"{rank:04x}{source.digest[4:]}"
+        record, extract, own_host = _record(source, rank, digest, moved), ExtractMaker(), moved.table(host)
+        for step, (key, rows) in zip(record.steps, tables, strict=True):
             own = moved.table(rows)
             write_kernels(lake / kernels_file(key, rank), own.set_column(0, "rank", _all(rank, rows.num_rows)))
-        digest = f"{rank:04x}{source.digest[4:]}"
-        write_host(lake / host_file(rank, digest), moved.table(host))
-        LakeFolder(lake).write_record(_record(source, rank, digest, moved))
+            extract.add(step, own)
+        write_host(lake / host_file(rank, digest), own_host)
+        extract.write(lake / extract_file(digest), record, own_host)
+        LakeFolder(lake).write_record(record)
     LakeFolder(lake).close()
 
 

@@ -1,0 +1,232 @@
+"""What a diagnosis reads of one recording, in one file: derived from the lake's own files, and disposable.
+
+A lake is many small files; whoever goes through all of a run needs only four times of each row. Here they lie step
+after step, as whole numbers behind a header that says which step lies where, to be mapped instead of read.
+A file holds for a record as long as it was made from the same reading of the same source, and for a step as long as
+the record still tells the same of it. Anything else is not an error: the ranks' own files hold the same, and more.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter import buffers
+from jitter.records import SourceRecord, StepRecord
+from jitter.whole_times import unknown
+
+TIMES: Final = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
+COLUMNS: Final = (*TIMES, "kind", "launch_thread", "group_name", "group_ranks")
+"""What it is made from (of `schema.KERNELS`)."""
+TEXTS: Final = ("kind", "group_name")
+"""Of these the texts."""
+KINDS: Final = ("compute", "collective", "memory")
+MOST_ROWS: Final = 4_000_000
+"""The rows of one recording are in memory until they are written. Who has more has large files, which need no help."""
+
+_MAGIC: Final = b"jitter extract 1\n"
+_LENGTH: Final = struct.Struct("<Q")
+_HEADER: Final = len(_MAGIC) + _LENGTH.size
+
+Times = npt.NDArray[Any]
+
+
+class Piece(msgspec.Struct, array_like=True, frozen=True):
+    """One step in an extract."""
+
+    start_ns: int
+    """Of its record; the times count from here."""
+    rows: int
+    sequence: str
+    place: int
+    """How many times lie before its own."""
+    kinds: int
+    """Position among the extract's."""
+    threads: list[int]
+    """Those that launched anything in it."""
+
+
+class Calls(NamedTuple):
+    """Synchronising calls that ended, by start; the thread is -1 where it was not recorded."""
+
+    start_ns: npt.NDArray[np.int64]
+    end_ns: npt.NDArray[np.int64]
+    thread: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+class _Header(msgspec.Struct, array_like=True):
+    made_from: tuple[str, int, str | None]
+    size: int
+    """Bytes of a time."""
+    kinds: list[bytes]
+    """Sequences of positions in `KINDS`, one byte a row."""
+    grouped: bool
+    """Whether any row names a collective's group."""
+    call_start_ns: list[int]
+    call_end_ns: list[int]
+    call_thread: list[int]
+    call_name: list[int]
+    call_names: list[str]
+    steps: list[Piece]
+
+
+_decode = msgspec.msgpack.Decoder(_Header).decode
+
+
+class ExtractMaker:
+    """Collects a recording's steps, and writes them if they are not too many."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._times: list[Times] = []
+        self._kinds: dict[bytes, int] = {}
+        self._rows = 0
+        self._grouped = False
+
+    def add(self, step: StepRecord, rows: pa.Table) -> None:
+        """Add a step's rows, in their order; of `schema.KERNELS` only `COLUMNS` are looked at."""
+        self._rows += rows.num_rows
+        if self._rows > MOST_ROWS:
+            self._times.clear()
+            return
+        kinds = self._kinds.setdefault(_kinds(rows["kind"]), len(self._kinds))
+        threads = buffers.numbers(rows["launch_thread"].drop_null())
+        if len(threads) and (threads == threads[0]).all():
+            threads = threads[:1]
+        self._grouped |= any(rows[name].null_count < rows.num_rows for name in ("group_name", "group_ranks"))
+        self._times.append(_since(rows, step.start_ns))
+        self._pieces.append(
+            Piece(step.start_ns, rows.num_rows, step.sequence, 0, kinds, np.unique(threads).tolist())
+        )
+
+    def write(self, path: Path, record: SourceRecord, host: pa.Table | None) -> bool:
+        """Write what was added, of this record, and its host's calls (`schema.HOST`); tell whether there is a file."""
+        if self._rows > MOST_ROWS or not self._pieces:
+            return False
+        kind = np.dtype(max((times.dtype for times in self._times), key=lambda kind: kind.itemsize))
+        places = np.cumsum([0, *(times.size for times in self._times)]).tolist()
+        pieces = [msgspec.structs.replace(one, place=at) for one, at in zip(self._pieces, places, strict=False)]
+        calls = calls_of(host)
+        names = {name: number for number, name in enumerate(dict.fromkeys(calls.names))}
+        header = msgspec.msgpack.encode(
+            _Header(
+                made_from=_made_from(record),
+                size=kind.itemsize,
+                kinds=list(self._kinds),
+                grouped=self._grouped,
+                call_start_ns=calls.start_ns.tolist(),
+                call_end_ns=calls.end_ns.tolist(),
+                call_thread=calls.thread.tolist(),
+                call_name=[names[name] for name in calls.names],
+                call_names=list(names),
+                steps=pieces,
+            )
+        )
+        begin = (_MAGIC + _LENGTH.pack(len(header)) + header).ljust(_aligned(_HEADER + len(header)))
+        # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
+        path.write_bytes(b"".join([begin, *(times if times.dtype == kind else _widened(times) for times in self._times)]))
+        return True
+
+
+class Extract:
+    """An extract, mapped. Raises `OSError` or `ValueError` if it is none, or not of this record."""
+
+    def __init__(self, path: Path, record: SourceRecord) -> None:
+        with pa.memory_map(str(path)) as file:
+            content = file.read_buffer()
+        if not content[: len(_MAGIC)].equals(pa.py_buffer(_MAGIC)):
+            raise ValueError(f"{path}: no extract")
+        (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
+        header = _decode(content[_HEADER : _HEADER + length])
+        if header.made_from != _made_from(record):
+            raise ValueError(f"{path}: of another reading")
+        self.kind = np.dtype(f"i{header.size}")
+        """Of the times."""
+        self.grouped = header.grouped
+        """Whether any row names a collective's group."""
+        self.calls = Calls(
+            *(np.array(v, np.int64) for v in (header.call_start_ns, header.call_end_ns, header.call_thread)),
+            tuple(header.call_names[name] for name in header.call_name),
+        )
+        self._kinds = header.kinds
+        self._times = np.frombuffer(content, self.kind, offset=_aligned(_HEADER + length))
+        if len(self._times) != len(TIMES) * sum(piece.rows for piece in header.steps):
+            raise ValueError(f"{path}: is cut off")
+        self._pieces = {piece.start_ns: piece for piece in header.steps}
+
+    def piece(self, step: StepRecord) -> Piece | None:
+        """Where this step lies; None if it is not here as the record tells it."""
+        found = self._pieces.get(step.start_ns)
+        if found is None or (found.rows, found.sequence) != (step.kernels + step.memory_activities, step.sequence):
+            return None
+        return found
+
+    def kinds(self, piece: Piece) -> bytes:
+        """(rows,) positions in `KINDS`, one byte each."""
+        return self._kinds[piece.kinds]
+
+    def times(self, piece: Piece) -> Times:
+        """(4 × rows,) of `kind`: `TIMES` one after another, ns from the step's start; see `whole_times`."""
+        return self._times[piece.place : piece.place + len(TIMES) * piece.rows]
+
+
+def _aligned(place: int) -> int:
+    return -(-place // 8) * 8
+
+
+def _made_from(record: SourceRecord) -> tuple[str, int, str | None]:
+    return record.digest, record.reader_version, record.step_pattern
+
+
+def _since(rows: pa.Table, start_ns: int) -> Times:
+    """(4, rows): as int32 where all of them fit."""
+    found = np.empty((len(TIMES), rows.num_rows), np.int64)
+    absent = []
+    for own, name in zip(found, TIMES, strict=True):
+        column = rows[name]
+        np.subtract(buffers.numbers(column), start_ns, out=own)
+        if column.null_count:
+            nowhere = ~buffers.known(column)
+            own[nowhere] = 0
+            absent.append((name, nowhere))
+    times: Times = found
+    if found.size and max(-int(found.min()), int(found.max())) < np.iinfo(np.int32).max:
+        times = found.astype(np.int32)
+    for name, nowhere in absent:
+        times[TIMES.index(name), nowhere] = unknown(times.dtype)
+    return times
+
+
+def _widened(times: Times) -> Times:
+    wide = times.astype(np.int64)
+    wide[times == unknown(times.dtype)] = unknown(np.int64)
+    return wide
+
+
+def _kinds(column: pa.ChunkedArray) -> bytes:
+    return b"".join(_codes(chunk) for chunk in column.chunks)
+
+
+def _codes(kinds: pa.DictionaryArray) -> bytes:
+    words = np.array([KINDS.index(word) for word in kinds.dictionary.to_pylist()], np.int8)
+    return words[buffers.numbers(pa.chunked_array([kinds.indices]))].tobytes()
+
+
+def calls_of(host: pa.Table | None) -> Calls:
+    """The synchronising calls in what a host did (`schema.HOST`); None: it did nothing."""
+    nothing = np.empty(0, np.int64)
+    if host is None:
+        return Calls(nothing, nothing, nothing, ())
+    rows = host.filter(pc.and_(pc.equal(host["kind"], "sync"), host["end_ns"].is_valid())).sort_by("start_ns")
+    return Calls(
+        buffers.numbers(rows["start_ns"]),
+        buffers.numbers(rows["end_ns"]),
+        buffers.numbers(rows["thread"].fill_null(-1)),
+        tuple(rows["name"].to_pylist()),
+    )

@@ -1,0 +1,68 @@
+"""Makes the extracts that a lake lacks, for one who is about to go through all of its rows: of lakes that an older
+version filled, and where somebody deleted them. An ingest makes them on its way.
+"""
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from jitter import fork_server, unfinished
+from jitter.errors import LakeError
+from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker
+from jitter.host_table import read_host
+from jitter.lake_paths import EXTRACTS, extract_file, kernels_file
+from jitter.records import SourceRecord
+from jitter.schema import HOST
+from jitter.small_file import read_small
+
+MANY_FILES = 10_000
+"""Fewer are read in a few seconds."""
+
+
+def extract_before(
+    root: Path, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Make what lacks of these recordings' extracts, if that is many files to read; by as many processes as may run.
+
+    `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
+    the same.
+    """
+    there = _names(root / EXTRACTS)
+    lacking = [one for one in sources if one.digest not in there and _rows(one) <= MOST_ROWS]
+    if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
+        return
+    with (
+        unfinished.aside(root) as run,
+        suppress(OSError),
+        fork_server.without_main(),
+        ProcessPoolExecutor(mp_context=fork_server.context()) as pool,
+    ):
+        unfinished.make(run)
+        (root / EXTRACTS).mkdir(parents=True, exist_ok=True)
+        for done, _ in enumerate(pool.map(_extract, *zip(*((root, run, one) for one in lacking), strict=True)), 1):
+            if progress is not None:
+                progress(done, len(lacking))
+
+
+def _extract(root: Path, run: Path, record: SourceRecord) -> None:
+    """Make one recording's, unless one of its files cannot be read: who needs that file will say so."""
+    assert record.rank is not None
+    made, half = ExtractMaker(), run / record.digest
+    with suppress(LakeError):
+        for step in record.steps:
+            made.add(step, read_small(root / kernels_file(step.key, record.rank), COLUMNS, TEXTS))
+        if made.write(half, record, read_host(root, record, HOST.names)):
+            half.replace(root / extract_file(record.digest))
+
+
+def _rows(record: SourceRecord) -> int:
+    return sum(step.kernels + step.memory_activities for step in record.steps)
+
+
+def _names(folder: Path) -> Collection[str]:
+    try:
+        return {path.name for path in folder.iterdir()}
+    except OSError:
+        return ()

@@ -1,0 +1,20 @@
+"""Times as whole numbers: the least that a type holds stands for what is not known.
+
+Only where arrays are of whole numbers throughout, within this program and its derived files; tables have nulls.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def unknown(kind: npt.DTypeLike) -> int:
+    """What stands for the unknown in arrays of this type."""
+    return int(np.iinfo(np.dtype(kind)).min)
+
+
+def are_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where times are not known, in the shape of `values`."""
+    found: npt.NDArray[np.bool_] = values == unknown(values.dtype)
+    return found

@@ -60,6 +60,7 @@ class PathWalker:
     def __init__(self, programs: Mapping[int, Program], rules: Mapping[int, Rules], meetings: Meetings) -> None:
         self._programs, self._rules, self._meetings = programs, rules, meetings
         self._first_kernel = {team: program.first_kernel for team, program in programs.items()}
+        self._before_on_lane = {team: _before_on_lane(program) for team, program in programs.items()}
         self._meeting_at = {
             (member.block, member.place): (number, member)
             for number, meeting in enumerate(meetings.meetings)
@@ -149,7 +150,7 @@ class _Walk:
         team, step, column = self._team(at)
         while not step.arrays.present[at.place, column]:
             # this rank lacks it: what was waited for is the one before it on its stream
-            previous = self._before_on_lane(at.place, team)
+            previous = self._walker._before_on_lane[team][at.place]
             if previous is None:
                 return None
             at = at._replace(place=previous)
@@ -185,7 +186,7 @@ class _Walk:
             return None if other is None or other < 0 else (yield from self._end(at._replace(place=other)))
         if by_host:
             return (yield from self._host(at))
-        previous = self._before_on_lane(at.place, team)
+        previous = self._walker._before_on_lane[team][at.place]
         return None if previous is None else (yield from self._end(at._replace(place=previous)))
 
     def _host(self, at: _At) -> _Back:
@@ -222,13 +223,17 @@ class _Walk:
     def _awaited(self, step: TeamStep, column: int, place: int, rules: Rules) -> tuple[float, int | None]:
         latest, which = np.nan, None
         for other in rules.by_place.get(place, ()):
-            end = step.ready.end_by[other, column] if other >= 0 else step.tail.lane_end[~other, column]
+            end = step.ready.end_by(other)[column] if other >= 0 else step.tail.lane_end[~other, column]
             if not np.isnan(end) and not end <= latest:
                 latest, which = float(end), other
         return latest, which
 
-    def _before_on_lane(self, place: int, team: int) -> int | None:
-        """The operation before it on its stream, whether its rank has that or not."""
-        operations = self._walker._programs[team].operations
-        lane = operations[place].lane
-        return next((other for other in range(place - 1, -1, -1) if operations[other].lane == lane), None)
+
+def _before_on_lane(program: Program) -> list[int | None]:
+    """For each operation the one before it on its stream, whether a rank has that or not."""
+    last: dict[int, int] = {}
+    found = []
+    for place, operation in enumerate(program.operations):
+        found.append(last.get(operation.lane))
+        last[operation.lane] = place
+    return found

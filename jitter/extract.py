@@ -101,9 +101,7 @@ class ExtractMaker:
             threads = threads[:1]
         self._grouped |= any(rows[name].null_count < rows.num_rows for name in ("group_name", "group_ranks"))
         self._times.append(_since(rows, step.start_ns))
-        self._pieces.append(
-            Piece(step.start_ns, rows.num_rows, step.sequence, 0, kinds, np.unique(threads).tolist())
-        )
+        self._pieces.append(Piece(step.start_ns, rows.num_rows, step.sequence, 0, kinds, np.unique(threads).tolist()))
 
     def write(self, path: Path, record: SourceRecord, host: pa.Table | None) -> bool:
         """Write what was added, of this record, and its host's calls (`schema.HOST`); tell whether there is a file."""
@@ -129,8 +127,9 @@ class ExtractMaker:
             )
         )
         begin = (_MAGIC + _LENGTH.pack(len(header)) + header).ljust(_aligned(_HEADER + len(header)))
+        times = (times if times.dtype == kind else _widened(times) for times in self._times)
         # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
-        path.write_bytes(b"".join([begin, *(times if times.dtype == kind else _widened(times) for times in self._times)]))
+        path.write_bytes(begin + b"".join(one.tobytes() for one in times))
         return True
 
 
@@ -151,7 +150,9 @@ class Extract:
         self.grouped = header.grouped
         """Whether any row names a collective's group."""
         self.calls = Calls(
-            *(np.array(v, np.int64) for v in (header.call_start_ns, header.call_end_ns, header.call_thread)),
+            np.array(header.call_start_ns, np.int64),
+            np.array(header.call_end_ns, np.int64),
+            np.array(header.call_thread, np.int64),
             tuple(header.call_names[name] for name in header.call_name),
         )
         self._kinds = header.kinds
@@ -215,7 +216,8 @@ def _kinds(column: pa.ChunkedArray) -> bytes:
 
 def _codes(kinds: pa.DictionaryArray) -> bytes:
     words = np.array([KINDS.index(word) for word in kinds.dictionary.to_pylist()], np.int8)
-    return words[buffers.numbers(pa.chunked_array([kinds.indices]))].tobytes()
+    codes: npt.NDArray[np.int8] = words[buffers.numbers(pa.chunked_array([kinds.indices]))]
+    return codes.tobytes()
 
 
 def calls_of(host: pa.Table | None) -> Calls:

@@ -42,7 +42,7 @@ class LakeRun:
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
         self._calls: dict[str, dict[StepKey, Syncs]] = {}
-        self._one_reads = Lock()
+        self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
         for key in self._steps:
@@ -88,19 +88,17 @@ class LakeRun:
 
     def sheets(self, key: StepKey) -> list[Sheet]:
         """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
-        with self._one_reads:
-            return self._sheets_of(key)
-
-    def _sheets_of(self, key: StepKey) -> list[Sheet]:
-        if key not in self._sheets:
-            waits = {rank: self._syncs(key, rank) for rank in self._held[key]}
-            if len(self._sheets) >= _SHEETS_KEPT:
+        with self._one_looks:
+            if key in self._sheets:
+                self._sheets.move_to_end(key)
+                return self._sheets[key]
+        waits = {rank: self._syncs(key, rank) for rank in self._held[key]}
+        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)]
+        with self._one_looks:
+            self._sheets[key] = found
+            while len(self._sheets) > _SHEETS_KEPT:
                 self._sheets.popitem(last=False)
-            self._sheets[key] = [
-                sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)
-            ]
-        self._sheets.move_to_end(key)
-        return self._sheets[key]
+        return found
 
     def _syncs(self, key: StepKey, rank: int) -> Syncs:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""

@@ -72,15 +72,25 @@ def _fill(
     sync = kinds == SYNC
     called = ~np.isnan(call)
     on_gpu = step.present[rows] & ~sync
-    found.host[rows] = np.where(called, call - before, 0.0)
+    plain = bool(called.all() and on_gpu.all())  # most are: then nothing need be chosen
+    after = np.fmax(submit + rules.launch_ns, ready.end_before[rows] + rules.stream_ns)
+    if awaited is not None:
+        np.fmax(after, awaited, out=after)
     held = slots
     if awaited is not None and sync.any():
         held = np.where(sync, awaited, np.nan if slots is None else slots)
-    found.call[rows] = np.where(called, back - (call if held is None else np.fmax(call, held)), 0.0)
+    begun = call if held is None else np.fmax(call, held)
+    if plain:
+        np.subtract(call, before, out=found.host[rows])
+        np.subtract(back, begun, out=found.call[rows])
+        _known(np.subtract(back, submit, out=found.lead[rows]))
+        _known(np.subtract(start, after, out=found.delay[rows]))
+        gpu = np.subtract(step.end[rows], start, out=found.gpu[rows])
+        gpu[kinds[:, 0] == COLLECTIVE] = 0.0
+        return
+    found.host[rows] = np.where(called, call - before, 0.0)
+    found.call[rows] = np.where(called, back - begun, 0.0)
     found.lead[rows] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)
-    after = np.fmax(submit + rules.launch_ns, ready.end_before[rows] + rules.stream_ns)
-    if awaited is not None:
-        after = np.fmax(after, awaited)
     found.delay[rows] = np.where(on_gpu, _known(start - after), 0.0)
     found.gpu[rows] = np.where(on_gpu & (kinds != COLLECTIVE), step.end[rows] - start, 0.0)
 
@@ -99,7 +109,7 @@ def _awaited(places: Sequence[int], rules: Rules, ready: Readiness, tail: Tail) 
     for place in waiting:
         own = found[place - places[0]]
         for other in rules.by_place[place]:
-            np.fmax(own, ready.end_by[other] if other >= 0 else tail.lane_end[~other], out=own)
+            np.fmax(own, ready.end_by(other) if other >= 0 else tail.lane_end[~other], out=own)
     return found
 
 

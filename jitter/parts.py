@@ -20,7 +20,6 @@ from jitter.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepR
 from jitter.rows import Step, StepRows
 from jitter.steps import StepKey
 
-
 _EXTRACT = Path("extract")
 
 

@@ -4,8 +4,10 @@ A stretch is steps from a first up to but not including a last one; the step bef
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +22,10 @@ from jitter.step_end import StepTimes
 from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
 from jitter.what_if import Scenario, WhatIf
+
+_THREADS = 2
+_LONG_STRETCH = 8
+"""Steps; a stretch begins with reading one more than it looks at."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +78,13 @@ class PassesHere:
         self._steps = steps
 
     def look(self) -> list[SeenStep]:
-        """Do as `Passes` says."""
-        return look(self._steps, 0, len(self._steps.run.keys))
+        """Do as `Passes` says; long stretches on a thread each, for most of the time is numpy's."""
+        steps = len(self._steps.run.keys)
+        stretches = max(1, min(_THREADS, steps // _LONG_STRETCH))
+        with ThreadPoolExecutor(stretches, thread_name_prefix="look") as pool:
+            cuts = pairwise(np.linspace(0, steps, stretches + 1).astype(int).tolist())
+            found = list(pool.map(lambda cut: look(self._steps, *cut), cuts))
+        return [seen for stretch in found for seen in stretch]
 
     def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""

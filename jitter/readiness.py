@@ -32,8 +32,13 @@ class Readiness:
     """When the GPU had it: the launch's return, or the start if that is earlier; a graph's activities share it."""
     end_before: Floats
     """The end of the operation before it on its stream."""
-    end_by: Floats
-    """The end of the latest on its stream up to and with it: its own, or, where a rank lacks it, the one before."""
+    end: Floats
+    """Its own, as recorded; NaN where a rank lacks it."""
+
+    def end_by(self, places: int | slice) -> Floats:
+        """The end of the latest on its stream up to and with it: its own, or, where a rank lacks it, the one before."""
+        own = self.end[places]
+        return np.where(np.isnan(own), self.end_before[places], own)
 
 
 def no_tail(lanes: int, threads: int, ranks: int, queue: int | None) -> Tail:
@@ -46,8 +51,8 @@ def no_tail(lanes: int, threads: int, ranks: int, queue: int | None) -> Tail:
 def carried(values: Floats, first: Floats) -> tuple[Floats, Floats]:
     """For each row the latest known value of the rows above it (`first` above all), and what the last row leaves."""
     stacked = np.concatenate([first[None, :], values])
-    unknown = np.isnan(stacked)
-    if unknown[1:].any():
+    if np.isnan(values).any():
+        unknown = np.isnan(stacked)
         known = np.where(unknown, 0, np.arange(len(stacked))[:, None])
         stacked = np.take_along_axis(stacked, np.maximum.accumulate(known, axis=0), axis=0)
     return stacked[:-1], stacked[-1]
@@ -82,28 +87,30 @@ def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> t
     back_before, left_back = _follow(carried, step.back, thread, tail.back)
     # a later kernel of a stream may end before an earlier one that overlaps it
     end_before, left_end = _follow(latest, step.end, lanes, tail.lane_end)
-    launched = np.where(np.isnan(step.back), back_before, step.back)
+    unknown = np.isnan(step.back)
+    launched = np.where(unknown, back_before, step.back) if unknown.any() else step.back
     submit = np.minimum(launched, step.start)  # NaN where either is
     syncs = np.array([op.kind == SYNC for op in program.operations], np.bool_)
     starts = tail.starts
     if len(starts):
         for at in np.flatnonzero(~syncs):
             starts = pushed(starts, step.start[at])
-    end_by = np.where(np.isnan(step.end), end_before, step.end)
-    return Readiness(back_before, submit, end_before, end_by), Tail(left_end, left_back, starts)
+    return Readiness(back_before, submit, end_before, step.end), Tail(left_end, left_back, starts)
 
 
 def _follow(
     rule: Callable[[Floats, Floats], tuple[Floats, Floats]], values: Floats, of: Ints, first: Floats
 ) -> tuple[Floats, Floats]:
     """Apply a rule to the operations of each thread, or stream, by itself; NaN for those of none."""
-    before, left = np.full_like(values, np.nan), first.copy()
-    for number in range(len(first)):
-        rows = np.flatnonzero(of == number)
-        if len(rows) == len(of):
-            before, left[number] = rule(values, first[number])
-        else:
-            before[rows], left[number] = rule(values[rows], first[number])
+    left = first.copy()
+    members = [np.flatnonzero(of == number) for number in range(len(first))]
+    if len(members) == 1 and len(members[0]) == len(of):
+        before, left[0] = rule(values, first[0])
+        return before, left
+    before = np.empty_like(values)
+    before[(of < 0) | (of >= len(first))] = np.nan
+    for number, rows in enumerate(members):
+        before[rows], left[number] = rule(values[rows], first[number])
     return before, left
 
 

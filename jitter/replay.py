@@ -196,7 +196,9 @@ class _Work:
             ]
             for part in (START, CPU)
         }
-        self._gpu_times = [_repaired(repairs.gpu, getattr(own, name), getattr(usual, name)) for name in ("delay", "gpu")]
+        self._gpu_times = [
+            _repaired(repairs.gpu, getattr(own, name), getattr(usual, name)) for name in ("delay", "gpu")
+        ]
         self._first_kernel = program.first_kernel
         self._starts: dict[int, Floats] = {}
         """Of collectives."""

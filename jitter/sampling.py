@@ -35,7 +35,7 @@ def sample(program: Program, parts: Sequence[Followed]) -> Sample:
 
     return Sample(
         beside([p.start for _, p, _, _ in parts]),
-        beside([r.end_by for _, _, r, _ in parts]),
+        beside([r.end_by(slice(None)) for _, _, r, _ in parts]),
         beside([p.call for _, p, _, _ in parts]),
         beside([p.back for _, p, _, _ in parts]),
         beside([r.submit for _, _, r, _ in parts]),

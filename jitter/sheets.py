@@ -118,8 +118,9 @@ def _launched_before(call: Whole, begun: Ints) -> Ints:
     # one search for all ranks: each one's times above those of the rank before
     first = min(int(launched.min()), int(begun.min()))
     apart = (max(int(launched.max()), int(begun.max())) - first + 1) * np.arange(ranks)[:, None]
-    found = np.searchsorted((launched + (apart - first)).ravel(), begun + (apart - first), side="right")
-    return found - rows * np.arange(ranks)[:, None]
+    found: Ints = np.searchsorted((launched + (apart - first)).ravel(), begun + (apart - first), side="right")
+    found -= rows * np.arange(ranks)[:, None]
+    return found
 
 
 def _sheet(

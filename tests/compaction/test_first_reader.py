@@ -6,7 +6,7 @@ import pytest
 
 import jitter
 import jitter.compaction
-from jitter.cli.lakes import Compacting
+from jitter.cli.lakes import Preparing
 from jitter.compaction import compact
 from jitter.lake_paths import COMPACT, compact_folder
 from jitter.simulate import Fault, Job, simulate, write
@@ -73,10 +73,10 @@ def test_what_cannot_be_written_is_read_from_the_ranks_own_files(root: Path, mon
 def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     now = iter([0.0, 0.5, 1.5, 9.0, 20.0, 20.1, 20.2])
     monkeypatch.setattr("time.monotonic", lambda: next(now))
-    line = Compacting()
+    line = Preparing()
     for done in range(4):
         line(done, 3)
-    said = "compacting the lake, once: 2 of 3 steps"
+    said = "preparing the lake, once: 2 of 3"
     assert capsys.readouterr().err == f"\r{said}\r{' ' * len(said)}\r"
     for done in range(3):  # so quick that nobody needs to know
         line(done, 2)

@@ -1,73 +1,171 @@
-"""Who goes through a large lake's steps compacts them first; what hinders that changes no answer."""
+"""Who goes through a large lake first makes what it lacks of derived data; what hinders that changes no answer."""
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import jitter
 import jitter.compaction
+import jitter.extraction
 from jitter.cli.lakes import Preparing
 from jitter.compaction import compact
-from jitter.lake_paths import COMPACT, compact_folder
+from jitter.lake_paths import COMPACT, EXTRACTS, compact_folder
 from jitter.simulate import Fault, Job, simulate, write
 
 RANKS, STEPS = 6, 4
+FILES = RANKS * STEPS
+Large = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("first")
+    job = Job(ranks=RANKS, steps=STEPS, kernels=30)
+    write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), folder / "traces", "nsys")
+    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    return folder / "lake"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    job = Job(ranks=RANKS, steps=STEPS, kernels=30)
-    write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
-    return tmp_path / "lake"
+def root(ingested: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ingested, tmp_path / "lake"))
 
 
-def large(monkeypatch: pytest.MonkeyPatch, files: int = RANKS * STEPS) -> None:
-    monkeypatch.setattr(jitter.compaction, "MANY_FILES", files)
+@pytest.fixture
+def without_extracts(root: Path) -> Path:
+    shutil.rmtree(root / "derived")
+    return root
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Large:
+    """From how many files on a lake is large."""
+
+    def set_to(files: int = FILES) -> None:
+        monkeypatch.setattr(jitter.compaction, "MANY_FILES", files)
+        monkeypatch.setattr(jitter.extraction, "MANY_FILES", files)
+
+    return set_to
 
 
 def compacted(root: Path) -> int:
-    return len(list((root / COMPACT).rglob("*.parquet"))) if (root / COMPACT).is_dir() else 0
+    return len(list((root / COMPACT).rglob("*.parquet")))
 
 
-@pytest.mark.parametrize("ask", [lambda lake: lake.diagnosis(), lambda lake: lake.summaries()])
-def test_a_large_lake_is_compacted_and_answers_the_same(root: Path, monkeypatch: pytest.MonkeyPatch, ask):
+def extracts(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / EXTRACTS).glob("*")}
+
+
+@pytest.mark.parametrize("ask", [lambda lake: lake.summaries(), lambda lake: lake.run()])
+def test_summaries_compact_a_large_lake_and_are_the_same(root: Path, large: Large, ask):
     before = ask(jitter.open(root))
     assert compacted(root) == 0
-    large(monkeypatch, RANKS * STEPS + 1)
+    large(FILES + 1)
     ask(jitter.open(root))
     assert compacted(root) == 0
-    large(monkeypatch)
+    large()
     told = []
     assert ask(jitter.open(root, lambda done, total: told.append((done, total)))) == before
     assert compacted(root) == STEPS
     assert told == [(done, STEPS) for done in range(STEPS + 1)]
 
 
-def test_only_the_steps_gone_through_count(root: Path, monkeypatch: pytest.MonkeyPatch):
-    large(monkeypatch, 2 * RANKS)
+def test_only_the_steps_summed_up_count(root: Path, large: Large):
+    large(2 * RANKS)
     lake = jitter.open(root)
-    lake.diagnosis(lake.steps[1:2])
+    lake.summaries(lake.steps[1:2])
     assert compacted(root) == 0
-    lake.diagnosis(lake.steps[:2])
+    lake.summaries(lake.steps[:2])
     assert [(root / compact_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
 
 
-def test_one_step_is_read_as_it_lies(root: Path, monkeypatch: pytest.MonkeyPatch):
-    large(monkeypatch, 0)
-    lake = jitter.open(root)
+def test_a_diagnosis_after_an_ingest_makes_nothing(root: Path, large: Large):
+    large()
+    made = extracts(root)
+    told = []
+    jitter.open(root, lambda done, total: told.append((done, total))).diagnosis()
+    assert told == []
+    assert compacted(root) == 0
+    assert extracts(root) == made
+
+
+def test_a_diagnosis_makes_the_extracts_of_a_large_lake_as_the_ingest_does(root: Path, large: Large):
+    made = extracts(root)
+    assert len(made) == RANKS
+    shutil.rmtree(root / "derived")
+    large(FILES + 1)
+    before = jitter.open(root).diagnosis()
+    assert extracts(root) == {}
+    large()
+    told = []
+    assert jitter.open(root, lambda done, total: told.append((done, total))).diagnosis() == before
+    assert extracts(root) == made
+    assert compacted(root) == 0
+    assert told == [(done, RANKS) for done in range(1, RANKS + 1)]
+    assert not (root / ".staging").exists()
+
+
+def test_only_the_recordings_that_lack_theirs_count(root: Path, large: Large):
+    made = extracts(root)
+    for name in sorted(made)[:2]:
+        (root / EXTRACTS / name).unlink()
+    large(2 * STEPS + 1)
+    jitter.open(root).diagnosis()
+    assert len(extracts(root)) == RANKS - 2
+    large(2 * STEPS)
+    told = []
+    jitter.open(root, lambda done, total: told.append((done, total))).diagnosis()
+    assert extracts(root) == made
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_one_step_is_read_as_it_lies(without_extracts: Path, large: Large):
+    large(0)
+    lake = jitter.open(without_extracts)
     lake.table("gap", 1, 1)
     lake.metrics(1, 1).rows  # noqa: B018
-    assert compacted(root) == 0
+    assert compacted(without_extracts) == 0
+    assert extracts(without_extracts) == {}
 
 
-def test_what_cannot_be_written_is_read_from_the_ranks_own_files(root: Path, monkeypatch: pytest.MonkeyPatch):
-    wanted = jitter.open(root).diagnosis()
-    large(monkeypatch)
+def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_extracts: Path, large: Large):
+    root = without_extracts
+    wanted, summaries = jitter.open(root).diagnosis(), jitter.open(root).summaries()
+    large()
     (root / COMPACT.parts[0]).write_text("no folder can be made here")
     with pytest.raises(jitter.compaction.LakeError, match="cannot be compacted"):
         compact(root)
     assert jitter.open(root).diagnosis() == wanted
+    assert jitter.open(root).summaries() == summaries
+    assert not (root / ".staging").exists()
+
+
+def test_a_lake_that_may_not_be_written(without_extracts: Path, large: Large, monkeypatch: pytest.MonkeyPatch):
+    root = without_extracts
+    wanted, summaries = jitter.open(root).diagnosis(), jitter.open(root).summaries()
+    large()
+    may = os.access
+    # whoever runs the tests may be allowed everything
+    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and may(path, how))
+    told = []
+    lake = jitter.open(root, lambda done, total: told.append((done, total)))
+    assert lake.diagnosis() == wanted
+    assert lake.summaries() == summaries
+    assert told == []
+    assert not (root / "derived").exists()
+
+
+def test_a_file_that_cannot_be_read_is_said_by_who_needs_it(without_extracts: Path, large: Large):
+    root = without_extracts
+    large()
+    lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
+    lost.unlink()
+    with pytest.raises(jitter.compaction.LakeError, match=r"rank=3\.parquet: cannot be read"):
+        jitter.open(root).diagnosis()
+    assert len(extracts(root)) == RANKS - 1
 
 
 def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):

@@ -46,9 +46,9 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
             ]
             repairs.append(Repairs(*map(np.array, masks)))
         transfers = {meeting: np.repeat(took[None], len(scenarios), axis=0) for meeting, took in work.transfers.items()}
-        for block, ends in zip(
-            run.meetings.blocks, fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios))), strict=True
-        ):
+        every = np.arange(len(scenarios))
+        found_ends = fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios)), every)
+        for block, ends in zip(run.meetings.blocks, found_ends, strict=True):
             for at in on_gpu:
                 scenario_ends = ends[at]
                 for column, rank in enumerate(block.ranks):

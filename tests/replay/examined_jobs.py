@@ -1,5 +1,6 @@
 """A simulated job as profilers saw it, ingested and examined; and what its files say of each rank's step."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,11 @@ def lake_of_run(
     report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
     assert not report.refused
     return jitter.open(folder / "lake")
+
+
+def changed_by_hand(lake: "jitter.Lake") -> None:
+    """Remove what was derived of files that a test has changed since: no record tells of that."""
+    shutil.rmtree(lake.root / "derived")
 
 
 class OnDisk(NamedTuple):

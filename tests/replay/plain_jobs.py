@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from examined_jobs import lake_of_run, on_disk, small
+from examined_jobs import changed_by_hand, lake_of_run, on_disk, small
 from plain_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
@@ -107,6 +107,7 @@ def blur(lake: "jitter.Lake") -> None:
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, rows.schema.field(place), pa.array(values))
         pq.write_table(rows, path)
+    changed_by_hand(lake)
 
 
 def alternate(lake: "jitter.Lake") -> None:
@@ -118,6 +119,7 @@ def alternate(lake: "jitter.Lake") -> None:
         field = rows.schema.field(at)
         threads = pa.array([main + number % 2 for number in range(rows.num_rows)], field.type)
         pq.write_table(rows.set_column(at, field, threads), path)
+    changed_by_hand(lake)
 
 
 EARLY, QUEUED = 1, 40
@@ -148,6 +150,7 @@ def aside(lake: "jitter.Lake") -> None:
                 field = rows.schema.field(place)
                 rows = rows.set_column(place, field, pa.array(values, field.type))
             pq.write_table(rows, path)
+    changed_by_hand(lake)
 
 
 TIMES = ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns")

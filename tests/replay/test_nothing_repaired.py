@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from examined_jobs import lake_of_run, small
+from examined_jobs import changed_by_hand, lake_of_run, small
 from replayed import assert_as_recorded
 
 from jitter.simulate import Fault, simulate
@@ -67,4 +67,5 @@ def test_of_ranks_that_wait_less_often(tmp_path: Path):
         gone = {1: {at for at in calls if steps[at] == 2}, 3: set(calls[::2])}.get(rank, set())
         pq.write_table(rows.filter(pa.array([at not in gone for at in range(len(kinds))])), path)
         assert not gone or len(gone) < len(calls)
+    changed_by_hand(lake)
     assert_as_recorded(lake)

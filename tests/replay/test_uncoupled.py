@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from examined_jobs import lake_of_run, small
+from examined_jobs import changed_by_hand, lake_of_run, small
 from replayed import assert_as_recorded
 
 from jitter.simulate import simulate
@@ -26,6 +26,7 @@ def test_the_run_is_replayed_as_recorded_all_the_same(tmp_path: Path):
             field = rows.schema.field(place)
             rows = rows.set_column(place, field, pa.array(values, field.type))
         pq.write_table(rows, path)
+    changed_by_hand(lake)
     examined = lake.examination()
     assert len(examined.run.schedule.uncoupled) == 1
     assert len(examined.run.meetings.meetings) > 2

@@ -7,13 +7,12 @@ from typing import Final
 import numpy as np
 
 from jitter.medians import TO_SIGMA, spread_of
-from jitter.observed import TeamStep
-from jitter.own_time import CELLS_AT_ONCE, OwnTimes
+from jitter.own_time import OwnTimes
 from jitter.replay import CPU, GPU, START
-from jitter.sheets import Floats, Ints
+from jitter.sheets import Bools, Floats, Ints
 
 PARTS: Final = (START, CPU, GPU)
-_ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
+ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
 
 
 @dataclass(frozen=True)
@@ -41,19 +40,38 @@ class StepDeviations:
     """(parts,)."""
 
 
-def step_deviations(number: int, team: int, step: TeamStep, usual: OwnTimes, first_kernel: int) -> StepDeviations:
-    """Add up one team's step, the run's `number`th."""
-    own, border = step.own, first_kernel + 1
-    host, usual_host = (own.host, own.call), usual.host + usual.call
-    measured = {
-        START: _total_and_noise([times[:border] for times in host], usual_host[:border]),
-        CPU: _total_and_noise([times[border:] for times in host], usual_host[border:]),
-        GPU: _total_and_noise([own.gpu, own.delay], usual.gpu + usual.delay),
-    }
-    totals = np.stack([measured[part][0] for part in PARTS])
-    if step.joined.any() and not step.joined.all():
-        totals[:, step.joined] = np.nan  # what they waited for at first lies in a step that is not known
-    return StepDeviations(number, team, step.arrays.ranks, totals, np.array([measured[part][1] for part in PARTS]))
+class DeviationsOfStep:
+    """Adds up one team's step, some operations after the others."""
+
+    def __init__(self, number: int, team: int, ranks: Ints, first_kernel: int) -> None:
+        """Of the run's `number`th step; up to `first_kernel` the host's time is its start."""
+        self._number, self._team, self._ranks, self._border = number, team, ranks, first_kernel + 1
+        self._total = np.zeros((len(PARTS), len(ranks)))
+        self._variance = np.zeros(len(PARTS))
+
+    def add(self, first: int, own: OwnTimes, usual: OwnTimes) -> None:
+        """Add operations, `first` being their first's place.
+
+        Of few ranks a step's operations must come all at once: that tells their noise.
+        """
+        border = min(max(self._border - first, 0), len(usual.host))
+        host, usual_host = (own.host, own.call), usual.host + usual.call
+        self._add(START, [times[:border] for times in host], usual_host[:border])
+        self._add(CPU, [times[border:] for times in host], usual_host[border:])
+        self._add(GPU, [own.gpu, own.delay], usual.gpu + usual.delay)
+
+    def _add(self, part: int, times: Sequence[Floats], usual: Floats) -> None:
+        if len(usual):
+            total, variance = _total_and_variance(times, usual)
+            self._total[part] += total
+            self._variance[part] += variance
+
+    def sum(self, joined: Bools) -> StepDeviations:
+        """Give the sums; `joined` (ranks,) are those whose step before is not known."""
+        totals = self._total.copy()
+        if joined.any() and not joined.all():
+            totals[:, joined] = np.nan  # what they waited for at first lies in a step that is not known
+        return StepDeviations(self._number, self._team, self._ranks, totals, np.sqrt(self._variance))
 
 
 def deviations_of_run(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
@@ -74,28 +92,21 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
     return TeamDeviations(team, ranks, against_others(total), noise)
 
 
-def _total_and_noise(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:
+def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:
     """Add up what the sum of these times, (operations, ranks) each, is more than usual: (ranks,) over the operations.
 
-    Also the standard deviation of that by chance alone: each operation's from its spread over ranks.
+    Also the variance of that by chance alone: each operation's from its spread over ranks.
     """
-    ranks = times[0].shape[1]
-    total, variance = np.zeros(ranks), 0.0
-    # few ranks do not tell an operation's noise: then all operations are looked at together
-    at_once = max(1, CELLS_AT_ONCE // ranks) if ranks >= _ENOUGH_RANKS else max(1, len(usual))
-    for first in range(0, len(usual), at_once):
-        rows = slice(first, first + at_once)
-        more = sum((one[rows] for one in times), start=-usual[rows])
-        more[np.isnan(more)] = 0.0
-        total += more.sum(axis=0)
-        sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual[rows])
-        variance += float((sigma**2).sum())
-    return total, float(np.sqrt(variance))
+    more = sum(times, start=-usual)
+    more[np.isnan(more)] = 0.0
+    total = more.sum(axis=0)
+    sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual)
+    return total, float((sigma**2).sum())
 
 
 def _spread(more: Floats, usual: Floats) -> Floats:
     """(operations,) the median over ranks; of few ranks that of all operations, in proportion to what each takes."""
-    if more.shape[1] >= _ENOUGH_RANKS:
+    if more.shape[1] >= ENOUGH_RANKS:
         middle = more.shape[1] // 2
         parted = np.partition(more, middle, axis=1)
         upper: Floats = parted[:, middle]
@@ -132,7 +143,7 @@ def scatter(total: Floats) -> float:
     """
     steps, columns = total.shape
     if steps < _ENOUGH_STEPS:
-        return spread_of(total) if columns >= _ENOUGH_RANKS else 0.0
+        return spread_of(total) if columns >= ENOUGH_RANKS else 0.0
     plain = _qn(total)
     return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
 

@@ -1,4 +1,4 @@
-"""A lake's rows as a diagnosis reads them: from the recordings' extracts where these hold, else from the ranks' files."""
+"""A lake's rows as a diagnosis reads them: from the recordings' extracts where these hold, else from ranks' files."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence

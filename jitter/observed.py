@@ -18,7 +18,7 @@ from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
 from jitter.sheets import COLLECTIVE, SYNC, Bools, Ints, Kinds, Sheet, Signature
-from jitter.step_arrays import StepArrays, arrays, rows
+from jitter.step_arrays import Laid, StepArrays, rows
 from jitter.steps import StepKey
 from jitter.tails import Tails
 from jitter.teams import teams
@@ -162,7 +162,10 @@ class Observed:
 
     def placed(self, key: StepKey, team: int) -> StepArrays:
         """One team's step, laid out along its program."""
-        return arrays(self.programs[team], self._ranks(key, team), self._fitting(key, team))
+        return self._laid(key, team).whole
+
+    def _laid(self, key: StepKey, team: int) -> Laid:
+        return Laid(self.programs[team], self._ranks(key, team), self._fitting(key, team))
 
     def rows(self, key: StepKey, team: int) -> Ints:
         """(operations, ranks): the rows of one team's step in its ranks' files, -1 where there is none."""
@@ -255,22 +258,48 @@ class Observed:
 
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
         """Go through the run, or through its steps from `first` up to but not including `last`."""
-        tails = {
+        for number, key, whole in ahead(self._whole(first, last)):
+            if number < first:
+                continue
+            found = {}
+            for team, (placed, ready, tail, joined) in whole.items():
+                own = own_times(self.programs[team], self.rules[team], placed, ready, tail)
+                found[team] = TeamStep(placed, ready, tail, own, joined)
+            yield ObservedStep(key, found)
+
+    def _whole(
+        self, first: int, last: int | None
+    ) -> Iterator[tuple[int, StepKey, dict[int, tuple[StepArrays, Readiness, Tail, Bools]]]]:
+        tails = self.tails()
+        for number, key, laid_teams in self.laid(first, last):
+            found = {}
+            for team, laid in laid_teams.items():
+                placed = laid.whole
+                tail, joined = tails[team].before(key, placed.ranks)
+                found[team] = placed, tails[team].follow(key, placed), tail, joined
+            yield number, key, found
+
+    def tails(self) -> dict[int, Tails]:
+        """Each team's, for who goes through its steps."""
+        return {
             team: Tails(program, self.rules[team].thread, self.rules[team].queue)
             for team, program in self.programs.items()
         }
+
+    def laid(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepKey, dict[int, Laid]]]:
+        """Read the steps from `first` up to but not including `last`, and before them those that may hold them up.
+
+        Gives each one's number in the run, and its teams.
+        """
         begin = max(0, first - self._remembered)
-        for number, (key, placed_teams) in enumerate(ahead(self._laid_out(begin, last)), begin):
-            found = {}
-            for team, placed in placed_teams.items():
-                program = self.programs[team]
-                tail, joined = tails[team].before(key, placed.ranks)
-                ready = tails[team].follow(key, placed)
-                if number >= first:
-                    own = own_times(program, self.rules[team], placed, ready, tail)
-                    found[team] = TeamStep(placed, ready, tail, own, joined)
-            if number >= first:
-                yield ObservedStep(key, found)
+
+        def read() -> Iterator[tuple[StepKey, dict[int, Laid]]]:
+            for key in self._source.steps[begin:last]:
+                there = {self.team_of[member.rank] for member in self._members[key]}
+                yield key, {team: self._laid(key, team) for team in self.programs if team in there}
+
+        for number, (key, laid_teams) in enumerate(ahead(read()), begin):
+            yield number, key, laid_teams
 
     @property
     def _remembered(self) -> int:
@@ -281,11 +310,6 @@ class Observed:
             if rules.queue is not None
         ]
         return 1 + max(held, default=0)
-
-    def _laid_out(self, first: int, last: int | None) -> Iterator[tuple[StepKey, dict[int, StepArrays]]]:
-        for key in self._source.steps[first:last]:
-            there = {self.team_of[member.rank] for member in self._members[key]}
-            yield key, {team: self.placed(key, team) for team in self.programs if team in there}
 
 
 class _Survey:

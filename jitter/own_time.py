@@ -1,6 +1,6 @@
 """Own time: what an operation took by itself, all waiting taken out (METRICS, "From deviations to answers", 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -27,6 +27,10 @@ class OwnTimes:
     gpu: Floats
     """On the GPU; 0 for collectives."""
 
+    def strip(self, rows: slice) -> "OwnTimes":
+        """The same for some of the operations."""
+        return OwnTimes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
     def columns(self, which: object) -> "OwnTimes":
         """The same for some of the columns."""
         return OwnTimes(*(getattr(self, field.name)[:, which] for field in fields(self)))
@@ -41,15 +45,39 @@ def side_by_side(several: Sequence[OwnTimes]) -> OwnTimes:
 
 def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
     """Take the waiting out of a step as recorded."""
-    kinds = np.array([op.kind for op in program.operations])
     found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
-    slots = _queue_slots(rules, kinds, step, tail)
+    slots = _queue_slots(rules, program.kinds, step, tail.starts)
     at_once = max(1, CELLS_AT_ONCE // max(1, step.start.shape[1]))
-    for first in range(0, len(kinds), at_once):
+    for first in range(0, len(program.kinds), at_once):
         rows = slice(first, first + at_once)
-        awaited = _awaited(range(len(kinds))[rows], rules, ready, tail)
-        _fill(rows, found, rules, kinds[rows, None], step, ready, awaited, None if slots is None else slots[rows])
+        awaited = _awaited(range(len(program.kinds))[rows], rules, ready.end_by, tail.lane_end)
+        own_slots = None if slots is None else slots[rows]
+        _fill(
+            found.strip(rows), rules, program.kinds[rows, None], step.strip(rows), ready.strip(rows), awaited, own_slots
+        )
     return found
+
+
+class OwnOfStrips:
+    """The own times of one step, strip after strip."""
+
+    def __init__(self, program: Program, rules: Rules, tail: Tail) -> None:
+        """`tail` is how the step before left the ranks."""
+        self._program, self._rules, self._tail = program, rules, tail
+        self._awaited = {other for others in rules.by_place.values() for other in others}
+        self._ends: dict[int, Floats] = {}
+        """Of the operations that others wait for."""
+
+    def of(self, rows: range, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
+        """Take the waiting out of the next operations; `step` and `ready` hold these, `tail` is what is before them."""
+        found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
+        for other in self._awaited & set(rows):
+            self._ends[other] = ready.end_by(other - rows.start)
+        awaited = _awaited(rows, self._rules, self._ends.__getitem__, self._tail.lane_end)
+        kinds = self._program.kinds[rows.start : rows.stop]
+        slots = _queue_slots(self._rules, kinds, step, tail.starts)
+        _fill(found, self._rules, kinds[:, None], step, ready, awaited, slots)
+        return found
 
 
 CELLS_AT_ONCE = 32_768
@@ -57,7 +85,6 @@ CELLS_AT_ONCE = 32_768
 
 
 def _fill(
-    rows: slice,
     found: OwnTimes,
     rules: Rules,
     kinds: Ints,
@@ -66,14 +93,14 @@ def _fill(
     awaited: Floats | None,
     slots: Floats | None,
 ) -> None:
-    """Compute the own times of these operations."""
-    call, back, start = step.call[rows], step.back[rows], step.start[rows]
-    before, submit = ready.back_before[rows], ready.submit[rows]
+    """Compute the own times of some operations."""
+    call, back, start = step.call, step.back, step.start
+    before, submit = ready.back_before, ready.submit
     sync = kinds == SYNC
     called = ~np.isnan(call)
-    on_gpu = step.present[rows] & ~sync
+    on_gpu = step.present & ~sync
     plain = bool(called.all() and on_gpu.all())  # most are: then nothing need be chosen
-    after = np.fmax(submit + rules.launch_ns, ready.end_before[rows] + rules.stream_ns)
+    after = np.fmax(submit + rules.launch_ns, ready.end_before + rules.stream_ns)
     if awaited is not None:
         np.fmax(after, awaited, out=after)
     held = slots
@@ -81,18 +108,18 @@ def _fill(
         held = np.where(sync, awaited, np.nan if slots is None else slots)
     begun = call if held is None else np.fmax(call, held)
     if plain:
-        np.subtract(call, before, out=found.host[rows])
-        np.subtract(back, begun, out=found.call[rows])
-        _known(np.subtract(back, submit, out=found.lead[rows]))
-        _known(np.subtract(start, after, out=found.delay[rows]))
-        gpu = np.subtract(step.end[rows], start, out=found.gpu[rows])
+        np.subtract(call, before, out=found.host)
+        np.subtract(back, begun, out=found.call)
+        _known(np.subtract(back, submit, out=found.lead))
+        _known(np.subtract(start, after, out=found.delay))
+        gpu = np.subtract(step.end, start, out=found.gpu)
         gpu[kinds[:, 0] == COLLECTIVE] = 0.0
         return
-    found.host[rows] = np.where(called, call - before, 0.0)
-    found.call[rows] = np.where(called, back - begun, 0.0)
-    found.lead[rows] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)
-    found.delay[rows] = np.where(on_gpu, _known(start - after), 0.0)
-    found.gpu[rows] = np.where(on_gpu & (kinds != COLLECTIVE), step.end[rows] - start, 0.0)
+    found.host[:] = np.where(called, call - before, 0.0)
+    found.call[:] = np.where(called, back - begun, 0.0)
+    found.lead[:] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)
+    found.delay[:] = np.where(on_gpu, _known(start - after), 0.0)
+    found.gpu[:] = np.where(on_gpu & (kinds != COLLECTIVE), step.end - start, 0.0)
 
 
 def _known(values: Floats) -> Floats:
@@ -100,25 +127,24 @@ def _known(values: Floats) -> Floats:
     return values
 
 
-def _awaited(places: Sequence[int], rules: Rules, ready: Readiness, tail: Tail) -> Floats | None:
+def _awaited(places: Sequence[int], rules: Rules, end_by: Callable[[int], Floats], lane_end: Floats) -> Floats | None:
     """When the last of what each of these operations waits for ended; NaN: for none; None: none of them waits."""
     waiting = [place for place in places if place in rules.by_place]
     if not waiting:
         return None
-    found = np.full((len(places), ready.submit.shape[1]), np.nan)
+    found = np.full((len(places), lane_end.shape[1]), np.nan)
     for place in waiting:
         own = found[place - places[0]]
         for other in rules.by_place[place]:
-            np.fmax(own, ready.end_by(other) if other >= 0 else tail.lane_end[~other], out=own)
+            np.fmax(own, end_by(other) if other >= 0 else lane_end[~other], out=own)
     return found
 
 
-def _queue_slots(rules: Rules, kinds: Ints, step: StepArrays, tail: Tail) -> Floats | None:
+def _queue_slots(rules: Rules, kinds: Ints, step: StepArrays, pending: Floats) -> Floats | None:
     """When the launch queue had a place for each launch; None where it has no limit."""
     if rules.queue is None:
         return None
     found = np.full_like(step.start, np.nan)
-    pending = tail.starts
     for place in np.flatnonzero(kinds != SYNC):
         found[place] = pending[0]
         pending = pushed(pending, step.start[place])

@@ -13,14 +13,15 @@ from typing import Protocol
 import numpy as np
 
 from jitter.critical_path import Charge, PathWalker
-from jitter.deviations import StepDeviations, step_deviations
+from jitter.deviations import StepDeviations
 from jitter.examined_steps import ExaminedSteps
 from jitter.observed import Observed
-from jitter.rerun import StepWork
+from jitter.rerun import StepWork, columns_of, transfers_of
 from jitter.sheets import Floats
 from jitter.step_end import StepTimes
 from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
+from jitter.team_look import TeamLook, look_at
 from jitter.what_if import Scenario, WhatIf
 
 _THREADS = 2
@@ -101,23 +102,40 @@ class PassesHere:
 
 def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
     """Look at each step of a stretch by itself."""
-    times, found = StepTimes(), []
-    for number, work in steps.works(max(first - 1, 0), last):
-        key, teams = work.observed.key, work.observed.teams
-        places = {team: steps.ends.of_team(team, step) for team, step in teams.items()}
-        time_ns = times.of(key, [(step, places[team]) for team, step in teams.items()])
+    run, lake, times, found = steps.run, steps.lake, StepTimes(), []
+    tails = run.tails()
+    for number, key, laid in run.laid(max(first - 1, 0), last):
+        teams = {}
+        for team, own in laid.items():
+            tail, joined = tails[team].before(key, own.ranks)
+            typical = steps.alone.get(team)
+            one = look_at(number, team, run.programs[team], run.rules[team], own, tail, joined, typical)
+            tails[team].take(key, own.ranks, one.left)
+            teams[team] = one
+        places = [(team, steps.ends.of_team(team, one.end)) for team, one in teams.items()]
+        time_ns = times.of(key, [(teams[t].ranks, teams[t].end[at]) for t, at in places if at is not None])
         if number < first:
             continue
-        # where many members' step was not recorded, the time includes waiting for them
-        transfers = {n: np.where(work.mostly[n], took, np.nan) for n, took in work.transfers.items()}
-        deviations = tuple(
-            step_deviations(number, team, step, work.typical[team], steps.run.programs[team].first_kernel)
-            for team, step in teams.items()
-        )
-        lake = steps.lake
+        steps.remember(number, {team: one.typical for team, one in teams.items()})
         quality = step_quality(teams, steps.ends.aligning, lake.indices(key), partial(lake.sheets, key))
-        found.append(SeenStep(time_ns, transfers, deviations, quality))
+        found.append(
+            SeenStep(time_ns, _transfers(run, teams), tuple(one.deviations for one in teams.values()), quality)
+        )
     return found
+
+
+def _transfers(run: Observed, teams: Mapping[int, TeamLook]) -> dict[int, Floats]:
+    """Each meeting's, where nearly all its members' step was recorded: else the time includes waiting for them."""
+    columns = columns_of(run.meetings, {team: one.ranks for team, one in teams.items()})
+
+    def took(block: int, place: int) -> Floats:
+        where, team = columns[block], run.meetings.blocks[block].team
+        if team not in teams:
+            return np.full(len(where), np.nan)
+        return np.where(where >= 0, teams[team].took[place][where], np.nan)
+
+    found = transfers_of(run.meetings, took)
+    return {number: np.where(found.mostly[number], its, np.nan) for number, its in found.took.items()}
 
 
 def walk(steps: ExaminedSteps, first: int, last: int, usual: Mapping[int, float]) -> list[StepPath]:
@@ -142,7 +160,7 @@ def _waited(run: Observed, work: StepWork) -> dict[int, float]:
     """Each rank's time between its arrivals and the last ones, over the step's collectives."""
     waited = [np.zeros(len(block.ranks)) for block in run.meetings.blocks]
     for number, meeting in enumerate(run.meetings.meetings):
-        took = work.transfers[number]
+        took = work.transfers.took[number]
         for member in meeting.members:
             block = work.blocks[member.block].recorded
             own = block.end[member.place] - block.start[member.place] - took[member.group]

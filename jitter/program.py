@@ -7,6 +7,7 @@ name and the same work), else it gets a place of its own, which the others leave
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -68,6 +69,16 @@ class Program:
         there = [_Place(op, word) for op, word in zip(self.operations, theirs, strict=True)]
         found = _partners(there, own_operations, own)
         self.places[signature] = np.array([-1 if place is None else place for place in found], np.int64)
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """(operations,) positions in `sheets.KINDS`."""
+        return np.array([op.kind for op in self.operations], np.int64)
+
+    @cached_property
+    def lanes(self) -> Ints:
+        """(operations,) the streams."""
+        return np.array([op.lane for op in self.operations], np.int64)
 
     @property
     def first_kernel(self) -> int:

@@ -35,6 +35,10 @@ class Readiness:
     end: Floats
     """Its own, as recorded; NaN where a rank lacks it."""
 
+    def strip(self, rows: slice) -> "Readiness":
+        """Some of the operations."""
+        return Readiness(self.back_before[rows], self.submit[rows], self.end_before[rows], self.end[rows])
+
     def end_by(self, places: int | slice) -> Floats:
         """The end of the latest on its stream up to and with it: its own, or, where a rank lacks it, the one before."""
         own = self.end[places]
@@ -81,19 +85,23 @@ _SWITCHES = 4
 """Switches per thread and step up to which threads are taken to hand over to each other."""
 
 
-def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail) -> tuple[Readiness, Tail]:
-    """Follow each rank's host and streams through the step; returns also how the step leaves them."""
-    lanes = np.array([op.lane for op in program.operations], np.int64)
-    back_before, left_back = _follow(carried, step.back, thread, tail.back)
+def readiness(
+    program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)
+) -> tuple[Readiness, Tail]:
+    """Follow each rank's host and streams through the step, or those operations of it that `rows` says.
+
+    `step` holds these, `tail` is how the ranks come to them; returns also how these leave them.
+    """
+    kinds = program.kinds[rows]
+    back_before, left_back = _follow(carried, step.back, thread[rows], tail.back)
     # a later kernel of a stream may end before an earlier one that overlaps it
-    end_before, left_end = _follow(latest, step.end, lanes, tail.lane_end)
+    end_before, left_end = _follow(latest, step.end, program.lanes[rows], tail.lane_end)
     unknown = np.isnan(step.back)
     launched = np.where(unknown, back_before, step.back) if unknown.any() else step.back
     submit = np.minimum(launched, step.start)  # NaN where either is
-    syncs = np.array([op.kind == SYNC for op in program.operations], np.bool_)
     starts = tail.starts
     if len(starts):
-        for at in np.flatnonzero(~syncs):
+        for at in np.flatnonzero(kinds != SYNC):
             starts = pushed(starts, step.start[at])
     return Readiness(back_before, submit, end_before, step.end), Tail(left_end, left_back, starts)
 
@@ -103,13 +111,13 @@ def _follow(
 ) -> tuple[Floats, Floats]:
     """Apply a rule to the operations of each thread, or stream, by itself; NaN for those of none."""
     left = first.copy()
-    members = [np.flatnonzero(of == number) for number in range(len(first))]
-    if len(members) == 1 and len(members[0]) == len(of):
-        before, left[0] = rule(values, first[0])
+    here = np.unique(of)
+    if len(here) == 1 and 0 <= here[0] < len(first):
+        before, left[here[0]] = rule(values, first[here[0]])
         return before, left
-    before = np.empty_like(values)
-    before[(of < 0) | (of >= len(first))] = np.nan
-    for number, rows in enumerate(members):
+    before = np.full_like(values, np.nan)
+    for number in here[(here >= 0) & (here < len(first))]:
+        rows = np.flatnonzero(of == number)
         before[rows], left[number] = rule(values[rows], first[number])
     return before, left
 

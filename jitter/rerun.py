@@ -1,6 +1,6 @@
 """A step cut into the blocks of ranks that meet each other, with its medians: what replay and path work on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -20,6 +20,18 @@ _NOTHING = no_tail(0, 0, 0, None)
 
 
 @dataclass(frozen=True)
+class Transfers:
+    """A step's meetings, (groups,) of each."""
+
+    took: Mapping[int, Floats]
+    """From the last arrival to the end; NaN where nobody came."""
+    whole: Mapping[int, Bools]
+    """Whether this step of all its members was recorded."""
+    mostly: Mapping[int, Bools]
+    """Whether it was of nearly all that are in the lake."""
+
+
+@dataclass(frozen=True)
 class StepWork:
     """One step, ready to be computed again."""
 
@@ -29,12 +41,7 @@ class StepWork:
     blocks: Sequence[BlockStep]
     columns: Sequence[Ints]
     """For each block its ranks' columns in their team's arrays, -1 for those that have not the step."""
-    transfers: Mapping[int, Floats]
-    """(groups,) of each meeting: from the last arrival to the end; NaN where nobody came."""
-    whole: Mapping[int, Bools]
-    """(groups,) of each meeting: whether this step of all its members was recorded."""
-    mostly: Mapping[int, Bools]
-    """(groups,) of each meeting: whether it was of nearly all that are in the lake."""
+    transfers: Transfers
 
 
 def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, OwnTimes]:
@@ -44,17 +51,28 @@ def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, Own
 
 def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) -> StepWork:
     """Cut a step into blocks; `usual` are its teams' medians."""
-    blocks, columns = [], []
-    for block in run.meetings.blocks:
-        team = step.teams.get(block.team)
-        operations = len(run.programs[block.team].operations)
-        where = np.full(len(block.ranks), -1, np.int64)
-        if team is not None:
-            column_of = {rank: column for column, rank in enumerate(team.arrays.ranks.tolist())}
-            where = np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64)
-        blocks.append(_block(team, where, operations, usual.get(block.team)))
-        columns.append(where)
-    return StepWork(step, usual, blocks, columns, *_transfers(run.meetings, blocks))
+    columns = columns_of(run.meetings, {team: found.arrays.ranks for team, found in step.teams.items()})
+    blocks = [
+        _block(step.teams.get(block.team), where, len(run.programs[block.team].operations), usual.get(block.team))
+        for block, where in zip(run.meetings.blocks, columns, strict=True)
+    ]
+
+    def took(block: int, place: int) -> Floats:
+        recorded: Floats = blocks[block].recorded.end[place] - blocks[block].recorded.start[place]
+        return recorded
+
+    return StepWork(step, usual, blocks, columns, transfers_of(run.meetings, took))
+
+
+def columns_of(meetings: Meetings, ranks: Mapping[int, Ints]) -> list[Ints]:
+    """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for those that are not there."""
+    found = []
+    for block in meetings.blocks:
+        column_of = (
+            {rank: column for column, rank in enumerate(ranks[block.team].tolist())} if block.team in ranks else {}
+        )
+        found.append(np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64))
+    return found
 
 
 def medians(own: OwnTimes) -> OwnTimes:
@@ -97,22 +115,19 @@ def _nobody(shape: tuple[int, int]) -> StepArrays:
     return StepArrays(np.full(shape[1], -1), np.zeros(shape, np.bool_), start, end, call, back)
 
 
-def _transfers(
-    meetings: Meetings, blocks: Sequence[BlockStep]
-) -> tuple[dict[int, Floats], dict[int, Bools], dict[int, Bools]]:
-    """Measure each meeting: (groups,) from the last arrival to the end; whether all were there, or nearly all."""
+def transfers_of(meetings: Meetings, took: Callable[[int, int], Floats]) -> Transfers:
+    """Measure each meeting; `took` gives (ranks,) of a block at a place: from each one's arrival to its end."""
     found, whole, mostly = {}, {}, {}
     for number, meeting in enumerate(meetings.meetings):
         least = np.full(meeting.groups, np.inf)
         members, absent = np.zeros((2, meeting.groups), np.int64)
         for member in meeting.members:
-            block = blocks[member.block].recorded
-            took = block.end[member.place] - block.start[member.place]
-            known = ~np.isnan(took)
-            np.minimum.at(least, member.group[known], took[known])
+            own = took(member.block, member.place)
+            known = ~np.isnan(own)
+            np.minimum.at(least, member.group[known], own[known])
             np.add.at(members, member.group, 1)
             np.add.at(absent, member.group[~known], 1)
         found[number] = np.where(np.isinf(least), np.nan, least)
         whole[number] = (absent == 0) & ~meeting.incomplete
         mostly[number] = absent <= _FEW_ABSENT * members
-    return found, whole, mostly
+    return Transfers(found, whole, mostly)

@@ -5,14 +5,15 @@ Ranks that did the same in the same order share a sheet, one row each: what is c
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.whole_times import unknown
+from jitter.whole_times import are_unknown, unknown
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -61,8 +62,21 @@ NO_SYNCS: Final = Syncs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0
 
 
 @dataclass(frozen=True)
+class Times:
+    """Of some operations, (operations, ranks): ns from each rank's origin, NaN where unknown."""
+
+    start: Floats
+    """On the GPU; NaN for synchronising calls."""
+    end: Floats
+    call: Floats
+    """When the host began the launch, or the synchronising call; of a graph's activities only the first has it."""
+    back: Floats
+    """When that call returned."""
+
+
+@dataclass(frozen=True)
 class Sheet:
-    """Ranks that did the same: (operations, ranks). Times in ns from each rank's origin, NaN where unknown."""
+    """Ranks that did the same. Their times are laid out for as many operations as are asked for."""
 
     ranks: Ints
     signature: Signature
@@ -72,13 +86,47 @@ class Sheet:
     """(operations,) the row in the rank's file (its ordinal); -1 for synchronising calls."""
     calls: tuple[str, ...]
     """The names of the synchronising calls, in order."""
-    start: Floats
-    """On the GPU; NaN for synchronising calls."""
-    end: Floats
-    call: Floats
-    """When the host began the launch, or the synchronising call; of a graph's activities only the first has it."""
-    back: Floats
-    """When that call returned."""
+    activities: Activities
+    """Calls' times cut where waits begin, and of one launch's activities left to the first."""
+    begun: Ints
+    """(ranks, calls) when each synchronising call began, from the activities' zero; and when it ended."""
+    ended: Ints
+    since: Floats
+    """(ranks,) the activities' zero, from the rank's origin."""
+
+    def times(self, first: int = 0, last: int | None = None) -> Times:
+        """Lay out the operations from `first` up to but not including `last` (all)."""
+        part, last = self.activities, len(self.row) if last is None else last
+        waits = self._waits[(self._waits >= first) & (self._waits < last)]
+        start, end, call, back = (
+            self._laid_out(values, first, last, waits) for values in (part.start, part.end, part.call, part.back)
+        )
+        start[waits - first] = end[waits - first] = np.nan
+        which = np.searchsorted(self._waits, waits)
+        call[waits - first] = self.begun.T[which] + self.since
+        back[waits - first] = self.ended.T[which] + self.since
+        return Times(start, end, call, back)
+
+    def _laid_out(self, values: Whole, first: int, last: int, waits: Ints) -> Floats:
+        found = np.empty((last - first, len(self.ranks)))
+        for begin, end in pairwise([first - 1, *waits.tolist(), last]):
+            row = begin + 1 - int(np.searchsorted(self._waits, begin, side="right"))
+            found[begin + 1 - first : end - first] = values[:, row : row + end - begin - 1].T
+        found[waits - first] = 0.0
+        if self._some_unknown:
+            found[found == unknown(values.dtype)] = np.nan
+        found += self.since
+        return found
+
+    @cached_property
+    def _waits(self) -> Ints:
+        """Places of synchronising calls."""
+        return np.flatnonzero(self.row < 0)
+
+    @cached_property
+    def _some_unknown(self) -> bool:
+        part = self.activities
+        return any(bool(are_unknown(v).any()) for v in (part.start, part.end, part.call, part.back))
 
 
 def sheets(activities: Activities, syncs: Mapping[int, Syncs], origins: Mapping[int, int]) -> Iterator[Sheet]:
@@ -127,31 +175,15 @@ def _sheet(
     part: Activities, names: tuple[str, ...], begun: Ints, ended: Ints, where: Ints, origins: Mapping[int, int]
 ) -> Sheet:
     """Put calls, (ranks, calls), before the rows `where` they stand."""
-    back = _cut_where_waits_begin(part, begun, where)
-    call, back = _once_a_launch(part.call, back)
+    call, back = _once_a_launch(part.call, _cut_where_waits_begin(part, begun, where))
     kind = np.insert(part.kind, where, SYNC)
     row = np.insert(np.arange(len(part.kind)), where, -1)
     since = (part.zero_ns - np.array([origins[rank] for rank in part.ranks.tolist()], np.int64)).astype(np.float64)
-    start, end, call_ns, back_ns = (_laid_out(values, where, since) for values in (part.start, part.end, call, back))
-    waits = row < 0
-    start[waits] = end[waits] = np.nan
-    call_ns[waits], back_ns[waits] = begun.T + since, ended.T + since
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)
     shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(names).encode())
-    return Sheet(part.ranks, (part.sequence, shape.digest()), kind, row, names, start, end, call_ns, back_ns)
-
-
-def _laid_out(values: Whole, where: Ints, since: Floats) -> Floats:
-    """(operations, ranks) from (ranks, rows): times from the origins; what stands in the calls' rows is not said."""
-    ranks, rows = values.shape
-    found = np.empty((rows + len(where), ranks))
-    for calls, (first, last) in enumerate(pairwise([0, *where.tolist(), rows])):
-        found[first + calls : last + calls] = values[:, first:last].T
-    if values.size and values.min() == unknown(values.dtype):
-        found[found == unknown(values.dtype)] = np.nan
-    found += since
-    return found
+    signature = (part.sequence, shape.digest())
+    return Sheet(part.ranks, signature, kind, row, names, replace(part, call=call, back=back), begun, ended, since)
 
 
 def _once_a_launch(call: Whole, back: Whole) -> tuple[Whole, Whole]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,23 +25,49 @@ class StepArrays:
     back: Floats
     """When the call returned."""
 
+    def strip(self, rows: slice) -> "StepArrays":
+        """Some of the operations."""
+        times = (self.start[rows], self.end[rows], self.call[rows], self.back[rows])
+        return StepArrays(self.ranks, self.present[rows], *times)
 
-def arrays(program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> StepArrays:
-    """Lay sheets out along the program, for these ranks (those of other teams are left out)."""
-    shape = (len(program.operations), len(ranks))
-    laid = list(_laid(program, ranks, sheets))
-    for sheet, _, places, columns in laid:
-        if np.array_equal(places, np.arange(shape[0])) and np.array_equal(columns, np.arange(shape[1])):
-            return StepArrays(sheet.ranks, np.ones(shape, np.bool_), sheet.start, sheet.end, sheet.call, sheet.back)
-    start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
-    present = np.zeros(shape, np.bool_)
-    for sheet, own, places, columns in laid:
-        kept = places >= 0
-        there = np.ix_(places[kept], columns)
-        for target, source in ((start, sheet.start), (end, sheet.end), (call, sheet.call), (back, sheet.back)):
-            target[there] = source[:, own][kept]
-        present[there] = True
-    return StepArrays(np.array(ranks, np.int64), present, start, end, call, back)
+
+class Laid:
+    """One team's step, to be laid out along its program: as a whole, or strip by strip of its operations."""
+
+    def __init__(self, program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> None:
+        """Of the sheets' ranks only these are of the team."""
+        self.ranks = np.array(ranks, np.int64)
+        self._operations = len(program.operations)
+        self._laid = list(_laid(program, ranks, sheets))
+        every = np.arange(self._operations)
+        self._only = next((one for one, _, at, _ in self._laid if len(at) == len(every) and (at == every).all()), None)
+        if self._only is not None and not np.array_equal(self._only.ranks, self.ranks):
+            self._only = None
+
+    def strip(self, rows: slice) -> StepArrays:
+        """Lay out these operations, which must be next to each other."""
+        if self._only is None:
+            return self.whole.strip(rows)
+        first, last, _ = rows.indices(self._operations)
+        times = self._only.times(first, last)
+        present = np.ones(times.start.shape, np.bool_)
+        return StepArrays(self.ranks, present, times.start, times.end, times.call, times.back)
+
+    @cached_property
+    def whole(self) -> StepArrays:
+        """All of it."""
+        if self._only is not None:
+            return self.strip(slice(None))
+        shape = (self._operations, len(self.ranks))
+        start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
+        present = np.zeros(shape, np.bool_)
+        for sheet, own, places, columns in self._laid:
+            kept, times = places >= 0, sheet.times()
+            there = np.ix_(places[kept], columns)
+            for target, source in ((start, times.start), (end, times.end), (call, times.call), (back, times.back)):
+                target[there] = source[:, own][kept]
+            present[there] = True
+        return StepArrays(self.ranks, present, start, end, call, back)
 
 
 def rows(program: Program, ranks: Sequence[int], sheets: Sequence[Sheet]) -> Ints:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitter.kernels import ALIGNING, collective_operation
-from jitter.observed import Observed, TeamStep
+from jitter.observed import Observed
 from jitter.rerun import StepWork
-from jitter.sheets import Floats
+from jitter.sheets import Floats, Ints
 from jitter.steps import StepKey
 
 
@@ -43,10 +43,13 @@ class StepEnds:
         """Places of collectives that all of a team leave together."""
         return self._aligning[team]
 
-    def of_team(self, team: int, step: TeamStep) -> int | None:
-        """The place where this step of the team ends; None if none of its ranks recorded such an operation."""
+    def of_team(self, team: int, end: Floats) -> int | None:
+        """The place where the team's step of these ends, (operations, ranks), is over.
+
+        None if none of its ranks recorded such an operation.
+        """
         for places in (self._aligning[team], self._kernels[team]):
-            ends = step.arrays.end[places] if places else np.empty((0, 0))
+            ends = end[places] if places else np.empty((0, 0))
             known = [row for row in range(len(ends)) if not np.isnan(ends[row]).all()]
             if known:
                 return places[max(known, key=lambda row: (float(np.nanmedian(ends[row])), row))]
@@ -54,7 +57,7 @@ class StepEnds:
 
     def places(self, work: StepWork) -> list[int | None]:
         """Each block's."""
-        of_team = {team: self.of_team(team, step) for team, step in work.observed.teams.items()}
+        of_team = {team: self.of_team(team, step.arrays.end) for team, step in work.observed.teams.items()}
         return [of_team.get(block.team) for block in self._run.meetings.blocks]
 
 
@@ -64,13 +67,14 @@ class StepTimes:
     def __init__(self) -> None:
         self._before: dict[int, tuple[StepKey, float]] = {}
 
-    def of(self, key: StepKey, ends: Sequence[tuple[TeamStep, int | None]]) -> float:
-        """The time of this step in ns; NaN for the first of a stretch. Give it every step in order."""
+    def of(self, key: StepKey, ends: Sequence[tuple[Ints, Floats]]) -> float:
+        """The time of this step in ns; NaN for the first of a stretch. Give it every step in order.
+
+        `ends` are each team's ranks, and when the step ended for them.
+        """
         times: list[Floats] = []
-        for step, place in ends:
-            if place is None:
-                continue
-            for rank, end in zip(step.arrays.ranks.tolist(), step.arrays.end[place].tolist(), strict=True):
+        for ranks, its_ends in ends:
+            for rank, end in zip(ranks.tolist(), its_ends.tolist(), strict=True):
                 before = self._before.get(rank)
                 if before is not None and before[0] == StepKey(key.epoch, key.step - 1):
                     times.append(end - before[1])

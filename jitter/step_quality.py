@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from jitter.align import StepIndex
 from jitter.medians import lower_median
-from jitter.observed import TeamStep
-from jitter.sheets import MEMORY, Sheet
+from jitter.sheets import MEMORY, Floats, Ints, Sheet
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,24 @@ class StepQuality:
     """Kernels of the index, cohort by cohort."""
 
 
+class Looked(Protocol):
+    """What is asked of a team's step."""
+
+    @property
+    def ranks(self) -> Ints:
+        """(ranks,)."""
+
+    @property
+    def end(self) -> Floats:
+        """(operations, ranks)."""
+
+    @property
+    def negative_latencies(self) -> int:
+        """Kernels that start before their own launch."""
+
+
 def step_quality(
-    teams: Mapping[int, TeamStep],
+    teams: Mapping[int, Looked],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[StepIndex],
     sheets: Callable[[], Sequence[Sheet]],
@@ -41,12 +57,12 @@ def step_quality(
     """
     aligned, spreads = {}, []
     for team, step in teams.items():
-        if len(step.arrays.ranks) < 2:
+        if len(step.ranks) < 2:
             continue
-        places = [place for place in aligning(team) if not np.isnan(step.arrays.end[place]).any()]
+        places = [place for place in aligning(team) if not np.isnan(step.end[place]).any()]
         aligned[team] = bool(places)
         if len(places) > 1:
-            spreads.append(_spread(step.arrays.end[places]))
+            spreads.append(_spread(step.end[places]))
     unmatched = [_unmatched(index, sheets) for index in indices]
     return StepQuality(
         aligned,
@@ -54,7 +70,7 @@ def step_quality(
         sum(count for count, _ in unmatched),
         sum(ns for _, ns in unmatched),
         sum(len(index.left_out) for index in indices),
-        sum(int((step.arrays.start < step.arrays.call).sum()) for step in teams.values()),
+        sum(step.negative_latencies for step in teams.values()),
         tuple(len(index.names) for index in indices),
     )
 
@@ -80,7 +96,8 @@ def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple
     for sheet in sheets() if members else ():
         own = np.isin(sheet.ranks, list(members))
         if own.any():
-            durations = (sheet.end - sheet.start)[:, own][sheet.kind < MEMORY]
+            times = sheet.times()
+            durations = (times.end - times.start)[:, own][sheet.kind < MEMORY]
             count += int(own.sum() * alone[sheet.signature[0]].sum())
             ns += float(durations[alone[sheet.signature[0]]].sum())
     return count, round(ns)

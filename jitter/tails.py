@@ -40,10 +40,14 @@ class Tails:
         """Take the step in."""
         tail, _ = self.before(key, step.ranks)
         ready, left = readiness(self._program, self._thread, step, tail)
+        self.take(key, step.ranks, left)
+        return ready
+
+    def take(self, key: StepKey, ranks: Ints, left: Tail) -> None:
+        """Take in how a step left these ranks."""
         if self._whole is not None:
             self._spread_out()
-        self._whole = (key, step.ranks, left)
-        return ready
+        self._whole = (key, ranks, left)
 
     def _spread_out(self) -> None:
         """Remember the last step rank by rank: the next has others."""

@@ -126,7 +126,7 @@ class WhatIf:
     def _transfers(self, number: int, work: StepWork, rows: Ints) -> dict[int, Floats]:
         found = {}
         scenarios = [self._scenarios[at] for at in rows.tolist()]
-        for meeting, took in work.transfers.items():
+        for meeting, took in work.transfers.took.items():
             every = np.repeat(took[None], len(rows), axis=0)
             for row, scenario in enumerate(scenarios):
                 if scenario.everything:
@@ -136,7 +136,7 @@ class WhatIf:
             if scenario.at(number):
                 # what ranks that were not recorded waited for in these steps is taken to be what is repaired
                 for meeting, every in found.items():
-                    lacking = ~work.whole[meeting]
+                    lacking = ~work.transfers.whole[meeting]
                     every[row, lacking] = np.fmin(every[row, lacking], self._usual[meeting])
             for (meeting, group), steps in scenario.transfers.items():
                 if number in steps:

@@ -104,6 +104,11 @@ def _syncs(calls: list[Call]) -> Syncs:
     return Syncs(begun, ended, np.full(len(calls), 7), tuple(name for _, _, name in calls))
 
 
+def _columns(sheet: Sheet, first: int = 0, last: int | None = None) -> list[Any]:
+    times = sheet.times(first, last)
+    return [getattr(times, name) for name in COLUMNS]
+
+
 def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
     found, slow = step.found(kind), step.slow()
     assert found.keys() == slow.keys()
@@ -112,9 +117,11 @@ def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
         assert sheet.kind.tolist() == [op["kind"] for op in operations]
         assert sheet.row.tolist() == [op["row"] for op in operations]
         assert list(sheet.calls) == [op["name"] for op in operations if op["kind"] == SYNC]
-        for name in COLUMNS:
-            wanted = np.array([op[name] for op in operations]).reshape(len(operations), len(ranks))
-            np.testing.assert_array_equal(getattr(sheet, name), wanted, name)
+        wanted = [np.array([op[name] for op in operations]).reshape(len(operations), len(ranks)) for name in COLUMNS]
+        for first in range(len(operations) + 1):
+            for last in (*range(first, len(operations) + 1), None):
+                strip = [values[first:last] for values in wanted]
+                np.testing.assert_array_equal(_columns(sheet, first, last), strip, f"{first} to {last}")
     assert len({sheet.signature for sheet in found.values()}) == len(found)
     return found
 
@@ -181,8 +188,9 @@ def only(step: Step, kind: str = "int32") -> Sheet:
 def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
     rows = [row(50, 10, 20), row(60, 10, 20), row(70, 10, 20), row(80, 30, 35)]
     sheet = only(Step([COMPUTE] * 4, {0: rows}, {}))
-    assert (sheet.call[:, 0] - 5000).tolist() == pytest.approx([10, np.nan, np.nan, 30], nan_ok=True)
-    assert (sheet.back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
+    _, _, call, back = _columns(sheet)
+    assert (call[:, 0] - 5000).tolist() == pytest.approx([10, np.nan, np.nan, 30], nan_ok=True)
+    assert (back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
 
 
 @pytest.mark.parametrize(("start", "back"), [(45, 45), (8, 10), (99, 90)])
@@ -191,7 +199,7 @@ def test_a_blocking_copys_launch_ends_where_its_wait_begins(start: int, back: in
     rows = [row(20, 1, 5), row(start, 10, 90), row(200, 100, 110)]
     sheet = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
     assert sheet.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
-    assert (sheet.back[:, 0] - 5000).tolist() == [5, back, 90, 110]
+    assert (sheet.times().back[:, 0] - 5000).tolist() == [5, back, 90, 110]
 
 
 def test_ranks_that_wait_elsewhere_stand_apart():
@@ -206,7 +214,7 @@ def test_launches_unknown_throughout():
     rows = [row(20, None, None), row(40, None, None)]
     calls = {0: [(FAR + 30, FAR + 45, "cudaFree")]}
     sheet = only(Step([COMPUTE] * 2, {0: rows}, calls))
-    assert np.isnan(sheet.call[sheet.row >= 0]).all()
+    assert np.isnan(sheet.times().call[sheet.row >= 0]).all()
     assert sheet.calls == ("cudaFree",)
 
 

@@ -158,7 +158,7 @@ class _Walk:
         if found is not None and found[0] not in self._uncoupled:
             number, member = found
             return number, int(member.group[at.column])
-        excess = step.own.gpu[at.place, column] - self._work.typical[team].gpu[at.place, 0]
+        excess = step.column(column)[1].gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
         yield Charge(int(step.arrays.ranks[column]), team, at.place, Part.GPU, float(excess))
         return at
 
@@ -168,17 +168,18 @@ class _Walk:
         if step.arrays.start[at.place, column] <= self._walker._left.get(rank, -np.inf):
             return None
         rules = self._walker._rules[team]
-        launched = step.ready.submit[at.place, column] + rules.launch_ns
-        before = step.ready.end_before[at.place, column] + rules.stream_ns
+        ready, own = step.column(column)
+        launched = ready.submit[at.place, 0] + rules.launch_ns
+        before = ready.end_before[at.place, 0] + rules.stream_ns
         awaited, other = self._awaited(step, column, at.place, rules)
-        delay = float(step.own.delay[at.place, column] - self._work.typical[team].delay[at.place, 0])
+        delay = float(own.delay[at.place, 0] - self._work.typical[team].delay[at.place, 0])
         if step.joined[column] and np.isnan(before):
             delay = 0.0  # what its stream did before is not known
         held = max((value for value in (launched, before, awaited) if not np.isnan(value)), default=np.nan)
         by_host = bool(held == launched)
         if by_host:
             # the GPU had it before the call returned: that much of the call held nothing up
-            delay -= float(step.own.lead[at.place, column] - self._work.typical[team].lead[at.place, 0])
+            delay -= float(own.lead[at.place, 0] - self._work.typical[team].lead[at.place, 0])
         yield Charge(rank, team, at.place, Part.CPU if by_host else Part.GPU, delay)
         if np.isnan(held):
             return None
@@ -194,6 +195,7 @@ class _Walk:
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])
         rules, usual = self._walker._rules[team], self._work.typical[team]
+        _, own = step.column(column)
         border = self._walker._left.get(rank, -np.inf)
         operations = self._walker._programs[team].operations
         first = self._walker._first_kernel[team]
@@ -202,28 +204,28 @@ class _Walk:
             if rules.thread[place] != thread or np.isnan(step.arrays.call[place, column]):
                 continue
             part = Part.START if place <= first else Part.CPU
-            in_call = float(step.own.call[place, column] - usual.call[place, 0])
+            in_call = float(own.call[place, 0] - usual.call[place, 0])
             yield Charge(rank, team, place, part, in_call)
             called = step.arrays.call[place, column]
             if operations[place].kind == SYNC:
                 awaited, other = self._awaited(step, column, place, rules)
                 if other is not None and awaited > called:
                     return None if other < 0 else (yield from self._end(at._replace(place=other)))
-            elif (begun := step.arrays.back[place, column] - step.own.call[place, column]) > called:
+            elif (begun := step.arrays.back[place, column] - own.call[place, 0]) > called:
                 # the queue was full until this started
                 started = np.flatnonzero(step.arrays.start[:, column] == begun)
                 return (yield from self._gpu_start(at._replace(place=int(started[0])))) if len(started) else None
-            if np.isnan(step.own.host[place, column]):
+            if np.isnan(own.host[place, 0]):
                 return None
-            yield Charge(rank, team, place, part, float(step.own.host[place, column] - usual.host[place, 0]))
-            if called - step.own.host[place, column] <= border:
+            yield Charge(rank, team, place, part, float(own.host[place, 0] - usual.host[place, 0]))
+            if called - own.host[place, 0] <= border:
                 return None
         return None
 
     def _awaited(self, step: TeamStep, column: int, place: int, rules: Rules) -> tuple[float, int | None]:
         latest, which = np.nan, None
         for other in rules.by_place.get(place, ()):
-            end = step.ready.end_by(other)[column] if other >= 0 else step.tail.lane_end[~other, column]
+            end = step.column(column)[0].end_by(other)[0] if other >= 0 else step.tail.lane_end[~other, column]
             if not np.isnan(end) and not end <= latest:
                 latest, which = float(end), other
         return latest, which

@@ -38,10 +38,6 @@ class ExaminedSteps:
         """What others need to know to compute a stretch."""
         return Shared(self.run.understood, self.alone)
 
-    def typical(self, number: int) -> Mapping[int, OwnTimes] | None:
-        """Each team's medians in the run's `number`th step, if they are known already."""
-        return self._typical.get(number)
-
     def remember(self, number: int, typical: Mapping[int, OwnTimes]) -> None:
         """Keep a step's medians for who goes through the run again."""
         self._typical[number] = typical

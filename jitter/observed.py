@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from jitter.dependencies import infer
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import Example, Program, lay_out
-from jitter.readiness import Readiness, Tail, threads_of
+from jitter.readiness import Readiness, Tail, readiness, threads_of
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
@@ -64,13 +64,30 @@ class Source:
 class TeamStep:
     """One team in one step; columns are its ranks of the run that have the step."""
 
+    program: Program
+    rules: Rules
     arrays: StepArrays
-    ready: Readiness
     tail: Tail
     """How the step before left these ranks."""
-    own: OwnTimes
     joined: Bools
     """(ranks,) whose step before is not known."""
+    _columns: dict[int, tuple[Readiness, OwnTimes]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def own(self) -> OwnTimes:
+        """All operations', on all ranks."""
+        return self._own_times(self.arrays, self.tail)[1]
+
+    def column(self, column: int) -> tuple[Readiness, OwnTimes]:
+        """(operations, 1): what held one rank's operations back, and their own times."""
+        if column not in self._columns:
+            which = slice(column, column + 1)
+            self._columns[column] = self._own_times(self.arrays.columns(which), self.tail.columns(which))
+        return self._columns[column]
+
+    def _own_times(self, arrays: StepArrays, tail: Tail) -> tuple[Readiness, OwnTimes]:
+        ready = readiness(self.program, self.rules.thread, arrays, tail)
+        return ready, own_times(self.program, self.rules, arrays, ready, tail)
 
 
 @dataclass(frozen=True)
@@ -213,7 +230,8 @@ class Observed:
                 tails.follow(before, placed)
             placed = self.placed(key, team)
             tail, _ = tails.before(key, placed.ranks)
-            ready = tails.follow(key, placed)
+            ready = readiness(program, thread, placed, tail)
+            tails.follow(key, placed)
             last = key
             yield Followed(key, placed, ready, tail)
 
@@ -258,26 +276,19 @@ class Observed:
 
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
         """Go through the run, or through its steps from `first` up to but not including `last`."""
-        for number, key, whole in ahead(self._whole(first, last)):
-            if number < first:
-                continue
-            found = {}
-            for team, (placed, ready, tail, joined) in whole.items():
-                own = own_times(self.programs[team], self.rules[team], placed, ready, tail)
-                found[team] = TeamStep(placed, ready, tail, own, joined)
-            yield ObservedStep(key, found)
+        for number, step in ahead(self._whole(first, last)):
+            if number >= first:
+                yield step
 
-    def _whole(
-        self, first: int, last: int | None
-    ) -> Iterator[tuple[int, StepKey, dict[int, tuple[StepArrays, Readiness, Tail, Bools]]]]:
+    def _whole(self, first: int, last: int | None) -> Iterator[tuple[int, ObservedStep]]:
         tails = self.tails()
         for number, key, laid_teams in self.laid(first, last):
             found = {}
             for team, laid in laid_teams.items():
-                placed = laid.whole
-                tail, joined = tails[team].before(key, placed.ranks)
-                found[team] = placed, tails[team].follow(key, placed), tail, joined
-            yield number, key, found
+                tail, joined = tails[team].before(key, laid.ranks)
+                tails[team].follow(key, laid.whole)
+                found[team] = TeamStep(self.programs[team], self.rules[team], laid.whole, tail, joined)
+            yield number, ObservedStep(key, found)
 
     def tails(self) -> dict[int, Tails]:
         """Each team's, for who goes through its steps."""

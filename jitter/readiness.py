@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,6 +21,10 @@ class Tail:
     """(threads, ranks) the return of the last call."""
     starts: Floats
     """(pending, ranks) the latest starts, ascending: what the launch queue holds."""
+
+    def columns(self, which: Ints | slice) -> "Tail":
+        """The same for some of the ranks."""
+        return Tail(self.lane_end[:, which], self.back[:, which], self.starts[:, which])
 
 
 @dataclass(frozen=True)
@@ -52,21 +57,21 @@ def no_tail(lanes: int, threads: int, ranks: int, queue: int | None) -> Tail:
     )
 
 
-def carried(values: Floats, first: Floats) -> tuple[Floats, Floats]:
-    """For each row the latest known value of the rows above it (`first` above all), and what the last row leaves."""
-    stacked = np.concatenate([first[None, :], values])
-    if np.isnan(values).any():
-        unknown = np.isnan(stacked)
+def carried(values: Floats, first: Floats) -> Floats:
+    """For each row the latest known value of the rows above it (`first` above all)."""
+    stacked = np.concatenate([first[None, :], values[:-1]])
+    unknown = np.isnan(stacked)
+    if unknown[1:].any():
         known = np.where(unknown, 0, np.arange(len(stacked))[:, None])
         stacked = np.take_along_axis(stacked, np.maximum.accumulate(known, axis=0), axis=0)
-    return stacked[:-1], stacked[-1]
+    return stacked
 
 
-def latest(values: Floats, first: Floats) -> tuple[Floats, Floats]:
-    """For each row the greatest value of the rows above it and of `first`, and what the last row leaves."""
-    stacked = np.concatenate([first[None, :], values])
+def latest(values: Floats, first: Floats) -> Floats:
+    """For each row the greatest value of the rows above it and of `first`."""
+    stacked = np.concatenate([first[None, :], values[:-1]])
     np.fmax.accumulate(stacked, axis=0, out=stacked)
-    return stacked[:-1], stacked[-1]
+    return stacked
 
 
 def threads_of(program: Program) -> Ints:
@@ -85,41 +90,51 @@ _SWITCHES = 4
 """Switches per thread and step up to which threads are taken to hand over to each other."""
 
 
-def readiness(
-    program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)
-) -> tuple[Readiness, Tail]:
+def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)) -> Readiness:
     """Follow each rank's host and streams through the step, or those operations of it that `rows` says.
 
-    `step` holds these, `tail` is how the ranks come to them; returns also how these leave them.
+    `step` holds these, `tail` is how the ranks come to them.
     """
-    kinds = program.kinds[rows]
-    back_before, left_back = _follow(carried, step.back, thread[rows], tail.back)
+    back_before = _follow(carried, step.back, thread[rows], tail.back)
     # a later kernel of a stream may end before an earlier one that overlaps it
-    end_before, left_end = _follow(latest, step.end, program.lanes[rows], tail.lane_end)
+    end_before = _follow(latest, step.end, program.lanes[rows], tail.lane_end)
     unknown = np.isnan(step.back)
     launched = np.where(unknown, back_before, step.back) if unknown.any() else step.back
-    submit = np.minimum(launched, step.start)  # NaN where either is
-    starts = tail.starts
-    if len(starts):
-        for at in np.flatnonzero(kinds != SYNC):
-            starts = pushed(starts, step.start[at])
-    return Readiness(back_before, submit, end_before, step.end), Tail(left_end, left_back, starts)
+    return Readiness(back_before, np.minimum(launched, step.start), end_before, step.end)  # NaN where either is
 
 
-def _follow(
-    rule: Callable[[Floats, Floats], tuple[Floats, Floats]], values: Floats, of: Ints, first: Floats
-) -> tuple[Floats, Floats]:
+def _follow(rule: Callable[[Floats, Floats], Floats], values: Floats, of: Ints, first: Floats) -> Floats:
     """Apply a rule to the operations of each thread, or stream, by itself; NaN for those of none."""
-    left = first.copy()
     here = np.unique(of)
     if len(here) == 1 and 0 <= here[0] < len(first):
-        before, left[here[0]] = rule(values, first[here[0]])
-        return before, left
+        return rule(values, first[here[0]])
     before = np.full_like(values, np.nan)
     for number in here[(here >= 0) & (here < len(first))]:
         rows = np.flatnonzero(of == number)
-        before[rows], left[number] = rule(values[rows], first[number])
-    return before, left
+        before[rows] = rule(values[rows], first[number])
+    return before
+
+
+def left_by(program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)) -> Tail:
+    """Tell how a step, or those operations of it that `rows` says, leaves the ranks who come to it as `tail` says."""
+    lane_end, back, starts = tail.lane_end.copy(), tail.back.copy(), tail.starts
+    lanes, threads = program.lanes[rows], thread[rows]
+    runs = [0, *(np.flatnonzero(np.diff(lanes)) + 1).tolist(), len(lanes)]
+    for first, last in pairwise(runs if len(lanes) else []):
+        if 0 <= lanes[first] < len(lane_end):
+            ends = np.fmax.reduce(step.end[first:last], axis=0)
+            np.fmax(lane_end[lanes[first]], ends, out=lane_end[lanes[first]])
+    for number in np.unique(threads):
+        unknown = np.ones(back.shape[1], np.bool_)
+        for at in np.flatnonzero(threads == number)[::-1]:
+            back[number] = np.where(unknown & ~np.isnan(step.back[at]), step.back[at], back[number])
+            unknown &= np.isnan(step.back[at])
+            if not unknown.any():
+                break
+    if len(starts):
+        for at in np.flatnonzero(program.kinds[rows] != SYNC):
+            starts = pushed(starts, step.start[at])
+    return Tail(lane_end, back, starts)
 
 
 def pushed(pending: Floats, start: Floats) -> Floats:

@@ -6,6 +6,7 @@ clock: what couples ranks is how much later than recorded the last of a group ar
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,18 +26,23 @@ START, CPU, GPU = range(3)
 """Positions in `Repairs`."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class BlockStep:
     """One block's step as recorded, columns the block's ranks."""
 
     recorded: StepArrays
-    own: OwnTimes
+    made_own: Callable[[], OwnTimes]
     typical: OwnTimes
     """(operations, 1): the median of its team."""
     joined: Bools
     """(ranks,) those whose step before is not known: they begin as recorded."""
     tail: Tail
     """How the step before left the ranks, as recorded."""
+
+    @cached_property
+    def own(self) -> OwnTimes:
+        """Computed only where somebody asks: who has everything repaired does not."""
+        return self.made_own()
 
 
 class Repairs(NamedTuple):
@@ -189,23 +195,17 @@ class _Work:
         self._rules = rules
         self._state = state
         shape = (len(program.operations), *repairs.gpu.shape)
-        own, usual = block.own, block.typical
         self._host_times = {
-            part: [
-                _repaired(repairs[part], getattr(own, name), getattr(usual, name)) for name in ("host", "call", "lead")
-            ]
-            for part in (START, CPU)
+            part: [_repaired(repairs[part], block, name) for name in ("host", "call", "lead")] for part in (START, CPU)
         }
-        self._gpu_times = [
-            _repaired(repairs.gpu, getattr(own, name), getattr(usual, name)) for name in ("delay", "gpu")
-        ]
+        self._gpu_times = [_repaired(repairs.gpu, block, name) for name in ("delay", "gpu")]
         self._first_kernel = program.first_kernel
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
         self.ends = np.empty(shape)
-        self._all_here = [bool(row.all()) for row in block.recorded.present]
+        self._all_here = list(map(bool, np.all(block.recorded.present, axis=1)))
         self._called: Bools = ~np.isnan(block.recorded.call)
-        self._all_called = [bool(row.all()) for row in self._called]
+        self._all_called = list(map(bool, np.all(self._called, axis=1)))
         # before the tails are overwritten: what the step before left on each lane
         self._lane_end_before = list(state.lane_end)
         joined = block.joined
@@ -295,10 +295,12 @@ def _pushed(pending: Floats, start: Floats) -> Floats:
     return flat.reshape(pending.shape)
 
 
-def _repaired(where: Bools, own: Floats, usual: Floats) -> Callable[[int], Floats]:
-    """Give the own times of an operation, the median's `where` (scenarios, ranks) they are repaired."""
-    if not where.any():
-        return own.__getitem__
+def _repaired(where: Bools, block: BlockStep, name: str) -> Callable[[int], Floats]:
+    """Give one of the own times of an operation, the median's `where` (scenarios, ranks) they are repaired."""
+    usual: Floats = getattr(block.typical, name)
     if where.all():
         return usual.__getitem__
+    own: Floats = getattr(block.own, name)
+    if not where.any():
+        return own.__getitem__
     return lambda place: np.where(where, usual[place], own[place])

@@ -9,7 +9,7 @@ from jitter.medians import lower_median
 from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes
-from jitter.readiness import Tail, no_tail
+from jitter.readiness import no_tail
 from jitter.replay import BlockStep
 from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
@@ -85,29 +85,25 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
     if team is None or usual is None:
         nothing = np.zeros(shape)
         own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
-        return BlockStep(_nobody(shape), own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_), _NOTHING)
+        return BlockStep(_nobody(shape), lambda: own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_), _NOTHING)
     if np.array_equal(where, np.arange(len(team.arrays.ranks))):  # the whole team: nothing is copied
-        return BlockStep(team.arrays, team.own, usual, team.joined, team.tail)
+        return BlockStep(team.arrays, lambda: team.own, usual, team.joined, team.tail)
     if (where >= 0).all():
-        arrays, own = _columns(team.arrays, where), team.own.columns(where)
-        return BlockStep(arrays, own, usual, team.joined[where], _of_tail(team.tail, where))
+        arrays, tail = team.arrays.columns(where), team.tail.columns(where)
+        return BlockStep(arrays, lambda: team.own.columns(where), usual, team.joined[where], tail)
     there = np.flatnonzero(where >= 0)
-    arrays, own = _nobody(shape), OwnTimes(*(np.zeros(shape) for _ in fields(OwnTimes)))
+    arrays = _nobody(shape)
+    for field in fields(arrays):
+        getattr(arrays, field.name)[..., there] = getattr(team.arrays, field.name)[..., where[there]]
     joined = np.ones(len(where), np.bool_)
     joined[there] = team.joined[where[there]]
-    for whole, part in ((arrays, team.arrays), (own, team.own)):
-        for field in fields(whole):
-            getattr(whole, field.name)[..., there] = getattr(part, field.name)[..., where[there]]
-    tail = _of_tail(team.tail, where)  # of those that are not there, any: they have joined when they come
-    return BlockStep(arrays, own, usual, joined, tail)
+    # of those that are not there, any tail: they have joined when they come
+    return BlockStep(arrays, lambda: _spread_out(team.own, where), usual, joined, team.tail.columns(where))
 
 
-def _of_tail(tail: Tail, where: Ints) -> Tail:
-    return Tail(tail.lane_end[:, where], tail.back[:, where], tail.starts[:, where])
-
-
-def _columns(arrays: StepArrays, where: Ints) -> StepArrays:
-    return StepArrays(*(getattr(arrays, field.name)[..., where] for field in fields(StepArrays)))
+def _spread_out(own: OwnTimes, where: Ints) -> OwnTimes:
+    """A team's, for a block of whose ranks some, -1, are not there."""
+    return OwnTimes(*(np.where(where >= 0, getattr(own, field.name)[:, where], 0.0) for field in fields(OwnTimes)))
 
 
 def _nobody(shape: tuple[int, int]) -> StepArrays:

@@ -25,6 +25,11 @@ class StepArrays:
     back: Floats
     """When the call returned."""
 
+    def columns(self, which: Ints | slice) -> "StepArrays":
+        """The same for some of the ranks."""
+        times = (self.start[:, which], self.end[:, which], self.call[:, which], self.back[:, which])
+        return StepArrays(self.ranks[which], self.present[:, which], *times)
+
     def strip(self, rows: slice) -> "StepArrays":
         """Some of the operations."""
         times = (self.start[rows], self.end[rows], self.call[rows], self.back[rows])

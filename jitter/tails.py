@@ -3,7 +3,7 @@
 import numpy as np
 
 from jitter.program import NO_LANE, Program
-from jitter.readiness import Readiness, Tail, no_tail, readiness
+from jitter.readiness import Tail, left_by, no_tail
 from jitter.sheets import Bools, Floats, Ints
 from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
@@ -36,12 +36,10 @@ class Tails:
                 _, tail.lane_end[:, column], tail.back[:, column], tail.starts[:, column] = left
         return tail, joined
 
-    def follow(self, key: StepKey, step: StepArrays) -> Readiness:
+    def follow(self, key: StepKey, step: StepArrays) -> None:
         """Take the step in."""
         tail, _ = self.before(key, step.ranks)
-        ready, left = readiness(self._program, self._thread, step, tail)
-        self.take(key, step.ranks, left)
-        return ready
+        self.take(key, step.ranks, left_by(self._program, self._thread, step, tail))
 
     def take(self, key: StepKey, ranks: Ints, left: Tail) -> None:
         """Take in how a step left these ranks."""

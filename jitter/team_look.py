@@ -13,7 +13,7 @@ import numpy as np
 from jitter.deviations import ENOUGH_RANKS, DeviationsOfStep, StepDeviations
 from jitter.own_time import OwnOfStrips, OwnTimes
 from jitter.program import Program
-from jitter.readiness import Tail, readiness
+from jitter.readiness import Tail, left_by, readiness
 from jitter.rerun import medians
 from jitter.rules import Rules
 from jitter.sheets import COLLECTIVE, Bools, Floats, Ints
@@ -65,7 +65,7 @@ def look_at(
         rows = range(first, min(first + height, operations))
         which = slice(rows.start, rows.stop)
         step = laid.strip(which)
-        ready, after = readiness(program, rules.thread, step, before, which)
+        ready = readiness(program, rules.thread, step, before, which)
         own = own_times.of(rows, step, ready, before)
         usual.append(medians(own) if typical is None else typical.strip(which))
         deviations.add(first, own, usual[-1])
@@ -73,7 +73,7 @@ def look_at(
         for at in np.flatnonzero(program.kinds[which] == COLLECTIVE).tolist():
             took[first + at] = step.end[at] - step.start[at]
         impossible += int((step.start < step.call).sum())
-        before = after
+        before = left_by(program, rules.thread, step, before, which)
     return TeamLook(ranks, end, took, _on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, before)
 
 

@@ -7,6 +7,7 @@ sequences are aligned, not the ranks.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import NamedTuple, Protocol
 
 from jitter.lcs import lcs_length, lcs_partners
@@ -106,14 +107,14 @@ def index_step(
         for digest in sorted({member.sequence for member in members})
     }
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
-    kept = tuple(member for member in members if not member.cut or _reaches(partners[member.sequence], last))
+    is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
     return StepIndex(
         cohort,
         reference,
         tuple(name for name, _ in kernels),
         partners,
-        kept,
-        tuple(member.rank for member in members if member not in kept),
+        tuple(compress(members, is_kept)),
+        tuple(member.rank for member, kept in zip(members, is_kept, strict=True) if not kept),
     )
 
 

@@ -1,11 +1,12 @@
 """Whether the supposed members of a collective leave it together, as its ends tell: without any shared clock."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from jitter.clock import TOGETHER_NS
 from jitter.meetings import Meetings
+from jitter.sheets import Ints
 from jitter.step_arrays import StepArrays
 
 
@@ -15,31 +16,36 @@ def not_together(meetings: Meetings, steps: Mapping[int, StepArrays]) -> set[tup
     METRICS: a collective whose ends disagree by over 100 µs with those offsets is of another group, or synchronises
     nobody. One meeting alone contradicts nothing.
     """
-    ends: list[dict[int, float]] = []
-    for meeting in meetings.meetings:
-        found: dict[int, float] = {}
+    of_blocks = [_columns(block.ranks, steps.get(block.team)) for block in meetings.blocks]
+    ranks = np.array([rank for block in meetings.blocks for rank in block.ranks], np.int64)
+    begin = np.cumsum([0, *(len(block.ranks) for block in meetings.blocks)])
+    # (meetings, ranks in ascending order); NaN for who is not there
+    ends = np.full((len(meetings.meetings), len(ranks)), np.nan)
+    for own, meeting in zip(ends, meetings.meetings, strict=True):
         for member in meeting.members:
-            block = meetings.blocks[member.block]
-            step = steps.get(block.team)
-            if step is None:
-                continue
-            column_of = {rank: column for column, rank in enumerate(step.ranks.tolist())}
-            for rank in block.ranks:
-                if rank in column_of:
-                    found[rank] = float(step.end[member.place, column_of[rank]])
-        ends.append({rank: end for rank, end in found.items() if not np.isnan(end)})
-    whole = [at for at, meeting in enumerate(meetings.meetings) if meeting.groups == 1 and len(ends[at]) > 1]
+            step, there = steps.get(meetings.blocks[member.block].team), of_blocks[member.block]
+            if step is not None:
+                at = begin[member.block] + np.flatnonzero(there >= 0)
+                own[at] = step.end[member.place, there[there >= 0]]
+    ends = ends[:, np.argsort(ranks)]
+    known = ~np.isnan(ends)
+    whole = [at for at, meeting in enumerate(meetings.meetings) if meeting.groups == 1 and known[at].sum() > 1]
     apart: set[tuple[int, int]] = set()
     for at in whole:
-        others = [other for other in whole if other != at and ends[other].keys() >= ends[at].keys()]
+        others = [other for other in whole if other != at and known[other, known[at]].all()]
         if not others:
             continue
-        ranks = sorted(ends[at])
-        own = np.array([ends[at][rank] for rank in ranks])
         # the offsets that the others agree on: of an even number, those of one of the middle two
-        told = np.array([[ends[other][rank] - ends[other][ranks[0]] for rank in ranks] for other in [*others, at]])
+        told = ends[[*others, at]][:, known[at]]
+        told -= told[:, :1]
         usual = np.sort(told, axis=0)[(len(told) - 1) // 2]
-        if np.abs(own - own[0] - usual).max() > TOGETHER_NS:
+        if np.abs(told[-1] - usual).max() > TOGETHER_NS:
             members = meetings.meetings[at].members
             apart.update((meetings.blocks[member.block].team, member.place) for member in members)
     return apart
+
+
+def _columns(ranks: Sequence[int], step: StepArrays | None) -> Ints:
+    """These ranks' columns in their team's step; -1 where they have none."""
+    column_of = {} if step is None else {rank: column for column, rank in enumerate(step.ranks.tolist())}
+    return np.array([column_of.get(rank, -1) for rank in ranks], np.int64)

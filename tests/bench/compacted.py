@@ -1,4 +1,4 @@
-"""Compacts a lake, as its first reader does. Timed by `answers.py` and `growth.py`.
+"""Compacts a lake, as who sums up all of its steps does first. Timed by `answers.py` and `growth.py`.
 
 python -m tests.bench.compacted LAKE
 """

@@ -28,6 +28,7 @@ from jitter.extract import ExtractMaker
 from jitter.lake import LakeFolder, write_host, write_kernels
 from jitter.lake_paths import extract_file, host_file, kernels_file
 from jitter.records import SourceRecord
+from jitter.schema import KERNELS
 
 SIMULATED = 16
 FIRST_STEP = 2000
@@ -61,7 +62,7 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
     """Write copies of one rank under these numbers, a record each."""
     assert source.rank is not None
     tables = [
-        (step.key, pq.read_table(lake / kernels_file(step.key, source.rank), partitioning=None))
+        (step.key, pq.read_table(lake / kernels_file(step.key, source.rank), partitioning=None).cast(KERNELS))
         for step in source.steps
     ]
     host = pq.read_table(lake / host_file(source.rank, source.digest), partitioning=None)

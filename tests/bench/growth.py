@@ -1,4 +1,4 @@
-"""How answers grow with the ranks: compaction, `jitter report --json` and one step's table on 60, 240 and 960 ranks.
+"""How answers grow with the ranks: `jitter report --json`, compaction and one step's table on 60, 240 and 960 ranks.
 
 python -m tests.bench.growth [--quick] [--lake FOLDER]
 
@@ -36,10 +36,10 @@ def first_ranks(lake: Path, small: Path, ranks: int) -> None:
 
 
 def measure(lake: Path) -> dict[str, Cost]:
-    """What the lake costs its first reader."""
+    """What the lake costs as ingested, and to compact, and what a table costs then."""
     return {
-        "compacting": run([sys.executable, "-m", "tests.bench.compacted", lake]),
         "report --json": report(lake),
+        "compacting": run([sys.executable, "-m", "tests.bench.compacted", lake]),
         "table": table(lake, "--metric", "gap"),
     }
 

@@ -29,6 +29,7 @@ KINDS: Final = ("compute", "collective", "memory")
 MOST_ROWS: Final = 4_000_000
 """The rows of one recording are in memory until they are written. Who has more has large files, which need no help."""
 
+_ROWS_AT_ONCE: Final = 1 << 19
 _MAGIC: Final = b"jitter extract 1\n"
 _LENGTH: Final = struct.Struct("<Q")
 _HEADER: Final = len(_MAGIC) + _LENGTH.size
@@ -83,6 +84,8 @@ class ExtractMaker:
     """Collects a recording's steps, and writes them if they are not too many."""
 
     def __init__(self) -> None:
+        self._waiting: list[tuple[StepRecord, pa.Table]] = []
+        self._waiting_rows = 0
         self._pieces: list[Piece] = []
         self._times: list[Times] = []
         self._kinds: dict[bytes, int] = {}
@@ -93,23 +96,51 @@ class ExtractMaker:
         """Add a step's rows, in their order; of `schema.KERNELS` only `COLUMNS` are looked at."""
         self._rows += rows.num_rows
         if self._rows > MOST_ROWS:
+            self._waiting.clear()
             self._times.clear()
             return
-        kinds = self._kinds.setdefault(_kinds(rows["kind"]), len(self._kinds))
-        threads = buffers.numbers(rows["launch_thread"].drop_null())
-        if len(threads) and (threads == threads[0]).all():
-            threads = threads[:1]
+        self._waiting.append((step, rows.select(COLUMNS)))
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= _ROWS_AT_ONCE:
+            self._take()
+
+    def _take(self) -> None:
+        """Take in the steps that wait, all at once."""
+        steps, tables = zip(*self._waiting, strict=True)
+        self._waiting, self._waiting_rows = [], 0
+        rows = pa.concat_tables(tables).unify_dictionaries()
+        bounds = np.cumsum([0, *(table.num_rows for table in tables)]).tolist()
+        times = _since(rows, np.repeat([step.start_ns for step in steps], np.diff(bounds)))
+        step_by_step = np.empty(times.size, times.dtype)
+        kinds = _kinds(rows["kind"])
+        threads = rows["launch_thread"].combine_chunks().dictionary_encode()
+        names = buffers.numbers(pa.chunked_array([threads.dictionary]))
+        which = buffers.numbers(pa.chunked_array([threads.indices]))
+        which = np.where(buffers.known(pa.chunked_array([threads.indices])), which, len(names))
         self._grouped |= any(rows[name].null_count < rows.num_rows for name in ("group_name", "group_ranks"))
-        self._times.append(_since(rows, step.start_ns))
-        self._pieces.append(Piece(step.start_ns, rows.num_rows, step.sequence, 0, kinds, np.unique(threads).tolist()))
+        begin = sum(one.size for one in self._times)
+        for step, first, last in zip(steps, bounds, bounds[1:], strict=False):
+            step_by_step[len(TIMES) * first : len(TIMES) * last].reshape(len(TIMES), -1)[:] = times[:, first:last]
+            launched = np.bincount(which[first:last], minlength=len(names) + 1)[:-1].nonzero()[0]
+            self._pieces.append(
+                Piece(
+                    start_ns=step.start_ns,
+                    rows=last - first,
+                    sequence=step.sequence,
+                    place=begin + len(TIMES) * first,
+                    kinds=self._kinds.setdefault(kinds[first:last], len(self._kinds)),
+                    threads=sorted(names[launched].tolist()),
+                )
+            )
+        self._times.append(step_by_step)
 
     def write(self, path: Path, record: SourceRecord, host: pa.Table | None) -> bool:
         """Write what was added, of this record, and its host's calls (`schema.HOST`); tell whether there is a file."""
-        if self._rows > MOST_ROWS or not self._pieces:
+        if self._waiting:
+            self._take()
+        if not self._times:
             return False
         kind = np.dtype(max((times.dtype for times in self._times), key=lambda kind: kind.itemsize))
-        places = np.cumsum([0, *(times.size for times in self._times)]).tolist()
-        pieces = [msgspec.structs.replace(one, place=at) for one, at in zip(self._pieces, places, strict=False)]
         calls = calls_of(host)
         names = {name: number for number, name in enumerate(dict.fromkeys(calls.names))}
         header = msgspec.msgpack.encode(
@@ -123,13 +154,16 @@ class ExtractMaker:
                 call_thread=calls.thread.tolist(),
                 call_name=[names[name] for name in calls.names],
                 call_names=list(names),
-                steps=pieces,
+                steps=self._pieces,
             )
         )
         begin = (_MAGIC + _LENGTH.pack(len(header)) + header).ljust(_aligned(_HEADER + len(header)))
-        times = (times if times.dtype == kind else _widened(times) for times in self._times)
-        # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
-        path.write_bytes(begin + b"".join(one.tobytes() for one in times))
+        with path.open("wb") as file:
+            file.write(begin)
+            file.flush()
+            for times in self._times:
+                # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
+                file.write((times if times.dtype == kind else _widened(times)).data)
         return True
 
 
@@ -185,21 +219,20 @@ def _made_from(record: SourceRecord) -> tuple[str, int, str | None]:
     return record.digest, record.reader_version, record.step_pattern
 
 
-def _since(rows: pa.Table, start_ns: int) -> Times:
+def _since(rows: pa.Table, start_ns: npt.NDArray[np.int64]) -> Times:
     """(4, rows): as int32 where all of them fit."""
     found = np.empty((len(TIMES), rows.num_rows), np.int64)
-    absent = []
+    absent = {}
     for own, name in zip(found, TIMES, strict=True):
         column = rows[name]
         np.subtract(buffers.numbers(column), start_ns, out=own)
         if column.null_count:
-            nowhere = ~buffers.known(column)
-            own[nowhere] = 0
-            absent.append((name, nowhere))
+            absent[name] = ~buffers.known(column)
+            own[absent[name]] = 0
     times: Times = found
     if found.size and max(-int(found.min()), int(found.max())) < np.iinfo(np.int32).max:
         times = found.astype(np.int32)
-    for name, nowhere in absent:
+    for name, nowhere in absent.items():
         times[TIMES.index(name), nowhere] = unknown(times.dtype)
     return times
 
@@ -211,12 +244,10 @@ def _widened(times: Times) -> Times:
 
 
 def _kinds(column: pa.ChunkedArray) -> bytes:
-    return b"".join(_codes(chunk) for chunk in column.chunks)
-
-
-def _codes(kinds: pa.DictionaryArray) -> bytes:
-    words = np.array([KINDS.index(word) for word in kinds.dictionary.to_pylist()], np.int8)
-    codes: npt.NDArray[np.int8] = words[buffers.numbers(pa.chunked_array([kinds.indices]))]
+    """One byte a row: positions in `KINDS`."""
+    whole = column.combine_chunks()
+    words = np.array([KINDS.index(word) for word in whole.dictionary.to_pylist()], np.int8)
+    codes: npt.NDArray[np.int8] = words[buffers.numbers(pa.chunked_array([whole.indices]))]
     return codes.tobytes()
 
 

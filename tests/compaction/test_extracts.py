@@ -248,12 +248,15 @@ rows_of_a_step = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.integers(0, 2**60), rows_of_a_step), min_size=1, max_size=4, unique_by=lambda s: s[0]))
-@example([(9, [("compute", 0, 5, None, None, None)] * 2), (99, [("memory", 0, LEAST + 3, None, 1, 2)])])
-@example([(9, [("collective", 0, 5, 1 - LEAST, LEAST - 1, 1)])])
-def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, steps):
-    """Unknown launches, times that fit four bytes and times that do not, in one recording."""
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, 2**60), rows_of_a_step), min_size=1, max_size=4, unique_by=lambda s: s[0]),
+    st.sampled_from((1, 5, 99)),
+)
+@example([(9, [("compute", 0, 5, None, None, None)] * 2), (99, [("memory", 0, LEAST + 3, None, 1, 2)])], 1)
+@example([(9, [("collective", 0, 5, 1 - LEAST, LEAST - 1, 1)])], 1)
+def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, steps, at_once: int):
+    """Unknown launches, times that fit four bytes and times that do not, in one recording; few steps taken at once."""
     whole = records(ingested)[0]
     record = msgspec.structs.replace(whole, steps=[])
     maker, told = ExtractMaker(), []
@@ -266,7 +269,9 @@ def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, step
         step = msgspec.structs.replace(
             whole.steps[0], step=number, start_ns=start, kernels=len(rows), memory_activities=0, sequence=str(number)
         )
-        maker.add(step, table(rows))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jitter.extract, "_ROWS_AT_ONCE", at_once)
+            maker.add(step, table(rows))
         told.append((step, rows))
     path = tmp_path_factory.mktemp("any") / "extract"
     assert maker.write(path, record, None)

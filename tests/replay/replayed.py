@@ -15,7 +15,7 @@ def assert_as_recorded(lake: "jitter.Lake") -> None:
     seen = set()
     for number, work in examined.steps.works():
         nothing = [_none(len(block.ranks)) for block in run.meetings.blocks]
-        transfers = {meeting: took[None] for meeting, took in work.transfers.items()}
+        transfers = {meeting: took[None] for meeting, took in work.transfers.took.items()}
         ends = replay.step(work.blocks, nothing, transfers, np.zeros(1), np.arange(1))
         for block, columns, block_ends in zip(run.meetings.blocks, work.columns, ends, strict=True):
             for column, (rank, of_team) in enumerate(zip(block.ranks, columns.tolist(), strict=True)):

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hand_made import step_of
 
 from jitter.diagnosis import Culprit, Diagnosis, Divergence, IndexRange, LookAt, Loss, Split, StepAnswer, WhatIf
 from jitter.report.seven import seven_answers
@@ -177,12 +176,9 @@ def test_a_node_and_a_network():
 class TestQuality:
     """All-reduces of three ranks with clocks of their own."""
 
-    def of(self, ends, start=None, aligning=None, ranks=(0, 1, 2)):
+    def of(self, ends, aligning=None, ranks=(0, 1, 2)):
         found = np.array(ends, float)
-        arrays = step_of(
-            list(ranks), (found - 9e4 if start is None else np.array(start, float)).tolist(), found.tolist()
-        )
-        step = SimpleNamespace(arrays=arrays)
+        step = SimpleNamespace(ranks=np.array(ranks), end=found, negative_latencies=0)
         places = list(range(len(found))) if aligning is None else aligning
         return step_quality({0: step}, lambda team: places, [], list)
 
@@ -212,9 +208,8 @@ class TestQuality:
         assert self.of([[1e6], [2e6]], ranks=(4,)).aligned == {}
 
     def test_kernels_before_their_launch(self):
-        arrays = step_of([0, 1], [[5e4, 6e4]], [[9e4, 9e4]])
-        arrays.call[0, 1] = 6e4 + 1
-        found = step_quality({0: SimpleNamespace(arrays=arrays)}, lambda team: [], [], list)
-        assert found.negative_latencies == 1
-        arrays.call[0, :] = np.nan
-        assert step_quality({0: SimpleNamespace(arrays=arrays)}, lambda team: [], [], list).negative_latencies == 0
+        teams = {
+            team: SimpleNamespace(ranks=np.array([team]), end=np.empty((0, 1)), negative_latencies=found)
+            for team, found in ((0, 2), (1, 3))
+        }
+        assert step_quality(teams, lambda team: [], [], list).negative_latencies == 5

@@ -45,7 +45,9 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
                 [[(rank, part) in which for rank in block.ranks] for which in scenarios] for part in (START, CPU, GPU)
             ]
             repairs.append(Repairs(*map(np.array, masks)))
-        transfers = {meeting: np.repeat(took[None], len(scenarios), axis=0) for meeting, took in work.transfers.items()}
+        transfers = {
+            meeting: np.repeat(took[None], len(scenarios), axis=0) for meeting, took in work.transfers.took.items()
+        }
         every = np.arange(len(scenarios))
         found_ends = fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios)), every)
         for block, ends in zip(run.meetings.blocks, found_ends, strict=True):

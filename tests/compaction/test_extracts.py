@@ -254,6 +254,7 @@ rows_of_a_step = st.lists(
     st.sampled_from((1, 5, 99)),
 )
 @example([(9, [("compute", 0, 5, None, None, None)] * 2), (99, [("memory", 0, LEAST + 3, None, 1, 2)])], 1)
+@example([(2**40, [("compute", 0, 5, None, None, None), ("compute", 9, 12, 1, 2, 3)])], 1)
 @example([(9, [("collective", 0, 5, 1 - LEAST, LEAST - 1, 1)])], 1)
 def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, steps, at_once: int):
     """Unknown launches, times that fit four bytes and times that do not, in one recording; few steps taken at once."""

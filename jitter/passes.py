@@ -92,12 +92,18 @@ class PassesHere:
         run = self._steps.run
         replay = WhatIf(run, self._steps.ends, scenarios, usual)
         walker = PathWalker(run.programs, run.rules, run.meetings)
+        whole = walk or any(scenario.everything for scenario in scenarios)
+        first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
         paths = []
-        for number, work in self._steps.works():
+        for number, work in self._steps.works(first):
             replay.step(number, work)
             if walk:
                 paths.append(_path(run, walker, work, usual))
-        return Gone(np.stack(replay.gained), paths)
+            elif replay.is_over(number):
+                break
+        gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
+        gained[first : first + len(replay.gained)] = replay.gained
+        return Gone(gained, paths)
 
 
 def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:

@@ -75,6 +75,9 @@ class WhatIf:
     def step(self, number: int, work: StepWork) -> None:
         """Compute the run's `number`th step."""
         rows = self._to_compute(number, work)
+        if not len(rows):
+            self.gained.append(np.full(len(self._scenarios), 0.0 if self._counts(work) else np.nan))
+            return
         ends = self._replay.step(
             work.blocks,
             [self._repairs(number, block.ranks, rows) for block in self._run.meetings.blocks],
@@ -97,19 +100,24 @@ class WhatIf:
         self.gained.append(self._ahead - before)
 
     def _to_compute(self, number: int, work: StepWork) -> Ints:
-        """Find the scenarios that repair something in this step, or have not come back to what was recorded.
-
-        Without any it is the first: where nobody's step counts, it tells.
-        """
+        """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
         repairing = np.array([scenario.at(number) for scenario in self._scenarios], np.bool_)
         if (self._apart & ~repairing).any():
             self._apart &= repairing | ~self._replay.is_as_recorded(work.blocks, self._ahead)
-        if not (self._apart | repairing).any():
-            repairing[0] = True
         begins = np.flatnonzero(repairing & ~self._apart)
         self._replay.put_as_recorded(begins, work.blocks, self._ahead[begins])
         self._apart |= repairing
         return np.flatnonzero(self._apart)
+
+    def _counts(self, work: StepWork) -> bool:
+        """Whether anybody recorded where the step ends."""
+        places = zip(work.blocks, self._ends.places(work), strict=True)
+        return any(place is not None and not np.isnan(block.recorded.end[place]).all() for block, place in places)
+
+    def is_over(self, number: int) -> bool:
+        """Whether nothing is gained after the run's `number`th step, the last that was computed."""
+        last = max((step for scenario in self._scenarios for step in scenario.steps), default=-1)
+        return number > last and not self._apart.any() and not any(one.everything for one in self._scenarios)
 
     def _repairs(self, number: int, ranks: Sequence[int], rows: Ints) -> Repairs:
         masks = [np.zeros((len(rows), len(ranks)), np.bool_) for _ in (START, CPU, GPU)]

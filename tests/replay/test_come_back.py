@@ -8,6 +8,7 @@ import pytest
 from examined_jobs import lake_of_run, small
 
 import jitter
+from jitter.passes import PassesHere
 from jitter.replay import CPU, GPU, START
 from jitter.rerun import StepWork
 from jitter.sheets import Ints
@@ -123,8 +124,18 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
 
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
 @pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
-def test_without_any_that_repairs_the_first_tells_whose_steps_count(lake: "jitter.Lake", chosen: list[Scenario]):
+def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
     examined = lake.examination()
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
     np.testing.assert_array_equal(np.stack(some.gained), np.stack(every.gained))
-    assert all(rows == [0] for rows in some.computed)
+    assert all(rows == [] for rows in some.computed)
+
+
+@pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
+def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
+    examined = lake.examination()
+    chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
+    every = gone(Everything, examined, chosen)
+    gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns
+    np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
+    assert np.any(gained)

@@ -6,6 +6,7 @@ A file holds for a record as long as it was made from the same reading of the sa
 the record still tells the same of it. Anything else is not an error: the ranks' own files hold the same, and more.
 """
 
+import hashlib
 import struct
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,8 +32,9 @@ MOST_ROWS: Final = 4_000_000
 
 _ROWS_AT_ONCE: Final = 1 << 19
 _MAGIC: Final = b"jitter extract 1\n"
-_LENGTH: Final = struct.Struct("<Q")
-_HEADER: Final = len(_MAGIC) + _LENGTH.size
+_BEFORE: Final = struct.Struct("<Q8s")
+"""The header's length, and its digest."""
+_HEADER: Final = len(_MAGIC) + _BEFORE.size
 
 Times = npt.NDArray[Any]
 
@@ -157,7 +159,8 @@ class ExtractMaker:
                 steps=self._pieces,
             )
         )
-        begin = (_MAGIC + _LENGTH.pack(len(header)) + header).ljust(_aligned(_HEADER + len(header)))
+        begin = _MAGIC + _BEFORE.pack(len(header), _digest(header)) + header
+        begin = begin.ljust(_aligned(len(begin)))
         with path.open("wb") as file:
             file.write(begin)
             file.flush()
@@ -165,6 +168,15 @@ class ExtractMaker:
                 # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
                 file.write((times if times.dtype == kind else _widened(times)).data)
         return True
+
+
+def is_one(path: Path) -> bool:
+    """Whether there is a file that begins as an extract of this version does."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 class Extract:
@@ -175,8 +187,13 @@ class Extract:
             content = file.read_buffer()
         if not content[: len(_MAGIC)].equals(pa.py_buffer(_MAGIC)):
             raise ValueError(f"{path}: no extract")
-        (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
-        header = _decode(content[_HEADER : _HEADER + length])
+        if len(content) < _HEADER:
+            raise ValueError(f"{path}: is cut off")
+        length, digest = _BEFORE.unpack_from(content, len(_MAGIC))
+        told = content[_HEADER : _HEADER + length]
+        if _digest(told) != digest:
+            raise ValueError(f"{path}: is damaged")
+        header = _decode(told)
         if header.made_from != _made_from(record):
             raise ValueError(f"{path}: of another reading")
         self.kind = np.dtype(f"i{header.size}")
@@ -193,14 +210,14 @@ class Extract:
         self._times = np.frombuffer(content, self.kind, offset=_aligned(_HEADER + length))
         if len(self._times) != len(TIMES) * sum(piece.rows for piece in header.steps):
             raise ValueError(f"{path}: is cut off")
-        self._pieces = {piece.start_ns: piece for piece in header.steps}
-
-    def piece(self, step: StepRecord) -> Piece | None:
-        """Where this step lies; None if it is not here as the record tells it."""
-        found = self._pieces.get(step.start_ns)
-        if found is None or (found.rows, found.sequence) != (step.kernels + step.memory_activities, step.sequence):
-            return None
-        return found
+        pieces = {piece.start_ns: piece for piece in header.steps}
+        self.pieces = {
+            step.key: piece
+            for step in record.steps
+            if (piece := pieces.get(step.start_ns)) is not None
+            and (piece.rows, piece.sequence) == (step.kernels + step.memory_activities, step.sequence)
+        }
+        """Where the steps lie that are here as the record tells them."""
 
     def kinds(self, piece: Piece) -> bytes:
         """(rows,) positions in `KINDS`, one byte each."""
@@ -209,6 +226,10 @@ class Extract:
     def times(self, piece: Piece) -> Times:
         """(4 × rows,) of `kind`: `TIMES` one after another, ns from the step's start; see `whole_times`."""
         return self._times[piece.place : piece.place + len(TIMES) * piece.rows]
+
+
+def _digest(header: bytes | pa.Buffer) -> bytes:
+    return hashlib.blake2b(header, digest_size=8).digest()
 
 
 def _aligned(place: int) -> int:

@@ -3,14 +3,14 @@ version filled, and where somebody deleted them. An ingest makes them on its way
 """
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from jitter import fork_server, unfinished
 from jitter.errors import LakeError
-from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker
+from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker, is_one
 from jitter.host_table import read_host
 from jitter.lake_paths import EXTRACTS, extract_file, kernels_file
 from jitter.records import SourceRecord
@@ -29,8 +29,7 @@ def extract_before(
     `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
     the same.
     """
-    there = _names(root / EXTRACTS)
-    lacking = [one for one in sources if one.digest not in there and _rows(one) <= MOST_ROWS]
+    lacking = [one for one in sources if _rows(one) <= MOST_ROWS and not is_one(root / extract_file(one.digest))]
     if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
         return
     with (
@@ -59,10 +58,3 @@ def _extract(root: Path, run: Path, record: SourceRecord) -> None:
 
 def _rows(record: SourceRecord) -> int:
     return sum(step.kernels + step.memory_activities for step in record.steps)
-
-
-def _names(folder: Path) -> Collection[str]:
-    try:
-        return {path.name for path in folder.iterdir()}
-    except OSError:
-        return ()

@@ -41,7 +41,6 @@ class LakeRun:
         self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
-        self._calls: dict[str, dict[StepKey, Syncs]] = {}
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -92,7 +91,7 @@ class LakeRun:
             if key in self._sheets:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
-        waits = {rank: self._syncs(key, rank) for rank in self._held[key]}
+        waits = self._waits.get(key, {})
         found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)]
         with self._one_looks:
             self._sheets[key] = found
@@ -100,15 +99,22 @@ class LakeRun:
                 self._sheets.popitem(last=False)
         return found
 
-    def _syncs(self, key: StepKey, rank: int) -> Syncs:
+    @cached_property
+    def _waits(self) -> dict[StepKey, dict[int, Syncs]]:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
-        record = self._held[key][rank].record
-        if record.digest not in self._calls:
-            calls = self._activities.calls(record)
-            if calls is None:
-                calls = self.host(key, rank).calls
-            self._calls[record.digest] = syncs(record, calls, self._threads[rank])
-        return self._calls[record.digest].get(key, NO_SYNCS)
+        found: dict[StepKey, dict[int, Syncs]] = {}
+        seen: dict[str, dict[StepKey, Syncs]] = {}
+        for key in self._steps:
+            for rank, held in self._held[key].items():
+                if held.record.digest not in seen:
+                    calls = self._activities.calls(held.record)
+                    if calls is None:
+                        calls = self.host(key, rank).calls
+                    seen[held.record.digest] = syncs(held.record, calls, self._threads[rank])
+                own = seen[held.record.digest].get(key)
+                if own is not None and own.names:
+                    found.setdefault(key, {})[rank] = own
+        return found
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:
@@ -131,7 +137,7 @@ class LakeRun:
         names, streams, threads = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
-        own = self._syncs(key, rank)
+        own = self._waits.get(key, {}).get(rank, NO_SYNCS)
         waits = iter(zip(own.names, own.thread.tolist(), strict=True))
         told = [
             (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))

@@ -70,7 +70,8 @@ def carried(values: Floats, first: Floats) -> Floats:
 def latest(values: Floats, first: Floats) -> Floats:
     """For each row the greatest value of the rows above it and of `first`."""
     stacked = np.concatenate([first[None, :], values[:-1]])
-    np.fmax.accumulate(stacked, axis=0, out=stacked)
+    if not (stacked[1:] >= stacked[:-1]).all():
+        np.fmax.accumulate(stacked, axis=0, out=stacked)
     return stacked
 
 

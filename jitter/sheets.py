@@ -58,6 +58,7 @@ class Syncs:
     names: tuple[str, ...]
 
 
+_FEW_CALLS: Final = 8
 NO_SYNCS: Final = Syncs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), ())
 
 
@@ -159,14 +160,22 @@ def _launched_before(call: Whole, begun: Ints) -> Ints:
 
     A blocking copy is both a launch and a call that waits: the launch comes first.
     """
-    if not begun.size:
-        return np.zeros(begun.shape, np.int64)
-    launched = np.maximum.accumulate(call, axis=1)  # the unknown is least
     ranks, rows = call.shape
+    if begun.shape[1] <= _FEW_CALLS:
+        limits = np.iinfo(call.dtype)
+        found = np.empty(begun.shape, np.int64)
+        for own, column in zip(found.T, np.clip(begun.T, limits.min, limits.max).astype(call.dtype), strict=True):
+            later = call > column[:, None]  # the unknown is least
+            own[:] = np.where(later.any(axis=1), later.argmax(axis=1), rows)
+        return found
+    launched = np.maximum.accumulate(call, axis=1).astype(np.int64)
+    nowhere = launched == unknown(call.dtype)
+    if nowhere.any():
+        launched[nowhere] = min(int(launched.min(where=~nowhere, initial=0)), int(begun.min())) - 1
     # one search for all ranks: each one's times above those of the rank before
     first = min(int(launched.min()), int(begun.min()))
-    apart = (max(int(launched.max()), int(begun.max())) - first + 1) * np.arange(ranks)[:, None]
-    found: Ints = np.searchsorted((launched + (apart - first)).ravel(), begun + (apart - first), side="right")
+    apart = (max(int(launched.max()), int(begun.max())) - first + 1) * np.arange(ranks)[:, None] - first
+    found = np.searchsorted((launched + apart).ravel(), begun + apart, side="right")
     found -= rows * np.arange(ranks)[:, None]
     return found
 

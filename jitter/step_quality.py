@@ -91,7 +91,7 @@ def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple
         for digest, partners in index.partners.items()
         if None in partners
     }
-    members = {member.rank for member in index.members if member.sequence in alone}
+    members = {member.rank for member in index.members if member.sequence in alone} if alone else ()
     count, ns = 0, 0.0
     for sheet in sheets() if members else ():
         own = np.isin(sheet.ranks, list(members))

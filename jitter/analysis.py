@@ -181,14 +181,17 @@ class Lake:
 
         `passes` makes what goes through the steps, if that is not to be done in this process.
         """
+        from jitter import beside
         from jitter.examination import Examination
-        from jitter.passes import PassesHere
         from jitter.suspects import Limits
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
             extract_before(self.root, self.sources, self._progress)
-            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes or PassesHere)
+            held = (one.step for key in chosen for one in self._by_step[key].values())
+            activities = sum(step.kernels + step.memory_activities for step in held)
+            passes = passes or beside.passes(self.root.absolute(), activities, len(chosen))
+            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes)
         return self._examined[chosen]
 
     def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":

@@ -29,7 +29,8 @@ class ExaminedSteps:
         self.lake = lake
         self.run = Observed(lake.source, None if shared is None else shared.understood)
         self.ends = StepEnds(self.run)
-        self._typical: dict[int, Mapping[int, OwnTimes]] = {}
+        self.typical: dict[int, Mapping[int, OwnTimes]] = {}
+        """Each step's medians by team, as far as they are known."""
         if shared is not None:
             self.alone = shared.alone
 
@@ -40,14 +41,14 @@ class ExaminedSteps:
 
     def remember(self, number: int, typical: Mapping[int, OwnTimes]) -> None:
         """Keep a step's medians for who goes through the run again."""
-        self._typical[number] = typical
+        self.typical[number] = typical
 
     def works(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepWork]]:
         """Steps from the `first` up to but not including the `last` (all), with their numbers in the run."""
         for number, step in enumerate(ahead(self.run.steps(first, last)), first):
-            if number not in self._typical:
-                self._typical[number] = usual_of(step, self.alone)
-            yield number, work_of(self.run, step, self._typical[number])
+            if number not in self.typical:
+                self.typical[number] = usual_of(step, self.alone)
+            yield number, work_of(self.run, step, self.typical[number])
 
     @cached_property
     def alone(self) -> Mapping[int, OwnTimes]:

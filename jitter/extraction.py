@@ -36,7 +36,7 @@ def extract_before(
         unfinished.aside(root) as run,
         suppress(OSError),
         fork_server.without_main(),
-        ProcessPoolExecutor(mp_context=fork_server.context()) as pool,
+        ProcessPoolExecutor(mp_context=fork_server.context(__name__), initializer=fork_server.end_with_parent) as pool,
     ):
         unfinished.make(run)
         (root / EXTRACTS).mkdir(parents=True, exist_ok=True)

@@ -3,26 +3,30 @@
 Workers are not forked from the process that asks for them: they would inherit its threads' locks (DuckDB's, pyarrow's).
 """
 
+import atexit
 import multiprocessing
+import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import ModuleType
 
+from jitter.errors import ExitCode
 
-def context() -> BaseContext:
+
+def context(*modules: str) -> BaseContext:
     """Start the server, if it does not run yet, and return the way to make processes with it.
 
-    It comes back at once: the server loads what it needs meanwhile. It ends with this process.
+    It comes back at once: the server loads these modules meanwhile. It ends with this process.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["jitter.convert", *(p.module for p in entry_points(group="jitter.readers"))])
+    found.set_forkserver_preload(list(modules))
     try:
         with without_main(), _deaf():
             forkserver.ensure_running()
@@ -51,3 +55,23 @@ def _deaf() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Have this process, made with the server, end at once when the one that asked for it does; Ctrl-C is for that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group: who started us decides
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    end_after(parent.join)
+    # this thread outlives the interpreter's teardown, where DuckDB's binding would call what it holds leaked
+    atexit.register(os._exit, 0)
+
+
+def end_after(event: Callable[[], object]) -> None:
+    """End this process at once when a wait is over."""
+
+    def wait() -> None:
+        event()
+        os._exit(ExitCode.INTERRUPTED)
+
+    threading.Thread(target=wait, daemon=True).start()

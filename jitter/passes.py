@@ -4,10 +4,8 @@ A stretch is steps from a first up to but not including a last one; the step bef
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +14,7 @@ from jitter.critical_path import Charge, PathWalker
 from jitter.deviations import StepDeviations
 from jitter.examined_steps import ExaminedSteps
 from jitter.observed import Observed
+from jitter.own_time import OwnTimes
 from jitter.rerun import StepWork, columns_of, transfers_of
 from jitter.sheets import Floats
 from jitter.step_end import StepTimes
@@ -23,10 +22,6 @@ from jitter.step_quality import StepQuality, step_quality
 from jitter.steps import StepKey
 from jitter.team_look import TeamLook, look_at
 from jitter.what_if import Scenario, WhatIf
-
-_THREADS = 2
-_LONG_STRETCH = 8
-"""Steps; a stretch begins with reading one more than it looks at."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,8 @@ class SeenStep:
     deviations: tuple[StepDeviations, ...]
     """Each team's."""
     quality: StepQuality
+    typical: Mapping[int, OwnTimes]
+    """Each team's medians."""
 
 
 @dataclass(frozen=True)
@@ -79,13 +76,10 @@ class PassesHere:
         self._steps = steps
 
     def look(self) -> list[SeenStep]:
-        """Do as `Passes` says; long stretches on a thread each, for most of the time is numpy's."""
-        steps = len(self._steps.run.keys)
-        stretches = max(1, min(_THREADS, steps // _LONG_STRETCH))
-        with ThreadPoolExecutor(stretches, thread_name_prefix="look") as pool:
-            cuts = pairwise(np.linspace(0, steps, stretches + 1).astype(int).tolist())
-            found = list(pool.map(lambda cut: look(self._steps, *cut), cuts))
-        return [seen for stretch in found for seen in stretch]
+        """Do as `Passes` says."""
+        seen = look(self._steps, 0, len(self._steps.run.keys))
+        remember(self._steps, seen)
+        return seen
 
     def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""
@@ -106,6 +100,12 @@ class PassesHere:
         return Gone(gained, paths)
 
 
+def remember(steps: ExaminedSteps, seen: Sequence[SeenStep]) -> None:
+    """Keep all steps' medians for who goes through them again."""
+    for number, one in enumerate(seen):
+        steps.remember(number, one.typical)
+
+
 def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
     """Look at each step of a stretch by itself."""
     run, lake, times, found = steps.run, steps.lake, StepTimes(), []
@@ -114,19 +114,18 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
         teams = {}
         for team, own in laid.items():
             tail, joined = tails[team].before(key, own.ranks)
-            typical = steps.alone.get(team)
-            one = look_at(number, team, run.programs[team], run.rules[team], own, tail, joined, typical)
+            alone = steps.alone.get(team)
+            one = look_at(number, team, run.programs[team], run.rules[team], own, tail, joined, alone)
             tails[team].take(key, own.ranks, one.left)
             teams[team] = one
         places = [(team, steps.ends.of_team(team, one.end)) for team, one in teams.items()]
         time_ns = times.of(key, [(teams[t].ranks, teams[t].end[at]) for t, at in places if at is not None])
         if number < first:
             continue
-        steps.remember(number, {team: one.typical for team, one in teams.items()})
         quality = step_quality(teams, steps.ends.aligning, lake.indices(key), partial(lake.sheets, key))
-        found.append(
-            SeenStep(time_ns, _transfers(run, teams), tuple(one.deviations for one in teams.values()), quality)
-        )
+        typical = {team: one.typical for team, one in teams.items()}
+        deviations = tuple(one.deviations for one in teams.values())
+        found.append(SeenStep(time_ns, _transfers(run, teams), deviations, quality, typical))
     return found
 
 

@@ -1,15 +1,12 @@
 """Converts many sources at once: over worker processes, with progress by bytes, whatever one of them does."""
 
-import atexit
 import ctypes
-import multiprocessing
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from importlib.metadata import entry_points
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from queue import Empty, SimpleQueue
@@ -17,7 +14,8 @@ from queue import Empty, SimpleQueue
 from jitter import fork_server
 from jitter.arrow_alone import leave_pandas_out
 from jitter.convert import Outcome, Task, convert
-from jitter.errors import ExitCode, JitterError
+from jitter.errors import JitterError
+from jitter.processors import processors
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all, from time to time."""
@@ -37,18 +35,13 @@ def convert_all(
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
-    workers = min(jobs or _processors(), len(tasks))
+    workers = min(jobs or processors(), len(tasks))
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
     shared = _Shared(meanwhile)
     yield from in_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
-
-
-def _processors() -> int:
-    """Those this process may use: a scheduler such as Slurm gives a job a part of its node."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
@@ -118,7 +111,7 @@ class _Shared:
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
-        self.context = fork_server.context()
+        self.context = fork_server.context("jitter.convert", *(p.module for p in entry_points(group="jitter.readers")))
         self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
         self.stop = self.context.Event()
 
@@ -148,18 +141,8 @@ def _begin(counter: "Synchronized[int]", stop: Event) -> None:
     global _counter  # noqa: PLW0603  # the one way into a pool's worker
     _counter = counter
     leave_pandas_out()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: who started us decides
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    for end in (stop.wait, parent.join):
-        threading.Thread(target=_leave_after, args=(end,), daemon=True).start()
-    # these threads outlive the interpreter's teardown, where DuckDB's binding would call what they hold leaked
-    atexit.register(os._exit, 0)
-
-
-def _leave_after(end: Callable[[], object]) -> None:
-    end()
-    os._exit(ExitCode.INTERRUPTED)
+    fork_server.end_with_parent()
+    fork_server.end_after(stop.wait)
 
 
 def _work(task: Task) -> Outcome:

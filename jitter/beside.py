@@ -1,0 +1,83 @@
+"""A large run examined by several processes of this machine: its steps in stretches, all at once.
+
+What a step takes goes into many short calls of numpy, for which threads wait for each other; processes do not.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Final
+
+from jitter import fork_server
+from jitter.examined_steps import ExaminedSteps
+from jitter.passes import Gone, Passes, PassesHere, SeenStep, StepPath, look, remember
+from jitter.processors import processors
+from jitter.stretches import SentRun, cut, look_there, walk_there
+from jitter.what_if import Scenario
+
+LARGE: Final = 5_000_000
+"""Activities in a run; a smaller one is done before other processes have begun."""
+MOST_PROCESSES: Final = 8
+"""Each needs some 400 MB beside the lake's extracts."""
+
+
+def passes(root: Path, activities: int, steps: int) -> Callable[[ExaminedSteps], Passes]:
+    """Choose who goes through a run's steps: of a large one all processors that this process may use."""
+    processes = min(processors(), MOST_PROCESSES, steps)
+    if processes < 2 or activities < LARGE:
+        return PassesHere
+    fork_server.context(__name__)  # it loads what they need while we look what the run is
+    return lambda examined: PassesBeside(root, examined, processes)
+
+
+class PassesBeside:
+    """Goes through the steps with the help of other processes, which end after both passes."""
+
+    def __init__(self, root: Path, steps: ExaminedSteps, processes: int) -> None:
+        """Work along with so many others less one."""
+        self._root, self._steps = root, steps
+        self._here = PassesHere(steps)
+        self._others = processes - 1
+        self._pool: ProcessPoolExecutor | None = None
+        self._run: SentRun | None = None
+
+    def look(self) -> list[SeenStep]:
+        """Do as `Passes` says."""
+        run = SentRun(uuid.uuid4().hex, self._root, tuple(self._steps.run.keys), self._steps.shared)
+        pool = ProcessPoolExecutor(
+            self._others, mp_context=fork_server.context(__name__), initializer=fork_server.end_with_parent
+        )
+        mine, *others = cut(len(run.steps), self._others + 1)
+        try:
+            with fork_server.without_main():
+                asked = [pool.submit(look_there, run, *stretch) for stretch in others]
+            found = [look(self._steps, *mine), *(future.result() for future in asked)]
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, BrokenProcessPool):  # out of memory, say: then alone
+                return self._here.look()
+            raise
+        self._pool, self._run = pool, run
+        seen = [one for stretch in found for one in stretch]
+        remember(self._steps, seen)
+        return seen
+
+    def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+        """Do as `Passes` says."""
+        pool, run = self._pool, self._run
+        if pool is None or run is None or not walk:
+            return self._here.go(usual, scenarios, walk=walk)
+        self._pool = self._run = None
+        with pool:
+            walks: list[Future[list[StepPath]]] = []
+            for first, last in cut(len(run.steps), self._others):
+                typical = {number: self._steps.typical[number] for number in range(max(0, first - 1), last)}
+                walks.append(pool.submit(walk_there, run, first, last, usual, typical))
+            gone = self._here.go(usual, scenarios, walk=False)
+            try:
+                paths = [path for future in walks for path in future.result()]
+            except BrokenProcessPool:
+                return self._here.go(usual, scenarios, walk=True)
+        return Gone(gone.gained_ns, paths)

@@ -12,6 +12,7 @@ from typing import Final
 
 from jitter import fork_server
 from jitter.examined_steps import ExaminedSteps
+from jitter.garbage import seldom_collected
 from jitter.passes import Gone, Passes, PassesHere, SeenStep, StepPath, look, remember
 from jitter.processors import processors
 from jitter.stretches import SentRun, cut, look_there, walk_there
@@ -46,9 +47,7 @@ class PassesBeside:
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
         run = SentRun(uuid.uuid4().hex, self._root, tuple(self._steps.run.keys), self._steps.shared)
-        pool = ProcessPoolExecutor(
-            self._others, mp_context=fork_server.context(__name__), initializer=fork_server.end_with_parent
-        )
+        pool = ProcessPoolExecutor(self._others, mp_context=fork_server.context(__name__), initializer=_begin)
         mine, *others = cut(len(run.steps), self._others + 1)
         try:
             with fork_server.without_main():
@@ -81,3 +80,8 @@ class PassesBeside:
             except BrokenProcessPool:
                 return self._here.go(usual, scenarios, walk=True)
         return Gone(gone.gained_ns, paths)
+
+
+def _begin() -> None:
+    fork_server.end_with_parent()
+    seldom_collected()

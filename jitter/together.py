@@ -7,10 +7,10 @@ import numpy as np
 from jitter.clock import TOGETHER_NS
 from jitter.meetings import Meetings
 from jitter.sheets import Ints
-from jitter.step_arrays import StepArrays
+from jitter.step_arrays import Laid
 
 
-def not_together(meetings: Meetings, steps: Mapping[int, StepArrays]) -> set[tuple[int, int]]:
+def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int, int]]:
     """Find (team, place) of meetings whose ends contradict the clock offsets that the step's other meetings give.
 
     METRICS: a collective whose ends disagree by over 100 µs with those offsets is of another group, or synchronises
@@ -26,7 +26,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, StepArrays]) -> set[tup
             step, there = steps.get(meetings.blocks[member.block].team), of_blocks[member.block]
             if step is not None:
                 at = begin[member.block] + np.flatnonzero(there >= 0)
-                own[at] = step.end[member.place, there[there >= 0]]
+                own[at] = step.strip(slice(member.place, member.place + 1)).end[0, there[there >= 0]]
     ends = ends[:, np.argsort(ranks)]
     known = ~np.isnan(ends)
     whole = [at for at, meeting in enumerate(meetings.meetings) if meeting.groups == 1 and known[at].sum() > 1]
@@ -45,7 +45,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, StepArrays]) -> set[tup
     return apart
 
 
-def _columns(ranks: Sequence[int], step: StepArrays | None) -> Ints:
+def _columns(ranks: Sequence[int], step: Laid | None) -> Ints:
     """These ranks' columns in their team's step; -1 where they have none."""
     column_of = {} if step is None else {rank: column for column, rank in enumerate(step.ranks.tolist())}
     return np.array([column_of.get(rank, -1) for rank in ranks], np.int64)

@@ -18,8 +18,10 @@ _PATIENCE_S = 1.0
 def open_lake(path: Path) -> "Lake":
     """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
     from jitter import analysis
+    from jitter.garbage import seldom_collected
 
     check_name(path)
+    seldom_collected()
     return analysis.open_lake(path, Preparing() if sys.stderr.isatty() else None)
 
 

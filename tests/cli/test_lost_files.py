@@ -76,6 +76,7 @@ def test_a_host_without_its_file_is_no_quiet_host(
     monkeypatch.chdir(tmp_path)
     copy = tmp_path / "lake"
     shutil.copytree(lake, copy)
+    shutil.rmtree(copy / "derived")  # which holds of the host what a diagnosis reads
     lost = next((copy / "host/rank=2").glob("*.parquet"))
     if how == "gone":
         lost.unlink()
@@ -83,3 +84,13 @@ def test_a_host_without_its_file_is_no_quiet_host(
         lost.write_bytes(lost.read_bytes()[:200])
     assert main([words[0], str(copy), *words[1:]]) == 3
     assert capsys.readouterr().err.splitlines()[-2].startswith(f"jitter: {lost}: cannot be read (")
+
+
+def test_what_was_derived_of_a_host_stands_in_for_its_file(lake: Path, tmp_path: Path, capsys):
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    assert main(["report", str(copy), "--json"]) == 0
+    before = capsys.readouterr().out
+    shutil.rmtree(copy / "host")
+    assert main(["report", str(copy), "--json"]) == 0
+    assert capsys.readouterr().out == before

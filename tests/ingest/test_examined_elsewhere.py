@@ -69,11 +69,11 @@ def _is_at_it(pid: int) -> bool:
 
 
 def test_a_lake_that_workers_do_not_see(lake: Path, workers: Workers, tmp_path: Path):  # noqa: F811
-    from jitter.elsewhere import _opened, _Run
+    from jitter.stretches import SentRun, _opened
     from jitter.errors import LakeError
 
     with pytest.raises(LakeError, match="does not see it"):
-        _opened(_Run("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
+        _opened(SentRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
 
 
 def test_no_scheduler(lake: Path):

@@ -11,11 +11,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from types import ModuleType
 
 from jitter.errors import ExitCode
+
+
+def of_an_ingest() -> list[str]:
+    """The modules that the workers of an ingest need."""
+    return ["jitter.convert", *(point.module for point in entry_points(group="jitter.readers"))]
 
 
 def context(*modules: str) -> BaseContext:

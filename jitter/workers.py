@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from importlib.metadata import entry_points
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from queue import Empty, SimpleQueue
@@ -111,7 +110,7 @@ class _Shared:
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
-        self.context = fork_server.context("jitter.convert", *(p.module for p in entry_points(group="jitter.readers")))
+        self.context = fork_server.context(*fork_server.of_an_ingest())
         self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
         self.stop = self.context.Event()
 

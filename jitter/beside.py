@@ -4,10 +4,12 @@ What a step takes goes into many short calls of numpy, for which threads wait fo
 """
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from jitter import fork_server
@@ -20,6 +22,8 @@ from jitter.what_if import Scenario
 
 LARGE: Final = 5_000_000
 """Activities in a run; a smaller one is done before other processes have begun."""
+_STRETCHES: Final = 4
+"""A process."""
 MOST_PROCESSES: Final = 8
 """Each needs some 400 MB beside the lake's extracts."""
 
@@ -48,18 +52,24 @@ class PassesBeside:
         """Do as `Passes` says."""
         run = SentRun(uuid.uuid4().hex, self._root, tuple(self._steps.run.keys), self._steps.shared)
         pool = ProcessPoolExecutor(self._others, mp_context=fork_server.context(__name__), initializer=_begin)
-        mine, *others = cut(len(run.steps), self._others + 1)
+        shares = _Shares(pool, run, cut(len(run.steps), _STRETCHES * (self._others + 1)))
         try:
             with fork_server.without_main():
-                asked = [pool.submit(look_there, run, *stretch) for stretch in others]
-            found = [look(self._steps, *mine), *(future.result() for future in asked)]
+                for _ in range(self._others):
+                    shares.give()
+            found = {}
+            while (stretch := shares.take()) is not None:
+                found[stretch] = look(self._steps, *stretch)
+            found |= {stretch: future.result() for stretch, future in shares.given.items()}
         except BaseException as error:
+            while shares.take() is not None:
+                pass
             pool.shutdown(wait=False, cancel_futures=True)
             if isinstance(error, BrokenProcessPool):  # out of memory, say: then alone
                 return self._here.look()
             raise
         self._pool, self._run = pool, run
-        seen = [one for stretch in found for one in stretch]
+        seen = [one for _, stretch in sorted(found.items()) for one in stretch]
         remember(self._steps, seen)
         return seen
 
@@ -80,6 +90,32 @@ class PassesBeside:
             except BrokenProcessPool:
                 return self._here.go(usual, scenarios, walk=True)
         return Gone(gone.gained_ns, paths)
+
+
+class _Shares:
+    """Stretches to look at: others are given the first of those that wait, one after the other; we take the last."""
+
+    def __init__(self, pool: ProcessPoolExecutor, run: SentRun, stretches: Sequence[tuple[int, int]]) -> None:
+        self._pool, self._run = pool, run
+        self._waiting = deque(stretches)
+        self._one_chooses = Lock()
+        self.given: dict[tuple[int, int], Future[list[SeenStep]]] = {}
+        """Complete when none is left to take."""
+
+    def give(self) -> None:
+        """Give one to another process, and when that is done the next."""
+        with self._one_chooses:
+            if not self._waiting:
+                return
+            stretch = self._waiting.popleft()
+            future = self._pool.submit(look_there, self._run, *stretch)
+            self.given[stretch] = future
+        future.add_done_callback(lambda done: self.give() if done.exception() is None else None)
+
+    def take(self) -> tuple[int, int] | None:
+        """Take one; None if none waits."""
+        with self._one_chooses:
+            return self._waiting.pop() if self._waiting else None
 
 
 def _begin() -> None:

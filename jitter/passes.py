@@ -112,6 +112,10 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
     tails = run.tails()
     for number, key, laid in run.laid(max(first - 1, 0), last):
         teams = {}
+        if number < first - 1:  # only what it leaves is asked for
+            for team, own in laid.items():
+                tails[team].follow(key, own.whole)
+            continue
         for team, own in laid.items():
             tail, joined = tails[team].before(key, own.ranks)
             alone = steps.alone.get(team)

@@ -200,6 +200,7 @@ class _Work:
         }
         self._gpu_times = [_repaired(repairs.gpu, block, name) for name in ("delay", "gpu")]
         self._first_kernel = program.first_kernel
+        self._threads: list[int] = rules.thread.tolist()
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
         self.ends = np.empty(shape)
@@ -224,9 +225,10 @@ class _Work:
 
     def compute(self, place: int) -> None:
         op, state, rules = self._operations[place], self._state, self._rules
-        host, call, lead = (times(place) for times in self._host_times[START if place <= self._first_kernel else CPU])
-        delay, gpu = (times(place) for times in self._gpu_times)
-        thread = int(rules.thread[place])
+        hosts, (delay_of, gpu_of) = self._host_times[START if place <= self._first_kernel else CPU], self._gpu_times
+        host, call, lead = hosts[0](place), hosts[1](place), hosts[2](place)
+        delay, gpu = delay_of(place), gpu_of(place)
+        thread = self._threads[place]
         back = state.back[thread]
         called = back + host
         if self._begin is not None:

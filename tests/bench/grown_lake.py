@@ -67,6 +67,7 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
     ]
     host = pq.read_table(lake / host_file(source.rank, source.digest), partitioning=None)
     kept = np.sort(np.concatenate([rows["end_ns"].filter(pc.equal(rows["kind"], "collective")) for _, rows in tables]))
+    folder = LakeFolder(lake)
     for rank in ranks:
         moved = _Clock(rank, kept)
         digest = f"{rank:04x}{source.digest[4:]}"
@@ -77,8 +78,8 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
             extract.add(step, own)
         write_host(lake / host_file(rank, digest), own_host)
         extract.write(lake / extract_file(digest), record, own_host)
-        LakeFolder(lake).write_record(record)
-    LakeFolder(lake).close()
+        folder.write_record(record)
+    folder.close()
 
 
 def _record(source: SourceRecord, rank: int, digest: str, moved: "_Clock") -> SourceRecord:

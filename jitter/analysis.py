@@ -123,7 +123,7 @@ class Lake:
     def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
         """What each step tells, one a cohort and step, in order."""
         chosen = self.steps if steps is None else steps
-        self._compact(chosen)
+        self.compact(chosen)
         return outstanding([found for key in chosen for found in self._summaries(key)])
 
     def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
@@ -284,7 +284,8 @@ class Lake:
         """Align each cohort's ranks in one step."""
         return self._lake_indices.of(key)
 
-    def _compact(self, steps: Sequence[StepKey]) -> None:
+    def compact(self, steps: Sequence[StepKey]) -> None:
+        """Bring the files of these steps together, if they are so many that who goes through all of them gains."""
         compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
     def _summaries(self, key: StepKey) -> list[StepSummary]:

@@ -33,6 +33,9 @@ class QueriedLake(Protocol):
     def steps(self) -> list[StepKey]:
         """The steps of the run, in order."""
 
+    def compact(self, steps: Sequence[StepKey]) -> None:
+        """Bring the files of these steps together, if they are many."""
+
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """One step's metrics."""
 
@@ -130,6 +133,7 @@ def _kernel_files(lake: QueriedLake) -> list[Path]:
 
     Parts come first: DuckDB takes the columns from the first file, and a part has all that the relation needs.
     """
+    lake.compact(lake.steps)
     compact: list[Path] = []
     small: list[Path] = []
     for key, held in holdings(lake.sources).items():

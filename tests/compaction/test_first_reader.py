@@ -59,7 +59,15 @@ def extracts(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (root / EXTRACTS).glob("*")}
 
 
-@pytest.mark.parametrize("ask", [lambda lake: lake.summaries(), lambda lake: lake.run()])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda lake: lake.summaries(),
+        lambda lake: lake.run(),
+        lambda lake: lake.sql("select step, sum(duration_ns) from kernels group by all order by all").to_pylist(),
+    ],
+    ids=["summaries", "run", "kernels by SQL"],
+)
 def test_summaries_compact_a_large_lake_and_are_the_same(root: Path, large: Large, ask):
     before = ask(jitter.open(root))
     assert compacted(root) == 0

@@ -27,7 +27,7 @@ from jitter.simulate import Fault, Job, simulate, write
 
 TIMES = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
 KINDS = ("compute", "collective", "memory")
-HEADER = len(b"jitter extract 1\n") + 8
+HEADER = len(b"jitter extract 1\n") + 16
 RANKS = 4
 
 
@@ -40,11 +40,6 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=1,kernel=9,ms=2")]), folder / "traces", "nsys")
     jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
     return folder / "lake"
-
-
-@pytest.fixture
-def root(ingested: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ingested, tmp_path / "lake"))
 
 
 @pytest.fixture

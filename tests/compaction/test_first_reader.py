@@ -30,11 +30,6 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def root(ingested: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ingested, tmp_path / "lake"))
-
-
-@pytest.fixture
 def without_extracts(root: Path) -> Path:
     shutil.rmtree(root / "derived")
     return root

@@ -3,7 +3,6 @@
 What a step takes goes into many short calls of numpy, for which threads wait for each other; processes do not.
 """
 
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -15,22 +14,22 @@ from typing import Final
 from jitter import fork_server
 from jitter.examined_steps import ExaminedSteps
 from jitter.garbage import seldom_collected
-from jitter.passes import Gone, Passes, PassesHere, SeenStep, StepPath, look, remember
+from jitter.passes import Gone, Passes, PassesHere, SeenStep, StepPath, look
 from jitter.processors import processors
-from jitter.stretches import SentRun, cut, look_there, walk_there
+from jitter.stretches import SentRun, cut, look_there, sent_run, typical_of, walk_there
 from jitter.what_if import Scenario
 
 LARGE: Final = 5_000_000
 """Activities in a run; a smaller one is done before other processes have begun."""
 _STRETCHES: Final = 4
 """A process."""
-MOST_PROCESSES: Final = 8
+_MOST_PROCESSES: Final = 8
 """Each needs some 400 MB beside the lake's extracts."""
 
 
 def passes(root: Path, activities: int, steps: int) -> Callable[[ExaminedSteps], Passes]:
     """Choose who goes through a run's steps: of a large one all processors that this process may use."""
-    processes = min(processors(), MOST_PROCESSES, steps)
+    processes = min(processors(), _MOST_PROCESSES, steps)
     if processes < 2 or activities < LARGE:
         return PassesHere
     fork_server.context(__name__)  # it loads what they need while we look what the run is
@@ -50,7 +49,7 @@ class PassesBeside:
 
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
-        run = SentRun(uuid.uuid4().hex, self._root, tuple(self._steps.run.keys), self._steps.shared)
+        run = sent_run(self._root, self._steps)
         pool = ProcessPoolExecutor(self._others, mp_context=fork_server.context(__name__), initializer=_begin)
         shares = _Shares(pool, run, cut(len(run.steps), _STRETCHES * (self._others + 1)))
         try:
@@ -69,9 +68,7 @@ class PassesBeside:
                 return self._here.look()
             raise
         self._pool, self._run = pool, run
-        seen = [one for _, stretch in sorted(found.items()) for one in stretch]
-        remember(self._steps, seen)
-        return seen
+        return [seen for _, stretch in sorted(found.items()) for seen in stretch]
 
     def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""
@@ -81,9 +78,8 @@ class PassesBeside:
         self._pool = self._run = None
         with pool:
             walks: list[Future[list[StepPath]]] = []
-            for first, last in cut(len(run.steps), self._others):
-                typical = {number: self._steps.typical[number] for number in range(max(0, first - 1), last)}
-                walks.append(pool.submit(walk_there, run, first, last, usual, typical))
+            for stretch in cut(len(run.steps), self._others):
+                walks.append(pool.submit(walk_there, run, *stretch, usual, typical_of(self._steps, *stretch)))
             gone = self._here.go(usual, scenarios, walk=False)
             try:
                 paths = [path for future in walks for path in future.result()]

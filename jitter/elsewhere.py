@@ -4,7 +4,6 @@ What the whole run tells is inferred here; the steps are looked at and walked st
 replays some of the scenarios over all steps. The code is that of `passes`.
 """
 
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 from jitter.cluster import connect
 from jitter.errors import JitterError
 from jitter.examined_steps import ExaminedSteps
-from jitter.passes import Gone, Passes, SeenStep, remember
-from jitter.stretches import SentRun, cut, look_there, replay_there, walk_there
+from jitter.passes import Gone, Passes, SeenStep
+from jitter.stretches import SentRun, cut, look_there, replay_there, sent_run, typical_of, walk_there
 from jitter.what_if import Scenario
 
 if TYPE_CHECKING:
@@ -45,16 +44,15 @@ class _PassesThere:
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
         found = self._gather([self._submit(look_there, *stretch) for stretch in self._stretches()])
-        seen = [one for stretch in found for one in stretch]
-        remember(self._steps, seen)
-        return seen
+        return [seen for stretch in found for seen in stretch]
 
     def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         typical = self._steps.typical
         replays = [self._submit(replay_there, [scenarios[at] for at in part], usual, typical) for part in shares]
-        walks = [self._submit(walk_there, *stretch, usual, typical) for stretch in self._stretches()] if walk else []
+        stretches = self._stretches() if walk else []
+        walks = [self._submit(walk_there, *one, usual, typical_of(self._steps, *one)) for one in stretches]
         found = self._gather([*replays, *walks])
         gained, paths = found[: len(replays)], found[len(replays) :]
         return Gone(np.concatenate(gained, axis=1), [path for stretch in paths for path in stretch])
@@ -67,9 +65,8 @@ class _PassesThere:
 
     def _submit(self, work: Callable[..., Any], *told: Any) -> "Future":
         if self._sent is None:
-            run = SentRun(uuid.uuid4().hex, self._root, tuple(self._steps.run.keys), self._steps.shared)
             # not scattered: data that lie on a worker are lost with it, what a task made is made again
-            self._sent = self._client.submit(_itself, run, pure=False)
+            self._sent = self._client.submit(_itself, sent_run(self._root, self._steps), pure=False)
         return self._client.submit(work, self._sent, *told, pure=False)
 
     def _gather(self, futures: "Sequence[Future]") -> list[Any]:

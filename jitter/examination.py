@@ -38,7 +38,9 @@ class Examination:
 
     @cached_property
     def _seen(self) -> list[SeenStep]:
-        return self._passes.look()
+        seen = self._passes.look()
+        self.steps.typical.update((number, one.typical) for number, one in enumerate(seen))
+        return seen
 
     @property
     def qualities(self) -> list[StepQuality]:

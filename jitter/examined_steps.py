@@ -39,10 +39,6 @@ class ExaminedSteps:
         """What others need to know to compute a stretch."""
         return Shared(self.run.understood, self.alone)
 
-    def remember(self, number: int, typical: Mapping[int, OwnTimes]) -> None:
-        """Keep a step's medians for who goes through the run again."""
-        self.typical[number] = typical
-
     def works(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepWork]]:
         """Steps from the `first` up to but not including the `last` (all), with their numbers in the run."""
         for number, step in enumerate(ahead(self.run.steps(first, last)), first):

@@ -5,6 +5,7 @@ version filled, and where somebody deleted them. An ingest makes them on its way
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from jitter.errors import LakeError
 from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker, is_one
 from jitter.host_table import read_host
 from jitter.lake_paths import EXTRACTS, extract_file, kernels_file
+from jitter.processors import processors
 from jitter.records import SourceRecord
 from jitter.schema import HOST
 from jitter.small_file import read_small
@@ -34,9 +36,9 @@ def extract_before(
         return
     with (
         unfinished.aside(root) as run,
-        suppress(OSError),
+        suppress(OSError, BrokenProcessPool),
         fork_server.without_main(),
-        ProcessPoolExecutor(mp_context=fork_server.context(__name__), initializer=fork_server.end_with_parent) as pool,
+        ProcessPoolExecutor(processors(), fork_server.context(__name__), fork_server.end_with_parent) as pool,
     ):
         unfinished.make(run)
         (root / EXTRACTS).mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,6 @@ class HostRows:
 
     def __init__(self, root: Path, record: SourceRecord) -> None:
         self._rows = read_host(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
-        self._kinds: dict[str, pa.Table] = {}
         self._borders, keys = _borders(record)
         self._number = {key: number for number, key in enumerate(keys)}
 
@@ -46,7 +45,7 @@ class HostRows:
 
     def loading(self, key: StepKey) -> Loading:
         """The step's waits for data, and those between the step before and it."""
-        rows = self._of_kind("data_loading")
+        rows = self._data_loading
         at = self._number.get(key)
         if rows is None or at is None:
             return Loading(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -56,11 +55,11 @@ class HostRows:
         inside = (start >= since) & (start < self._borders[at + 1])
         return Loading(start[inside], end[inside])
 
-    def _of_kind(self, kind: str) -> pa.Table | None:
-        if self._rows is not None and kind not in self._kinds:
-            own = self._rows.filter(pc.equal(self._rows["kind"], kind))
-            self._kinds[kind] = own.sort_by("start_ns").combine_chunks()
-        return self._kinds.get(kind)
+    @cached_property
+    def _data_loading(self) -> pa.Table | None:
+        if self._rows is None:
+            return None
+        return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
 
 
 def syncs(record: SourceRecord, calls: Calls, threads: Ints) -> dict[StepKey, Syncs]:

@@ -77,9 +77,7 @@ class PassesHere:
 
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
-        seen = look(self._steps, 0, len(self._steps.run.keys))
-        remember(self._steps, seen)
-        return seen
+        return look(self._steps, 0, len(self._steps.run.keys))
 
     def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""
@@ -98,12 +96,6 @@ class PassesHere:
         gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
         gained[first : first + len(replay.gained)] = replay.gained
         return Gone(gained, paths)
-
-
-def remember(steps: ExaminedSteps, seen: Sequence[SeenStep]) -> None:
-    """Keep all steps' medians for who goes through them again."""
-    for number, one in enumerate(seen):
-        steps.remember(number, one.typical)
 
 
 def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:

@@ -4,6 +4,7 @@ Whoever sends the work (a pool on this machine, a cluster) sends these functions
 """
 
 import socket
+import uuid
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,16 @@ class SentRun(NamedTuple):
     shared: Shared
 
 
+def sent_run(root: Path, steps: ExaminedSteps) -> SentRun:
+    """Tell of a run what others need; `root` as they see it."""
+    return SentRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared)
+
+
+def typical_of(steps: ExaminedSteps, first: int, last: int) -> Typical:
+    """The medians that are needed to walk a stretch: of its steps, and of the one before."""
+    return {number: steps.typical[number] for number in range(max(0, first - 1), last)}
+
+
 def cut(steps: int, stretches: int) -> list[tuple[int, int]]:
     """Cut so many steps into stretches as long as each other, no more than there are steps."""
     return list(pairwise(np.linspace(0, steps, min(steps, stretches) + 1).astype(int).tolist()))
@@ -60,8 +71,7 @@ def replay_there(run: SentRun, scenarios: Sequence[Scenario], usual: Mapping[int
 
 def _told(run: SentRun, typical: Typical) -> ExaminedSteps:
     steps = _opened(run)
-    for number, its in typical.items():
-        steps.remember(number, its)
+    steps.typical.update(typical)
     return steps
 
 

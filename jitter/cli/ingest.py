@@ -53,9 +53,8 @@ def ingest(
     if jobs != 1 and scheduler is None:
         from jitter import fork_server
 
-        fork_server.context(
-            *fork_server.of_an_ingest()
-        )  # loads on another core what this process is about to load, too
+        # loads on another core what this process is about to load, too
+        fork_server.context(*fork_server.of_an_ingest())
     from jitter.arrow_alone import leave_pandas_out
     from jitter.intake import ingest as run
 

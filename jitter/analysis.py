@@ -161,7 +161,7 @@ class Lake:
         """None: the lake is so small that nothing is kept."""
         from jitter.kept_answers import WORTH_KEEPING, KeptAnswers
 
-        activities = sum(step.kernels + step.memory_activities for source in self.sources for step in source.steps)
+        activities = sum(step.rows for source in self.sources for step in source.steps)
         return KeptAnswers(self.root, self.sources) if activities >= WORTH_KEEPING else None
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
@@ -188,9 +188,9 @@ class Lake:
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
             extract_before(self.root, self.sources, self._progress)
-            held = (one.step for key in chosen for one in self._by_step[key].values())
-            activities = sum(step.kernels + step.memory_activities for step in held)
-            passes = passes or beside.passes(self.root.absolute(), activities, len(chosen))
+            if passes is None:
+                rows = sum(one.step.rows for key in chosen for one in self._by_step[key].values())
+                passes = beside.passes(self.root.absolute(), rows, len(chosen))
             self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes)
         return self._examined[chosen]
 

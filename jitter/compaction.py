@@ -132,7 +132,7 @@ def _batches(ranks: Sequence[int], held: Mapping[int, Held]) -> Iterator[list[in
     rows = 0
     for rank in ranks:
         lot.append(rank)
-        rows += held[rank].step.kernels + held[rank].step.memory_activities
+        rows += held[rank].step.rows
         if rows >= GROUP_ROWS:
             yield lot
             lot, rows = [], 0

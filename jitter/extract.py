@@ -215,7 +215,7 @@ class Extract:
             step.key: piece
             for step in record.steps
             if (piece := pieces.get(step.start_ns)) is not None
-            and (piece.rows, piece.sequence) == (step.kernels + step.memory_activities, step.sequence)
+            and (piece.rows, piece.sequence) == (step.rows, step.sequence)
         }
         """Where the steps lie that are here as the record tells them."""
 

@@ -59,4 +59,4 @@ def _extract(root: Path, run: Path, record: SourceRecord) -> None:
 
 
 def _rows(record: SourceRecord) -> int:
-    return sum(step.kernels + step.memory_activities for step in record.steps)
+    return sum(step.rows for step in record.steps)

@@ -51,9 +51,7 @@ class LakeRun:
     @property
     def source(self) -> Source:
         """The run."""
-        rows = sum(
-            one.step.kernels + one.step.memory_activities for key in self._steps for one in self._held[key].values()
-        )
+        rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
 
     def indices(self, key: StepKey) -> Sequence[StepIndex]:

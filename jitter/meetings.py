@@ -55,6 +55,14 @@ class Meetings:
     unpaired: int
     """Collectives of unknown partners, rank by rank: they hold nobody up in the replay."""
 
+    def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
+        """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for who is not there."""
+        column_of = {team: {rank: column for column, rank in enumerate(its.tolist())} for team, its in ranks.items()}
+        return [
+            np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)
+            for block in self.blocks
+        ]
+
 
 class _Attended(NamedTuple):
     rank: int

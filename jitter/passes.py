@@ -15,7 +15,7 @@ from jitter.deviations import StepDeviations
 from jitter.examined_steps import ExaminedSteps
 from jitter.observed import Observed
 from jitter.own_time import OwnTimes
-from jitter.rerun import StepWork, columns_of, transfers_of
+from jitter.rerun import StepWork, transfers_of
 from jitter.sheets import Floats
 from jitter.step_end import StepTimes
 from jitter.step_quality import StepQuality, step_quality
@@ -127,7 +127,7 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
 
 def _transfers(run: Observed, teams: Mapping[int, TeamLook]) -> dict[int, Floats]:
     """Each meeting's, where nearly all its members' step was recorded: else the time includes waiting for them."""
-    columns = columns_of(run.meetings, {team: one.ranks for team, one in teams.items()})
+    columns = run.meetings.columns({team: one.ranks for team, one in teams.items()})
 
     def took(block: int, place: int) -> Floats:
         where, team = columns[block], run.meetings.blocks[block].team

@@ -26,6 +26,11 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     """Digest of (kernel name, concurrent or not) in launch order: equal digests are equal sequences."""
 
     @property
+    def rows(self) -> int:
+        """Of its file: kernels, copies and fills."""
+        return self.kernels + self.memory_activities
+
+    @property
     def key(self) -> StepKey:
         """What names the step in the run."""
         return StepKey(self.epoch, self.step)

@@ -51,7 +51,7 @@ def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, Own
 
 def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) -> StepWork:
     """Cut a step into blocks; `usual` are its teams' medians."""
-    columns = columns_of(run.meetings, {team: found.arrays.ranks for team, found in step.teams.items()})
+    columns = run.meetings.columns({team: found.arrays.ranks for team, found in step.teams.items()})
     blocks = [
         _block(step.teams.get(block.team), where, len(run.programs[block.team].operations), usual.get(block.team))
         for block, where in zip(run.meetings.blocks, columns, strict=True)
@@ -62,17 +62,6 @@ def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) ->
         return recorded
 
     return StepWork(step, usual, blocks, columns, transfers_of(run.meetings, took))
-
-
-def columns_of(meetings: Meetings, ranks: Mapping[int, Ints]) -> list[Ints]:
-    """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for those that are not there."""
-    found = []
-    for block in meetings.blocks:
-        column_of = (
-            {rank: column for column, rank in enumerate(ranks[block.team].tolist())} if block.team in ranks else {}
-        )
-        found.append(np.array([column_of.get(rank, -1) for rank in block.ranks], np.int64))
-    return found
 
 
 def medians(own: OwnTimes) -> OwnTimes:

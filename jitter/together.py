@@ -1,12 +1,11 @@
 """Whether the supposed members of a collective leave it together, as its ends tell: without any shared clock."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from jitter.clock import TOGETHER_NS
 from jitter.meetings import Meetings
-from jitter.sheets import Ints
 from jitter.step_arrays import Laid
 
 
@@ -16,14 +15,14 @@ def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int
     METRICS: a collective whose ends disagree by over 100 µs with those offsets is of another group, or synchronises
     nobody. One meeting alone contradicts nothing.
     """
-    of_blocks = [_columns(block.ranks, steps.get(block.team)) for block in meetings.blocks]
+    columns = meetings.columns({team: step.ranks for team, step in steps.items()})
     ranks = np.array([rank for block in meetings.blocks for rank in block.ranks], np.int64)
     begin = np.cumsum([0, *(len(block.ranks) for block in meetings.blocks)])
     # (meetings, ranks in ascending order); NaN for who is not there
     ends = np.full((len(meetings.meetings), len(ranks)), np.nan)
     for own, meeting in zip(ends, meetings.meetings, strict=True):
         for member in meeting.members:
-            step, there = steps.get(meetings.blocks[member.block].team), of_blocks[member.block]
+            step, there = steps.get(meetings.blocks[member.block].team), columns[member.block]
             if step is not None:
                 at = begin[member.block] + np.flatnonzero(there >= 0)
                 own[at] = step.strip(slice(member.place, member.place + 1)).end[0, there[there >= 0]]
@@ -43,9 +42,3 @@ def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int
             members = meetings.meetings[at].members
             apart.update((meetings.blocks[member.block].team, member.place) for member in members)
     return apart
-
-
-def _columns(ranks: Sequence[int], step: Laid | None) -> Ints:
-    """These ranks' columns in their team's step; -1 where they have none."""
-    column_of = {} if step is None else {rank: column for column, rank in enumerate(step.ranks.tolist())}
-    return np.array([column_of.get(rank, -1) for rank in ranks], np.int64)

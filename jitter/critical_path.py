@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.kinds import COLLECTIVE, SYNC
 from jitter.meetings import Meetings
 from jitter.observed import TeamStep
 from jitter.program import Program
 from jitter.rerun import StepWork
 from jitter.rules import Rules
-from jitter.sheets import COLLECTIVE, SYNC
 
 
 class Part(IntEnum):

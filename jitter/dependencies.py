@@ -12,10 +12,11 @@ from typing import Final
 
 import numpy as np
 
+from jitter.kinds import SYNC
 from jitter.launch_queue import Launches, queue_limit
 from jitter.program import NO_LANE, Program
 from jitter.rules import Rules, Wait
-from jitter.sheets import SYNC, Floats, Ints
+from jitter.sheets import Floats, Ints
 
 RIGHT_AFTER_NS: Final = 20_000
 """An operation that starts within this of another's end started right after it (METRICS)."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter import buffers
+from jitter.kinds import KINDS
 from jitter.records import SourceRecord, StepRecord
 from jitter.whole_times import unknown
 
@@ -26,7 +27,6 @@ COLUMNS: Final = (*TIMES, "kind", "launch_thread", "group_name", "group_ranks")
 """What it is made from (of `schema.KERNELS`)."""
 TEXTS: Final = ("kind", "group_name")
 """Of these the texts."""
-KINDS: Final = ("compute", "collective", "memory")
 MOST_ROWS: Final = 4_000_000
 """The rows of one recording are in memory until they are written. Who has more has large files, which need no help."""
 
@@ -165,7 +165,7 @@ class ExtractMaker:
             file.write(begin)
             file.flush()
             for times in self._times:
-                # in one go: the system then keeps it in large pages, and to map it takes a fifth of the time
+                # in one go: the system then keeps it in large pages, and to map it takes a third of the time
                 file.write((times if times.dtype == kind else _widened(times)).data)
         return True
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from jitter.extract import KINDS, TIMES, Calls, Extract, Piece
+from jitter.extract import TIMES, Calls, Extract, Piece
 from jitter.holdings import Held
+from jitter.kinds import KINDS
 from jitter.lake_paths import extract_file
 from jitter.records import SourceRecord
 from jitter.sheets import Activities, Ints

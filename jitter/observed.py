@@ -10,6 +10,7 @@ import numpy as np
 
 from jitter.ahead import ahead
 from jitter.dependencies import infer
+from jitter.kinds import COLLECTIVE, SYNC
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import Example, Program, lay_out
@@ -17,7 +18,7 @@ from jitter.readiness import Readiness, Tail, readiness, threads_of
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
-from jitter.sheets import COLLECTIVE, SYNC, Bools, Ints, Kinds, Sheet, Signature
+from jitter.sheets import Bools, Ints, Kinds, Sheet, Signature
 from jitter.step_arrays import Laid, StepArrays, rows
 from jitter.steps import StepKey
 from jitter.tails import Tails

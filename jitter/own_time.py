@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from jitter.kinds import COLLECTIVE, SYNC
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
 from jitter.rules import Rules
-from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints
+from jitter.sheets import Floats, Ints
 from jitter.step_arrays import StepArrays
 
 
@@ -99,7 +100,6 @@ def _fill(
     sync = kinds == SYNC
     called = ~np.isnan(call)
     on_gpu = step.present & ~sync
-    plain = bool(called.all() and on_gpu.all())  # most are: then nothing need be chosen
     after = np.fmax(submit + rules.launch_ns, ready.end_before + rules.stream_ns)
     if awaited is not None:
         np.fmax(after, awaited, out=after)
@@ -107,14 +107,6 @@ def _fill(
     if awaited is not None and sync.any():
         held = np.where(sync, awaited, np.nan if slots is None else slots)
     begun = call if held is None else np.fmax(call, held)
-    if plain:
-        np.subtract(call, before, out=found.host)
-        np.subtract(back, begun, out=found.call)
-        _known(np.subtract(back, submit, out=found.lead))
-        _known(np.subtract(start, after, out=found.delay))
-        gpu = np.subtract(step.end, start, out=found.gpu)
-        gpu[kinds[:, 0] == COLLECTIVE] = 0.0
-        return
     found.host[:] = np.where(called, call - before, 0.0)
     found.call[:] = np.where(called, back - begun, 0.0)
     found.lead[:] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.kinds import COLLECTIVE, COMPUTE
 from jitter.lcs import lcs_partners
-from jitter.sheets import COLLECTIVE, COMPUTE, Ints, Signature
+from jitter.sheets import Ints, Signature
 
 MAIN = 0
 """The lane of the main stream."""
@@ -72,7 +73,7 @@ class Program:
 
     @cached_property
     def kinds(self) -> Ints:
-        """(operations,) positions in `sheets.KINDS`."""
+        """(operations,) codes of `jitter.kinds`."""
         return np.array([op.kind for op in self.operations], np.int64)
 
     @cached_property

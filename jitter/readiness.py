@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from jitter.kinds import SYNC
 from jitter.program import Program
-from jitter.sheets import SYNC, Floats, Ints
+from jitter.sheets import Floats, Ints
 from jitter.step_arrays import StepArrays
 
 

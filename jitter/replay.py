@@ -12,13 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jitter.kinds import COLLECTIVE, SYNC
 from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.readiness import Tail, pushed
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
-from jitter.sheets import COLLECTIVE, SYNC, Floats, Ints
+from jitter.sheets import Floats, Ints
 from jitter.step_arrays import StepArrays
 
 Bools = npt.NDArray[np.bool_]

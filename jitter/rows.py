@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.kernels import collective_operation, is_collective
+from jitter.kinds import COLLECTIVE, COMPUTE, KINDS, MEMORY
 from jitter.schema import KERNELS
 
-_COMPUTE, _COLLECTIVE, _MEMORY = range(3)
-_KINDS = ["compute", "collective", "memory"]
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
 _COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
@@ -36,7 +35,7 @@ class StepRows:
 
     def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
         self._names = pa.array(names, pa.string())
-        self._kinds = pa.array(_KINDS, pa.string())
+        self._kinds = pa.array(KINDS, pa.string())
         self._operations = pa.array([collective_operation(name) for name in names], pa.string())
         self._collective = np.array([is_collective(name) for name in names], dtype=bool)
         self._hashes = np.array(
@@ -57,18 +56,18 @@ class StepRows:
         bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), size]
         ids = activities["name"].to_numpy()
         is_memory = activities["is_memory"].to_numpy(zero_copy_only=False)
-        kinds = np.where(is_memory, _MEMORY, np.where(self._collective[ids], _COLLECTIVE, _COMPUTE))
+        kinds = np.where(is_memory, MEMORY, np.where(self._collective[ids], COLLECTIVE, COMPUTE))
         on_main = (
             np.zeros(size, dtype=bool)
             if self._main_stream is None
             else pc.equal(activities["stream"], self._main_stream).fill_null(False).to_numpy()
         )
-        concurrent = (kinds == _COLLECTIVE) | ~on_main
+        concurrent = (kinds == COLLECTIVE) | ~on_main
         hashes = self._hashes[ids]
         starts = np.array(bounds[:-1])
         named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
         operations = pc.if_else(
-            pa.array(kinds == _COLLECTIVE),
+            pa.array(kinds == COLLECTIVE),
             pc.coalesce(_column(activities, "collective"), self._operations.take(activities["name"])),
             pa.scalar(None, pa.string()),
         )

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from jitter.kinds import SYNC
 from jitter.program import Program
-from jitter.sheets import SYNC, Ints
+from jitter.sheets import Ints
 
 
 class Wait(NamedTuple):

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.dependencies import Sample
+from jitter.kinds import SYNC
 from jitter.launch_queue import Launches
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail
-from jitter.sheets import SYNC, Floats
+from jitter.sheets import Floats
 from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
 

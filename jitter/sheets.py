@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from jitter.kinds import MEMORY, SYNC
 from jitter.whole_times import are_unknown, unknown
 
 Floats = npt.NDArray[np.float64]
@@ -20,9 +21,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Whole = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
-Kind = Literal["compute", "collective", "memory", "sync"]
-KINDS: Final[tuple[Kind, ...]] = ("compute", "collective", "memory", "sync")
-COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS))
 
 Signature = tuple[str, bytes]
 """Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
@@ -82,7 +80,7 @@ class Sheet:
     ranks: Ints
     signature: Signature
     kind: Kinds
-    """(operations,) positions in `KINDS`."""
+    """(operations,) codes of `kinds`."""
     row: Ints
     """(operations,) the row in the rank's file (its ordinal); -1 for synchronising calls."""
     calls: tuple[str, ...]

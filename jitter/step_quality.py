@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from jitter.align import StepIndex
+from jitter.kinds import MEMORY
 from jitter.medians import lower_median
-from jitter.sheets import MEMORY, Floats, Ints, Sheet
+from jitter.sheets import Floats, Ints, Sheet
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.sheets import COLLECTIVE, COMPUTE, Ints, Kinds, Signature
+from jitter.kinds import COLLECTIVE, COMPUTE
+from jitter.sheets import Ints, Kinds, Signature
 
 _SAME_PLACE: Final = 0.03
 """Part of a step's kernels by which the work before a collective may differ."""

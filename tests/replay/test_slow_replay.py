@@ -4,8 +4,8 @@ import numpy as np
 from plain_jobs import PlainJob
 from plain_replay import Own, replay
 
+from jitter.kinds import SYNC
 from jitter.replay import CPU, GPU, START, Repairs, Replay
-from jitter.sheets import SYNC
 
 
 def test_repairs_give_the_same_ends(job: PlainJob):

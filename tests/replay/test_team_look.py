@@ -9,8 +9,8 @@ from examined_jobs import lake_of_run, small
 from jitter import team_look
 from jitter.deviations import GPU, PARTS, START
 from jitter.examined_steps import ExaminedSteps
+from jitter.kinds import COLLECTIVE
 from jitter.own_time import OwnTimes
-from jitter.sheets import COLLECTIVE
 from jitter.simulate import Fault, simulate
 from jitter.step_arrays import Laid
 from jitter.team_look import TeamLook, look_at

@@ -19,15 +19,15 @@ def numbers(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     A view of the column where it is in one piece.
     """
     size = column.type.bit_width // 8
-    kind = f"{'f' if pa.types.is_floating(column.type) else 'i'}{size}"
+    kind = "f" if pa.types.is_floating(column.type) else "u" if pa.types.is_unsigned_integer(column.type) else "i"
     parts = [
-        np.frombuffer(chunk.buffers()[1], kind, len(chunk), chunk.offset * size)
+        np.frombuffer(chunk.buffers()[1], f"{kind}{size}", len(chunk), chunk.offset * size)
         for chunk in column.chunks
         if len(chunk)
     ]
     if len(parts) == 1:
         return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, kind)
+    return np.concatenate(parts) if parts else np.zeros(0, f"{kind}{size}")
 
 
 def known(column: pa.ChunkedArray) -> Bools:

@@ -1,11 +1,13 @@
 """A moment that all ranks share, on each rank's own clock: the end of a collective that all leave together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median_low
 from typing import NamedTuple
 
-from jitter.kernels import ALIGNING
+import numpy as np
+
+from jitter.sheets import Bools, Ints
+from jitter.step_collectives import Collectives
 
 TOGETHER_NS = 100_000
 """Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
@@ -27,17 +29,6 @@ class Moment(NamedTuple):
         return self.at_ns + self.utc_offset_ns - earlier.at_ns - earlier.utc_offset_ns
 
 
-class CollectiveEnd(NamedTuple):
-    """One rank's end of a collective kernel. What the trace does not tell is None."""
-
-    rank: int
-    kernel_index: int
-    operation: str | None
-    end_ns: int
-    group_ranks: tuple[int, ...] | None
-    group_size: int | None
-
-
 @dataclass(frozen=True)
 class SharedMoment:
     """How a step's ranks are aligned.
@@ -55,37 +46,26 @@ class SharedMoment:
     unsynchronised: int = 0
 
 
-def shared_moment(
-    ranks: Sequence[int], ends: Sequence[CollectiveEnd], starts_ns: Mapping[int, int], whole: frozenset[int]
-) -> SharedMoment | None:
+def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMoment | None:
     """Find the end of the step's last aligning collective; None if there is none.
 
-    `ranks` are the cohort's in this step, `whole` the cohort's in the run; `starts_ns` is where each rank's first
-    kernel starts, from which "last" is told.
+    `starts_ns` is where each rank's first kernel starts, from which "last" is told.
     """
-    by_index: dict[int, dict[int, CollectiveEnd]] = {}
-    for end in ends:
-        by_index.setdefault(end.kernel_index, {})[end.rank] = end
-    shared = {
-        index: found
-        for index, found in by_index.items()
-        if len(found) == len(ranks) and all(_may_align(end, whole) for end in found.values())
-    }
-    apart = _unsynchronised(shared)
-    aligning = {index: found for index, found in shared.items() if index not in apart}
-    if not aligning:
-        return SharedMoment("none", {}, unsynchronised=len(apart)) if apart else None
-
-    def reached(index: int) -> tuple[int, int]:
-        return median_low(end.end_ns - starts_ns.get(rank, 0) for rank, end in aligning[index].items()), index
-
-    last = max(aligning, key=reached)
+    shared = np.flatnonzero(found.may_align)
+    apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])
+    aligning = shared[~apart]
+    if not len(aligning):
+        return SharedMoment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
+    end_ns = found.end_ns[aligning]
+    starts = np.array([starts_ns.get(rank, 0) for rank in found.ranks], np.int64)
+    reached = _lower_median(end_ns - starts, axis=1)
+    last = int(np.flatnonzero(reached == reached.max())[-1])
     return SharedMoment(
         "collective",
-        {rank: end.end_ns for rank, end in aligning[last].items()},
-        last,
-        _spread(aligning),
-        len(apart),
+        dict(zip(found.ranks, end_ns[last].tolist(), strict=True)),
+        int(found.kernel_index[aligning[last]]),
+        _spread(end_ns),
+        int(apart.sum()),
     )
 
 
@@ -103,48 +83,36 @@ def wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mapping[int, st
     return SharedMoment("wall clock", {rank: latest - offset for rank, offset in known.items()})
 
 
-def _may_align(end: CollectiveEnd, whole: frozenset[int]) -> bool:
-    if end.operation is not None and end.operation not in ALIGNING:
-        return False
-    if end.group_ranks is not None:
-        return whole <= set(end.group_ranks)
-    return end.group_size is None or end.group_size >= len(whole)
-
-
-def _unsynchronised(shared: Mapping[int, Mapping[int, CollectiveEnd]]) -> set[int]:
-    """Collectives of unnamed operation whose ends contradict the clock offsets that the others give.
+def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
+    """Collectives of unnamed operation whose ends, (collectives, ranks), contradict the others' clock offsets.
 
     What names its operation is believed; else the median rules, to which from three on each belongs itself: two that
     agree are not outvoted by one that does not.
     """
-    offsets = {index: _offsets(found) for index, found in shared.items()}
-    named = {index for index, found in shared.items() if any(end.operation is not None for end in found.values())}
-    voters = named or shared.keys()
-    apart = set()
-    for index in shared.keys() - named:
-        others = [
-            offset for other, offset in offsets.items() if other in voters and (other != index or len(voters) > 2)
-        ]
-        if others and any(
-            abs(ns - median_low(other[rank] for other in others)) > TOGETHER_NS for rank, ns in offsets[index].items()
-        ):
-            apart.add(index)
+    apart = np.zeros(len(end_ns), np.bool_)
+    voters = np.flatnonzero(is_named) if is_named.any() else np.arange(len(end_ns))
+    offsets = _offsets(end_ns)
+    for at in np.flatnonzero(~is_named).tolist():
+        others = voters if len(voters) > 2 else voters[voters != at]
+        if len(others):
+            apart[at] = (np.abs(offsets[at] - _lower_median(offsets[others], axis=0)) > TOGETHER_NS).any()
     return apart
 
 
-def _offsets(found: Mapping[int, CollectiveEnd]) -> dict[int, int]:
-    """Each rank's clock against the lowest rank's, as this collective's end tells it."""
-    origin = found[min(found)].end_ns
-    return {rank: end.end_ns - origin for rank, end in found.items()}
+def _offsets(end_ns: Ints) -> Ints:
+    """Each rank's clock against the lowest rank's, as each collective's end tells it."""
+    return end_ns - end_ns[:, :1]
 
 
-def _spread(aligning: Mapping[int, Mapping[int, CollectiveEnd]]) -> int | None:
-    if len(aligning) < 2:
+def _spread(end_ns: Ints) -> int | None:
+    if len(end_ns) < 2:
         return None
-    offsets = [_offsets(found) for found in aligning.values()]
-    usual = {rank: median_low(offset[rank] for offset in offsets) for rank in offsets[0]}
-    spreads = []
-    for offset in offsets:
-        residuals = [ns - usual[rank] for rank, ns in offset.items()]
-        spreads.append(max(residuals) - min(residuals))
-    return median_low(spreads)
+    offsets = _offsets(end_ns)
+    residuals = offsets - _lower_median(offsets, axis=0)
+    return int(_lower_median(residuals.max(axis=1) - residuals.min(axis=1), axis=0))
+
+
+def _lower_median(values: Ints, axis: int) -> Ints:
+    """Of whole numbers, exactly: times since some zero may be past what a float holds."""
+    found: Ints = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
+    return found

@@ -10,11 +10,12 @@ import pyarrow as pa
 from jitter import kernel_metrics
 from jitter.align import StepIndex
 from jitter.buffers import column
-from jitter.clock import CollectiveEnd, SharedMoment, shared_moment, wall_clock
+from jitter.clock import SharedMoment, shared_moment, wall_clock
 from jitter.errors import LakeError
 from jitter.holdings import Held
 from jitter.kernel_metrics import Deviations, Metric
 from jitter.lake_paths import kernels_file
+from jitter.step_collectives import collectives_of
 from jitter.step_columns import StepColumns, StepFiles
 from jitter.step_kernels import StepKernels, placed
 from jitter.steps import StepKey
@@ -93,48 +94,20 @@ class StepMetrics:
     def moments(self) -> dict[int, SharedMoment]:
         """How each cohort's ranks are aligned."""
         kernels = self.kernels
-        ends = self._collective_ends()
+        first = kernels.first
         starts = {
-            kernels.ranks[rank]: ns
-            for rank, ns in zip(
-                kernels.of_rank[kernels.first].tolist(), kernels.start_ns[kernels.first].tolist(), strict=True
-            )
+            kernels.ranks[at]: ns
+            for at, ns in zip(kernels.of_rank[first].tolist(), kernels.start_ns[first].tolist(), strict=True)
         }
-        return {
-            index.cohort: self._moment(
-                [member.rank for member in index.members],
-                ends.get(index.cohort, []),
-                starts,
-                self._whole[index.cohort],
-            )
-            for index in self.indices
-        }
+        return {index.cohort: self._moment(index.cohort, starts) for index in self.indices}
 
-    def _collective_ends(self) -> dict[int, list[CollectiveEnd]]:
-        """Where each rank left its collectives, for those that have a place in the kernel index; by cohort."""
-        kernels = self.kernels
-        rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
-        rank = kernels.of_rank[rows]
-        told = [kernels.column(name, rows) for name in ("collective", "group_ranks", "group_size")]
-        columns = (kernels.cohort_of[rank], np.array(kernels.ranks, np.int64)[rank], kernels.index[rows])
-        found: dict[int, list[CollectiveEnd]] = {}
-        for cohort, of, index, end_ns, operation, group, size in zip(
-            *(its.tolist() for its in (*columns, kernels.end_ns[rows])),
-            *(its.to_pylist() for its in told),
-            strict=True,
-        ):
-            group_ranks = None if group is None else tuple(group)
-            found.setdefault(cohort, []).append(CollectiveEnd(of, index, operation, end_ns, group_ranks, size))
-        return found
-
-    def _moment(
-        self, ranks: Sequence[int], ends: Sequence[CollectiveEnd], starts: Mapping[int, int], whole: frozenset[int]
-    ) -> SharedMoment:
-        found = shared_moment(ranks, ends, starts, whole)
+    def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> SharedMoment:
+        collectives = collectives_of(self.kernels, cohort, self._whole[cohort])
+        found = shared_moment(collectives, starts_ns)
         if found is not None and found.moments_ns:
             return found
         unsynchronised = found.unsynchronised if found is not None else 0
-        records = {rank: self._held[rank].record for rank in ranks}
+        records = {rank: self._held[rank].record for rank in collectives.ranks}
         clock = wall_clock(
             {rank: record.utc_offset_ns for rank, record in records.items()},
             {rank: record.file_digest for rank, record in records.items()},

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.align import StepIndex
@@ -13,6 +14,7 @@ from jitter.sheets import Bools, Ints
 from jitter.step_columns import StepColumns
 
 UNMATCHED = -1
+Codes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ class StepKernels:
         """Where a column is not null."""
         known: Bools = self._read.known(column)[self._kept]
         return known
+
+    def codes(self, column: str) -> tuple[Codes, list[str]]:
+        """Give a column of texts as positions in the list of distinct ones, with -1 where it is null."""
+        codes, names = self._read.codes(column)
+        return codes[self._kept], names
 
     def column(self, name: str, rows: Ints | None = None) -> pa.ChunkedArray:
         """Give a column as it was read, of these kernels (all)."""

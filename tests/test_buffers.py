@@ -27,6 +27,11 @@ def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: in
     ]
 
 
+@pytest.mark.parametrize(("kind", "most"), [(pa.uint8(), 2**8 - 1), (pa.uint32(), 2**32 - 1), (pa.uint64(), 2**64 - 1)])
+def test_without_a_sign(kind: pa.DataType, most: int):
+    assert numbers(pa.chunked_array([pa.array([0, most], kind)])).tolist() == [0, most]
+
+
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.booleans()), max_size=30), st.integers(1, 3))
 def test_into_arrow(made: list[tuple[int, bool]], stride: int):

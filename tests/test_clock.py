@@ -1,8 +1,14 @@
 """The moment all ranks share: which collective gives it, and how much it can be trusted."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from jitter.clock import CollectiveEnd, shared_moment, wall_clock
+from jitter.clock import shared_moment, wall_clock
+from jitter.schema import KERNELS
+from jitter.step_collectives import collectives_of
+from jitter.step_columns import StepColumns
+from jitter.step_kernels import Placed, StepKernels
 
 RANKS = [0, 1, 2]
 ZEROS = {0: 0, 1: 7_000_000_000, 2: -3_000}  # where each rank's clock begins
@@ -10,11 +16,21 @@ STARTS = ZEROS
 
 
 def ends(index, at, operation="all_reduce", late=(0, 0, 0), ranks=RANKS, group=None, size=None):
-    return [CollectiveEnd(r, index, operation, ZEROS[r] + at + late[r], group, size) for r in ranks]
+    """One collective, as the rows of those who took part."""
+    told = {"kind": "collective", "collective": operation, "group_ranks": group, "group_size": size}
+    return [{**told, "rank": r, "index": index, "start_ns": 0, "end_ns": ZEROS[r] + at + late[r]} for r in ranks]
 
 
 def moment(*found, whole=frozenset(RANKS), ranks=RANKS):
-    return shared_moment(ranks, [end for some in found for end in some], STARTS, whole)
+    of = {rank: [row for some in found for row in some if row["rank"] == rank] for rank in ranks}
+    rows = [row for rank in ranks for row in of[rank]]
+    names = ("kind", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
+    columns = {name: pa.array([row[name] for row in rows], KERNELS.field(name).type) for name in names}
+    table = pa.table({**columns, **{name: columns[name].dictionary_encode() for name in ("kind", "collective")}})
+    places = {rank: Placed(0, np.array([row["index"] for row in of[rank]], np.int64)) for rank in ranks}
+    read = StepColumns(table, tuple(ranks), tuple(len(of[rank]) for rank in ranks))
+    kernels = StepKernels(read, places, dict.fromkeys(ranks))
+    return shared_moment(collectives_of(kernels, 0, whole), STARTS)
 
 
 def test_the_last_to_end_aligns_not_the_last_launched():

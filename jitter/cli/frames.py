@@ -3,7 +3,7 @@
 import csv
 import io
 import sys
-from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,34 +57,60 @@ def is_our_parquet(path: Path) -> bool:
 
 
 def _as_csv(rows: "pa.Table") -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows.column_names)
-    writer.writerows(zip(*(_values(column, "%.3f".__mod__) for column in rows.columns), strict=True))
-    return text.getvalue()
+    """A row at a time by one template: a large table is nearly all numbers, and `csv` would look at each of them."""
+    empty = '""' if rows.num_columns == 1 else ""  # a line of nothing would be no row
+    columns = [_cells(column, empty) for column in rows.columns]
+    template = ",".join(form for form, _ in columns) + "\n"
+    lines = map(template.__mod__, zip(*(cells for _, cells in columns), strict=True))
+    return ",".join(map(_quoted, rows.column_names)) + "\n" + "".join(lines)
+
+
+def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
+    """A column's values, and how each is put into a line."""
+    import pyarrow as pa
+
+    values = _values(column)
+    if pa.types.is_floating(column.type):
+        return ("%s", [empty if v is None else f"{v:.3f}" for v in values]) if column.null_count else ("%.3f", values)
+    if pa.types.is_integer(column.type) and not column.null_count:
+        return "%d", values
+    return "%s", [empty if v is None or v == "" else _quoted(str(v)) for v in values]
+
+
+@lru_cache(maxsize=1 << 16)
+def _quoted(text: str) -> str:
+    """Put a text as csv has it."""
+    cell = io.StringIO()
+    csv.writer(cell, lineterminator="\n").writerow([text])
+    return cell.getvalue()[:-1]
 
 
 def _as_json(rows: "pa.Table") -> str:
     import msgspec
+    import pyarrow as pa
 
-    columns = (_values(column, lambda value: round(value, 3)) for column in rows.columns)
+    columns = []
+    for column in rows.columns:
+        values = _values(column)
+        if pa.types.is_floating(column.type):
+            values = [None if value is None else round(value, 3) for value in values]
+        columns.append(values)
     told = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     text = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "rows": told})
     return msgspec.json.format(text, indent=1).decode() + "\n"
 
 
-def _values(column: "pa.ChunkedArray", fraction: Callable[[float], Any]) -> list[Any]:
-    """A column's values, fractions put as told."""
+def _values(column: "pa.ChunkedArray") -> list[Any]:
     import pyarrow as pa
 
     from jitter.buffers import numbers
 
-    is_fraction = pa.types.is_floating(column.type)
-    if column.null_count or not (is_fraction or pa.types.is_integer(column.type)):
+    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+    if column.null_count or not is_number:
         values: list[Any] = column.to_pylist()
-        return [None if value is None else fraction(value) for value in values] if is_fraction else values
-    values = numbers(column).tolist()  # several times as fast: a large table is all numbers
-    return list(map(fraction, values)) if is_fraction else values
+    else:
+        values = numbers(column).tolist()  # several times as fast
+    return values
 
 
 def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:

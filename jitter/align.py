@@ -129,6 +129,8 @@ def usual_sequences(members: Sequence[Member], cohort_of: Mapping[int, int]) -> 
 
 def _typical(steps: Sequence[Ran]) -> str:
     whole = [step.sequence for step in steps if not step.cut]
+    if len(set(whole)) == 1:
+        return whole[0]
     return Counter(whole or [step.sequence for step in steps]).most_common(1)[0][0]
 
 

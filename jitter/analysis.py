@@ -6,22 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jitter import catalog
 from jitter.align import StepIndex
-from jitter.compaction import compact_before
 from jitter.errors import LakeError, UsageError
-from jitter.extraction import extract_before
 from jitter.holdings import holdings
 from jitter.lake import LakeFolder
 from jitter.lake_indices import LakeIndices
 from jitter.lake_paths import DEFAULT_LAKE
 from jitter.metrics import METRICS, StepMetrics
 from jitter.records import StepRecord
-from jitter.run import RunSummary, outstanding, summarise_run
 from jitter.steps import StepKey
-from jitter.summary import StepSummary, summarise
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +28,8 @@ if TYPE_CHECKING:
     from jitter.lake_run import LakeRun
     from jitter.passes import Passes
     from jitter.rules import Wait
+    from jitter.run import RunSummary
+    from jitter.summary import StepSummary
     from jitter.tables import MetricTable
 
 
@@ -120,14 +117,18 @@ class Lake:
         members = self._lake_indices.members
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> list[StepSummary]:
+    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[StepSummary]":
         """What each step tells, one a cohort and step, in order."""
+        from jitter.run import outstanding
+
         chosen = self.steps if steps is None else steps
         self.compact(chosen)
         return outstanding([found for key in chosen for found in self._summaries(key)])
 
-    def run(self, steps: Sequence[StepKey] | None = None) -> RunSummary:
+    def run(self, steps: Sequence[StepKey] | None = None) -> "RunSummary":
         """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
+        from jitter.run import summarise_run
+
         return summarise_run(self.summaries(steps))
 
     def diagnosis(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
@@ -183,6 +184,7 @@ class Lake:
         """
         from jitter import beside
         from jitter.examination import Examination
+        from jitter.extraction import extract_before
         from jitter.suspects import Limits
 
         chosen = tuple(self.steps if steps is None else steps)
@@ -286,9 +288,15 @@ class Lake:
 
     def compact(self, steps: Sequence[StepKey]) -> None:
         """Bring the files of these steps together, if they are so many that who goes through all of them gains."""
+        from jitter.compaction import compact_before
+
         compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
-    def _summaries(self, key: StepKey) -> list[StepSummary]:
+    def _summaries(self, key: StepKey) -> "list[StepSummary]":
+        import pyarrow.compute as pc
+
+        from jitter.summary import summarise
+
         measured = self.metrics_of(key)
         clocks = {
             rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()

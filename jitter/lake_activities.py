@@ -1,6 +1,5 @@
 """A lake's rows as a diagnosis reads them: from the recordings' extracts where these hold, else from ranks' files."""
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -12,13 +11,13 @@ from jitter.extract import TIMES, Calls, Extract, Piece
 from jitter.holdings import Held
 from jitter.kinds import KINDS
 from jitter.lake_paths import extract_file
+from jitter.read_ahead import expect
 from jitter.records import SourceRecord
 from jitter.sheets import Activities, Ints
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
 from jitter.whole_times import unknown
 
-_EXPECTED_BYTES = 1 << 20
 _CODES = {word: code for code, word in enumerate(KINDS)}
 
 
@@ -28,8 +27,8 @@ class LakeActivities:
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
         self._root, self._held = root, held
         self._extracts: dict[str, Extract | None] = {}
-        for digest in {its.record.digest for found in held.values() for its in found.values()}:
-            _expect(root / extract_file(digest))
+        digests = {its.record.digest for found in held.values() for its in found.values()}
+        expect(root / extract_file(digest) for digest in digests)
 
     def of_step(self, key: StepKey) -> Iterator[Activities]:
         """Put ranks of one sequence of kernels and of kinds together."""
@@ -109,14 +108,3 @@ class LakeActivities:
         zero = np.array([self._held[key][rank].step.start_ns for rank in ranks], np.int64)
         columns = (times[:, number] for number in range(len(TIMES)))
         return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *columns)
-
-
-def _expect(path: Path) -> None:
-    """Have the system read a file, or its first part, from the disk while we open others: half the time, if it must."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(file, 0, _EXPECTED_BYTES, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(file)

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 from jitter.align import Element, Member, StepIndex, cohorts, index_step, usual_sequences
 from jitter.holdings import Held
 from jitter.kernels import is_collective
+from jitter.records import StepRecord
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
 
@@ -17,14 +19,19 @@ class LakeIndices:
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
         self._root, self._held = root, held
         self._steps = sorted(held, key=lambda key: key.order)
+        self._one_looks = Lock()
+        self._not_looked_at = iter(self._steps)
+        self._examples: dict[str, tuple[StepKey, int]] = {}
         self._contents: dict[str, list[Element]] = {}
         self._indices: dict[StepKey, list[StepIndex]] = {}
 
     @cached_property
     def cohorts(self) -> dict[int, int]:
         """Each rank's cohort: ranks of one run the same kernels and are compared with each other."""
-        ranks = sorted({rank for found in self._held.values() for rank in found})
-        ran = {rank: [self._held[key][rank].step for key in self._steps if rank in self._held[key]] for rank in ranks}
+        ran: dict[int, list[StepRecord]] = {}
+        for key in self._steps:
+            for rank, held in self._held[key].items():
+                ran.setdefault(rank, []).append(held.step)
         return cohorts(ran, self._content)
 
     @cached_property
@@ -63,17 +70,19 @@ class LakeIndices:
             Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._held[key].items())
         ]
 
-    @cached_property
-    def _examples(self) -> dict[str, tuple[StepKey, int]]:
-        """A step and rank that ran each sequence."""
-        return {
-            found.step.sequence: (key, rank) for key in reversed(self._steps) for rank, found in self._held[key].items()
-        }
+    def _example(self, sequence: str) -> tuple[StepKey, int]:
+        """A step and rank that ran it: the first steps tell nearly all there are."""
+        with self._one_looks:
+            while sequence not in self._examples:
+                key = next(self._not_looked_at)
+                for rank, found in self._held[key].items():
+                    self._examples.setdefault(found.step.sequence, (key, rank))
+        return self._examples[sequence]
 
     def _content(self, sequence: str) -> list[Element]:
         """What the sequence of this digest is, from a file that holds it."""
         if sequence not in self._contents:
-            key, rank = self._examples[sequence]
+            key, rank = self._example(sequence)
             rows = read_step(self._root, key, self._held[key], ("kernel_name", "kind", "stream"), [rank]).table
             main = self._held[key][rank].record.main_stream
             self._contents[sequence] = [

@@ -1,5 +1,6 @@
 """A cohort's collectives in one step: when each rank left them, and whether all leave them together."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -50,14 +51,15 @@ def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
     """Whether each one's group, as far as the trace tells, holds all of these ranks."""
     sizes, known = kernels.values("group_size")[rows], kernels.known("group_size")[rows]
     found: Bools = ~known | (sizes >= len(whole))
-    groups = kernels.column("group_ranks", rows).combine_chunks()
-    if groups.null_count < len(groups):
+    named = np.flatnonzero(kernels.known("group_ranks")[rows])
+    if len(named):
         # of a thousand ranks the lists are long, many and few: each is looked at once
+        groups = kernels.column("group_ranks", rows[named]).combine_chunks()
         members = numbers(pa.chunked_array([groups.values]))
         ends = numbers(pa.chunked_array([groups.offsets])).tolist()
         told: dict[bytes, bool] = {}
-        for at in np.flatnonzero(groups.is_valid()).tolist():
-            group = members[ends[at] : ends[at + 1]]
+        for at, (first, end) in zip(named.tolist(), pairwise(ends), strict=True):
+            group = members[first:end]
             name = group.tobytes()
             if name not in told:
                 told[name] = whole <= set(group.tolist())

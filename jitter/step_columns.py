@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jitter import buffers
 from jitter.compact_part import COLUMNS, TEXTS, Part
@@ -113,7 +112,8 @@ class StepFiles:
                 rows += sizes
         table = pa.concat_tables(tables).unify_dictionaries()
         if "duration_ns" in columns:
-            table = table.append_column("duration_ns", pc.subtract(table["end_ns"], table["start_ns"]))
+            duration_ns = buffers.numbers(table["end_ns"]) - buffers.numbers(table["start_ns"])
+            table = table.append_column("duration_ns", buffers.column(duration_ns))
         return StepColumns(table.select(list(columns)), tuple(ranks), tuple(rows))
 
     def _read_run(

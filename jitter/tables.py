@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jitter.buffers import column, text_column
 from jitter.errors import UsageError
@@ -71,35 +70,40 @@ def metric_table(
         )
     names = next((index.names for index in measured.indices if index.cohort == cohort), ())
     found = measured.metric(metric)
-    here = (kernels.cohort_of == cohort)[kernels.of_rank] & kernels.is_matched
-    rows = np.flatnonzero(here)
-    place = (kernels.index[rows], np.searchsorted(mine, kernels.of_rank[rows]))
-    grid = np.zeros((len(names), len(mine)), np.int64)
+    row_of = np.full(len(kernels.ranks), -1)
+    row_of[mine] = np.arange(len(mine))
+    at = row_of[kernels.of_rank]
+    here = (at >= 0) & kernels.is_matched
+    # by rank as the kernels are: what is written in order is written fast
+    grid = np.zeros((len(mine), len(names)), np.int64)
     known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
-    known[place] = found.known[rows]
-    grid[place] = np.where(found.known[rows], found.values[rows], 0)
-    there[place[0]] = True
+    there[kernels.index[here]] = True
+    here &= found.known
+    place = (at[here], kernels.index[here])
+    grid[place] = found.values[here]
+    known[place] = True
     # exact: sums of int64 nanoseconds, divided once
-    count = known.sum(axis=1)
+    count = known.sum(axis=0)
     with np.errstate(invalid="ignore"):
-        mean = np.where(count > 0, grid.sum(axis=1) / count, np.nan)
-    columns = np.searchsorted(present, chosen)
+        mean = np.where(count > 0, grid.sum(axis=0) / count, np.nan)
     index = np.flatnonzero(there)
-    values, told = (grid[index], known[index]) if ranks is None else (grid[index][:, columns], known[index][:, columns])
+    values, told = grid[np.searchsorted(present, chosen)], known[np.searchsorted(present, chosen)]
+    if len(index) < len(names):
+        values, told = values[:, index], told[:, index]
     return MetricTable(
         index,
         [names[at] for at in index.tolist()],
         mean[index],
         chosen.tolist(),
-        values - mean[index][:, None] if deviation else values,
-        told,
+        (values - mean[index] if deviation else values).T,
+        told.T,
     )
 
 
 def unmatched_rows(rows: pa.Table) -> pa.Table:
     """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
     names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
-    found = rows.filter(pc.is_null(rows["kernel_index"])).select(names)
+    found = rows.filter(rows["kernel_index"].is_null()).select(names)
     texts = [found.schema.get_field_index(name) for name in ("kernel_name", "kind")]
     for at in texts:
         found = found.set_column(at, names[at], found[at].cast(pa.string()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.errors import UsageError
+from jitter.read_ahead import expect
 
 if TYPE_CHECKING:
     from jitter.analysis import Lake
@@ -17,10 +18,11 @@ _PATIENCE_S = 1.0
 
 def open_lake(path: Path) -> "Lake":
     """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
+    check_name(path)
+    expect((path / "sources").glob("*.json"))  # its records come while we load what reads them
     from jitter import analysis
     from jitter.garbage import seldom_collected
 
-    check_name(path)
     seldom_collected()
     return analysis.open_lake(path, Preparing() if sys.stderr.isatty() else None)
 

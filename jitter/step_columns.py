@@ -20,6 +20,7 @@ from jitter import buffers
 from jitter.compact_part import COLUMNS, TEXTS, Part
 from jitter.holdings import Held
 from jitter.lake_paths import compact_folder, kernels_file
+from jitter.read_ahead import expect
 from jitter.small_file import read_small
 from jitter.steps import StepKey
 
@@ -124,6 +125,7 @@ class StepFiles:
                 return [(part.read(ranks, columns), part.rows_of(ranks))]
             except (OSError, ValueError):  # damaged: then it is as good as absent
                 self.holder = {rank: holder for rank, holder in self.holder.items() if holder is not part}
+        expect(self._root / kernels_file(self._key, rank) for rank in ranks)
         found = (self._read_small(rank, columns) for rank in ranks)
         return [(table, [table.num_rows]) for table in found]
 

@@ -4,13 +4,12 @@ Files are written into a staging folder under `LAKE/.staging` and renamed into p
 last, so a source without a record did not happen: running ingest again does it again, with the same result.
 """
 
-import contextlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter import unfinished
-from jitter.errors import LakeError
+from jitter.errors import JitterError, LakeError
 from jitter.lake_paths import places_of
 from jitter.records import SourceRecord, decode, encode
 from jitter.schema import HOST, KERNELS
 
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
+_NOTE = "places.json"
 # a lake is many small files: these encodings take half the time and two thirds of the bytes of the defaults
 _TEXTS = [field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)]
 _INCREASING = {
@@ -148,14 +148,21 @@ class LakeFolder:
         """For what only one run of a lake may do at a time; see `unfinished.alone`."""
         return unfinished.alone(self._run)
 
-    def note(self, places: Iterable[Path]) -> Path:
-        """Note places (from the root) that are about to change; returns the note, to be removed afterwards.
+    @contextmanager
+    def changing(self, places: Iterable[Path]) -> Iterator[None]:
+        """Note places (from the root) that change while the block lasts.
 
-        Should this run be killed before that, `sweep` removes those of them that no record accounts for.
+        Should this run be killed in it, or the disk refuse, those of them that no record accounts for are removed.
         """
-        path = self.staging() / f"places-{uuid.uuid4().hex[:8]}.json"
-        self._write(path, json.dumps([str(place) for place in places]).encode())
-        return path
+        note = self.staging() / _NOTE
+        # always the same file: to make one and remove it costs more, and most on a disk that many share
+        note.write_bytes(json.dumps([str(place) for place in places]).encode())
+        try:
+            yield
+        except JitterError:  # who refuses has not begun
+            note.write_bytes(b"")
+            raise
+        note.write_bytes(b"")
 
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
         """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
@@ -182,22 +189,24 @@ class LakeFolder:
 
     def close(self) -> None:
         """End this run: clear away its staging, and what dead runs left."""
+        self._undo(self._run)
         shutil.rmtree(self._run, ignore_errors=True)
         self.sweep()
 
     def sweep(self) -> None:
         """Clear away what runs that died on this machine left unfinished."""
         for run in unfinished.dead_runs(self.root):
-            for note in run.glob("places-*.json"):
-                self._undo(note)
+            self._undo(run)
             shutil.rmtree(run, ignore_errors=True)
         unfinished.drop_if_empty(self.root)
 
-    def _undo(self, note: Path) -> None:
-        # another run may be sweeping too: what is gone has been dealt with
-        with contextlib.suppress(FileNotFoundError):
+    def _undo(self, run: Path) -> None:
+        """Remove what a run was about to put into its place when it ended."""
+        # another run may be sweeping too: what is gone has been dealt with. A note cut off: nothing had changed yet
+        with suppress(FileNotFoundError, ValueError):
+            places = json.loads((run / _NOTE).read_bytes())
             owned = {str(place) for record in self.records() for place in places_of(record)}
-            self.remove(Path(place) for place in json.loads(note.read_bytes()) if place not in owned)
+            self.remove(Path(place) for place in places if place not in owned)
 
     def _write(self, path: Path, content: bytes) -> None:
         temporary = self.staging() / uuid.uuid4().hex

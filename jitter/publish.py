@@ -72,21 +72,24 @@ class Publisher:
         before = self._before(outcome)
         old = [place for record in before for place in places_of(record)]
         new = [place for part in outcome.parts for _, place in part.places()]
-        note = self._folder.note([*old, *new])
-        for part in outcome.parts:
-            self._settle(part)
-        self._drop(before)
-        for part in outcome.parts:
-            self._folder.publish(part.staged, part.places(), part.record)
-            self._records[part.record.digest] = part.record
-            self._own(part.record)
-            shutil.rmtree(part.staged, ignore_errors=True)
-        if old:
-            owned = {place for record in self._records.values() for place in places_of(record)}
-            kept = {place for part in outcome.parts for _, place in part.places()}
-            self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
-        note.unlink()
+        with self._folder.changing([*old, *new]):
+            for part in outcome.parts:
+                self._settle(part)
+            self._drop(before)
+            for part in outcome.parts:
+                self._folder.publish(part.staged, part.places(), part.record)
+                self._records[part.record.digest] = part.record
+                self._own(part.record)
+                shutil.rmtree(part.staged, ignore_errors=True)
+            if old:
+                self._remove_old(old, outcome)
         return [part.record for part in outcome.parts]
+
+    def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
+        """Remove what an earlier reading left in these places, unless this one or another source has a file there."""
+        owned = {place for record in self._records.values() for place in places_of(record)}
+        kept = {place for part in outcome.parts for _, place in part.places()}
+        self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
 
     def see_others(self) -> None:
         """Take note of what runs on other machines have published since: conflicts with them are conflicts, too."""

@@ -1,5 +1,7 @@
 """An ingest that is killed, and run again: the lake is as if nothing had happened."""
 
+import errno
+import os
 import random
 import signal
 import subprocess
@@ -12,6 +14,8 @@ from deaths import dies_at
 from lake_content import content
 
 import jitter
+from jitter.lake import LakeFolder
+from jitter.lake_paths import places_of
 
 INGEST = [sys.executable, "-m", "jitter", "ingest", "--jobs", "2", "--quiet"]
 
@@ -88,4 +92,29 @@ def test_ctrl_c(traces: Path, tmp_path: Path):
     assert not (lake / ".staging").exists()
     jitter.ingest([traces], lake, jobs=1)
     jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    assert content(lake) == content(tmp_path / "whole")
+
+
+def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jitter.ingest([own], tmp_path / "whole", jobs=1)
+    lake = tmp_path / "lake"
+    really, moved = os.replace, 0
+
+    def replace(source: str | Path, target: str | Path) -> None:
+        nonlocal moved
+        moved += str(target).endswith(".parquet")
+        if moved == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        really(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", replace)
+        with pytest.raises(OSError, match="No space"):
+            jitter.ingest([own], lake, jobs=1)
+    held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in places_of(record)}
+    assert {path.relative_to(lake) for path in (lake / "kernels").rglob("*.parquet")} <= held
+    assert not (lake / ".staging").exists()
+    jitter.ingest([own], lake, jobs=1)
     assert content(lake) == content(tmp_path / "whole")

@@ -18,6 +18,9 @@ from jitter.ranks import GpuEvidence, Told, resolve
 from jitter.readers import Recording, readers
 from jitter.steps import step_pattern_of
 
+_READ_BYTES = 1 << 18
+"""At once, always into the same memory: it stays in the processor's cache."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -86,14 +89,15 @@ def _no_search_for_cycles() -> Iterator[None]:
 def file_digest(paths: Sequence[Path]) -> str:
     """A digest of a recording: of its file's content, or of all its files (or a folder's) with their names."""
     digest = hashlib.blake2b(digest_size=16)
+    buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         for file in files:
             if path.is_dir() or len(paths) > 1:
                 digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
-            with file.open("rb") as content:
-                while chunk := content.read(1 << 20):
-                    digest.update(chunk)
+            with file.open("rb", buffering=0) as content:
+                while size := content.readinto(buffer):
+                    digest.update(buffer[:size])
     return digest.hexdigest()
 
 

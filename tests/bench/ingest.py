@@ -1,11 +1,12 @@
 """Nsight Systems exports: jitter against the talk's way on a slice of its run, and how the cost grows with the ranks.
 
 python -m tests.bench.ingest [--quick] [--keep FOLDER]
+
+Each run writes into a folder of its own: some file systems are slow to make files where many were removed just before.
 """
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,15 +42,15 @@ def make_exports(folder: Path, ranks: int, steps: int, kernels: int) -> list[Pat
     return [folder / f"rank{rank}.sqlite" for rank in range(ranks)]
 
 
-def ingest(lake: Path, exports: list[Path], jobs: int) -> Cost:
-    """Ingest into a lake made anew."""
-    shutil.rmtree(lake, ignore_errors=True)
+def ingest(work: Path, exports: list[Path], jobs: int) -> Cost:
+    """Ingest into a new lake."""
+    lake = Path(tempfile.mkdtemp(prefix="lake-", dir=work))
     return run([*JITTER, "ingest", *exports, "-o", lake, "--jobs", str(jobs), "--quiet"])
 
 
-def talks_way(folder: Path, exports: list[Path]) -> Cost:
-    """Convert as the talk did, into a folder made anew."""
-    shutil.rmtree(folder, ignore_errors=True)
+def talks_way(work: Path, exports: list[Path]) -> Cost:
+    """Convert as the talk did, into a new folder."""
+    folder = Path(tempfile.mkdtemp(prefix="csv-", dir=work))
     return run([sys.executable, "-m", "tests.bench.talk", folder, *exports])
 
 
@@ -57,9 +58,9 @@ def against_the_talk(work: Path, exports: list[Path], rounds: int, jobs: int) ->
     """Print jitter's cost beside that of the talk's way on the same exports; returns the latter's seconds a rank."""
     costs = alternating(
         {
-            "the talk's way": lambda: talks_way(work / "csv", exports),
-            "jitter, 1 worker": lambda: ingest(work / "lake", exports, 1),
-            f"jitter, {jobs} workers": lambda: ingest(work / "lake", exports, jobs),
+            "the talk's way": lambda: talks_way(work, exports),
+            "jitter, 1 worker": lambda: ingest(work, exports, 1),
+            f"jitter, {jobs} workers": lambda: ingest(work, exports, jobs),
         },
         rounds,
     )
@@ -82,7 +83,7 @@ def growth(work: Path, exports: list[Path], size: Size, jobs: int, talks_s: floa
     """
     kernels, seconds = [], []
     for ranks in size.ranks:
-        cost = ingest(work / "lake", exports[:ranks], jobs)
+        cost = ingest(work, exports[:ranks], jobs)
         kernels.append(ranks * size.steps * size.kernels)
         seconds.append(cost.seconds)
         print(

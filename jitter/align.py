@@ -94,7 +94,9 @@ def index_step(
     commonest uncut one of the run.
     """
     counts = Counter(member.sequence for member in members if not member.cut)
-    first = {member.sequence: member.rank for member in sorted(members, key=lambda m: -m.rank)}
+    first: dict[str, int] = {}
+    for member in members:
+        first[member.sequence] = min(member.rank, first.get(member.sequence, member.rank))
     reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=usual)
     if reference is None:
         return StepIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))

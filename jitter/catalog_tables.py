@@ -1,6 +1,7 @@
 """The catalogue's tables, and how records become their rows. Loads SQLAlchemy: only what builds one needs it."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -67,8 +68,8 @@ problems = sa.Table(
     sa.Column("problem", sa.String, nullable=False),
 )
 
-_STEP_COLUMNS = [column.name for column in steps.columns if column.name not in {"source", "position", "rank"}]
-_SOURCE_COLUMNS = [column.name for column in sources.columns]
+_of_source = attrgetter(*(column.name for column in sources.columns))
+_of_step = attrgetter(*(column.name for column in list(steps.columns)[3:]))  # beside source, position and rank
 
 
 def write(path: Path, fingerprint: str, records: Sequence[SourceRecord]) -> None:
@@ -79,23 +80,11 @@ def write(path: Path, fingerprint: str, records: Sequence[SourceRecord]) -> None
         connection.exec_driver_sql("PRAGMA synchronous = OFF")
         connection.exec_driver_sql("PRAGMA journal_mode = OFF")
         _metadata.create_all(connection)
-        connection.execute(sa.insert(_state), [{"fingerprint": fingerprint}])
         for table, rows in (
-            (sources, [{name: getattr(record, name) for name in _SOURCE_COLUMNS} for record in records]),
-            (steps, [row for record in records for row in _step_rows(record)]),
-            (problems, [{"source": r.digest, "problem": problem} for r in records for problem in r.problems]),
+            (_state, [(fingerprint,)]),
+            (sources, [_of_source(record) for record in records]),
+            (steps, [(r.digest, at, r.rank, *_of_step(step)) for r in records for at, step in enumerate(r.steps)]),
+            (problems, [(None, r.digest, problem) for r in records for problem in r.problems]),
         ):
             if rows:
-                connection.execute(sa.insert(table), rows)
-
-
-def _step_rows(record: SourceRecord) -> list[dict[str, object]]:
-    return [
-        {
-            "source": record.digest,
-            "position": position,
-            "rank": record.rank,
-            **{name: getattr(step, name) for name in _STEP_COLUMNS},
-        }
-        for position, step in enumerate(record.steps)
-    ]
+                connection.exec_driver_sql(str(sa.insert(table).compile(engine)), rows)

@@ -210,14 +210,12 @@ class Extract:
         self._times = np.frombuffer(content, self.kind, offset=_aligned(_HEADER + length))
         if len(self._times) != len(TIMES) * sum(piece.rows for piece in header.steps):
             raise ValueError(f"{path}: is cut off")
-        pieces = {piece.start_ns: piece for piece in header.steps}
-        self.pieces = {
-            step.key: piece
-            for step in record.steps
-            if (piece := pieces.get(step.start_ns)) is not None
-            and (piece.rows, piece.sequence) == (step.rows, step.sequence)
-        }
-        """Where the steps lie that are here as the record tells them."""
+        self._pieces = {piece.start_ns: piece for piece in header.steps}
+
+    def piece(self, step: StepRecord) -> Piece | None:
+        """Where a step of its record lies; None if it is not here as the record tells it."""
+        found = self._pieces.get(step.start_ns)
+        return found if found is not None and (found.rows, found.sequence) == (step.rows, step.sequence) else None
 
     def kinds(self, piece: Piece) -> bytes:
         """(rows,) positions in `KINDS`, one byte each."""

@@ -35,7 +35,7 @@ class LakeActivities:
         lacking: list[int] = []
         alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, Extract, Piece]]] = {}
         for rank, held in sorted(self._held[key].items()):
-            extract, piece = self._find(key, held.record)
+            extract, piece = self._find(held)
             if extract is None or piece is None:
                 lacking.append(rank)
             else:
@@ -58,7 +58,7 @@ class LakeActivities:
         found: dict[int, Ints] = {}
         lacking = []
         for rank in sorted(ranks):
-            _, piece = self._find(key, self._held[key][rank].record)
+            _, piece = self._find(self._held[key][rank])
             if piece is None:
                 lacking.append(rank)
             else:
@@ -75,9 +75,9 @@ class LakeActivities:
         extract = self._extract(held.record)
         return extract is None or extract.grouped
 
-    def _find(self, key: StepKey, record: SourceRecord) -> tuple[Extract | None, Piece | None]:
-        extract = self._extract(record)
-        return extract, None if extract is None else extract.pieces.get(key)
+    def _find(self, held: Held) -> tuple[Extract | None, Piece | None]:
+        extract = self._extract(held.record)
+        return extract, None if extract is None else extract.piece(held.step)
 
     def _extract(self, record: SourceRecord) -> Extract | None:
         if record.digest not in self._extracts:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.align import StepIndex
 from jitter.holdings import Held
-from jitter.host_rows import HostRows, syncs
+from jitter.host_rows import HostRows, StepSyncs
 from jitter.lake_activities import LakeActivities
 from jitter.meetings import Group
 from jitter.observed import Member, Source
@@ -41,6 +41,7 @@ class LakeRun:
         self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
+        self._syncs: dict[str, StepSyncs | None] = {}
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -89,7 +90,7 @@ class LakeRun:
             if key in self._sheets:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
-        waits = self._waits.get(key, {})
+        waits = {rank: self._waits(key, rank) for rank in self._held[key]}
         found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)]
         with self._one_looks:
             self._sheets[key] = found
@@ -97,22 +98,16 @@ class LakeRun:
                 self._sheets.popitem(last=False)
         return found
 
-    @cached_property
-    def _waits(self) -> dict[StepKey, dict[int, Syncs]]:
+    def _waits(self, key: StepKey, rank: int) -> Syncs:
         """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
-        found: dict[StepKey, dict[int, Syncs]] = {}
-        seen: dict[str, dict[StepKey, Syncs]] = {}
-        for key in self._steps:
-            for rank, held in self._held[key].items():
-                if held.record.digest not in seen:
-                    calls = self._activities.calls(held.record)
-                    if calls is None:
-                        calls = self.host(key, rank).calls
-                    seen[held.record.digest] = syncs(held.record, calls, self._threads[rank])
-                own = seen[held.record.digest].get(key)
-                if own is not None and own.names:
-                    found.setdefault(key, {})[rank] = own
-        return found
+        record = self._held[key][rank].record
+        if record.digest not in self._syncs:
+            calls = self._activities.calls(record)
+            if calls is None:
+                calls = self.host(key, rank).calls
+            self._syncs[record.digest] = StepSyncs(record, calls, self._threads[rank]) if calls.names else None
+        its = self._syncs[record.digest]
+        return NO_SYNCS if its is None else its.of(key)
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:
@@ -135,7 +130,7 @@ class LakeRun:
         names, streams, threads = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
-        own = self._waits.get(key, {}).get(rank, NO_SYNCS)
+        own = self._waits(key, rank)
         waits = iter(zip(own.names, own.thread.tolist(), strict=True))
         told = [
             (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))

@@ -35,8 +35,7 @@ _TRIED_STEPS = 4
 """Steps in which collectives without a recorded group are tried for being left together."""
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One rank in one step that counts (uncut, or cut after the step's last collective)."""
 
     rank: int
@@ -117,7 +116,7 @@ class Observed:
         self._source = source
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
-        self._members = {key: list(source.members(key)) for key in source.steps}
+        self._known_members: dict[StepKey, Sequence[Member]] = {}
 
     @property
     def understood(self) -> Understood:
@@ -129,11 +128,16 @@ class Observed:
         """The steps, in order."""
         return self._source.steps
 
+    def _members(self, key: StepKey) -> Sequence[Member]:
+        if key not in self._known_members:
+            self._known_members[key] = self._source.members(key)
+        return self._known_members[key]
+
     @cached_property
     def team_of(self) -> dict[int, int]:
         """Each rank's team."""
         survey = self._survey
-        cohort_of = {m.rank: m.cohort for members in self._members.values() for m in members}
+        cohort_of = {m.rank: m.cohort for key in self._source.steps for m in self._members(key)}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
         return teams(usual, cohort_of, survey.kinds)
 
@@ -143,7 +147,7 @@ class Observed:
         survey = _Survey()
         for key in self._surveyed():
             signatures = {rank: sheet for sheet in self._source.sheets(key) for rank in sheet.ranks.tolist()}
-            for member in self._members[key]:
+            for member in self._members(key):
                 survey.add(key, member, signatures[member.rank])
         return survey
 
@@ -153,14 +157,14 @@ class Observed:
         if self._source.rows <= _SURVEYED_ROWS:
             return keys
         chosen = {keys[int(at)] for at in np.linspace(0, len(keys) - 1, _SURVEYED_STEPS)}
-        seen = {(m.sequence, m.rank) for key in chosen for m in self._members[key]}
+        seen = {(m.sequence, m.rank) for key in chosen for m in self._members(key)}
         ranks, sequences = {rank for _, rank in seen}, {sequence for sequence, _ in seen}
         for key in keys:
-            new = [m for m in self._members[key] if m.rank not in ranks or m.sequence not in sequences]
+            new = [m for m in self._members(key) if m.rank not in ranks or m.sequence not in sequences]
             if new:
                 chosen.add(key)
-                ranks.update(m.rank for m in self._members[key])
-                sequences.update(m.sequence for m in self._members[key])
+                ranks.update(m.rank for m in self._members(key))
+                sequences.update(m.sequence for m in self._members(key))
         return sorted(chosen, key=lambda key: key.order)
 
     @cached_property
@@ -190,7 +194,7 @@ class Observed:
         return rows(self.programs[team], self._ranks(key, team), self._fitting(key, team))
 
     def _ranks(self, key: StepKey, team: int) -> list[int]:
-        return [m.rank for m in self._members[key] if self.team_of[m.rank] == team]
+        return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
 
     def _fitting(self, key: StepKey, team: int) -> list[Sheet]:
         """A step's sheets with ranks of the team; what the survey did not see is fitted into its program."""
@@ -211,8 +215,8 @@ class Observed:
         """Infer what waits for what from these steps alone."""
         program = self.programs[team]
         thread = threads_of(program)
-        having = [key for key in steps if any(self.team_of[m.rank] == team for m in self._members[key])]
-        ranks = max(sum(self.team_of[m.rank] == team for m in self._members[key]) for key in having)
+        having = [key for key in steps if any(self.team_of[m.rank] == team for m in self._members(key))]
+        ranks = max(sum(self.team_of[m.rank] == team for m in self._members(key)) for key in having)
         wanted = max(2, _SAMPLED_CELLS // ranks)
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
         parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
@@ -241,7 +245,7 @@ class Observed:
         """Who meets whom."""
         attended: dict[int, list[tuple[int, Group]]] = {}
         for key in self._source.steps:
-            missing = [m for m in self._members[key] if m.rank not in attended and not m.cut]
+            missing = [m for m in self._members(key) if m.rank not in attended and not m.cut]
             if not missing:
                 continue
             groups = self._source.groups(key)
@@ -259,7 +263,8 @@ class Observed:
         recorded = {
             (self.team_of[rank], place) for rank, seen in attended.items() for place, group in seen if group is not None
         }
-        return match(self.programs, self.team_of, attended, self._apart(found) - recorded)
+        apart = self._apart(found) - recorded
+        return match(self.programs, self.team_of, attended, apart) if apart else found
 
     def _apart(self, meetings: Meetings) -> frozenset[tuple[int, int]]:
         """(team, place) of collectives that their supposed members do not leave together."""
@@ -306,7 +311,7 @@ class Observed:
 
         def read() -> Iterator[tuple[StepKey, dict[int, Laid]]]:
             for key in self._source.steps[begin:last]:
-                there = {self.team_of[member.rank] for member in self._members[key]}
+                there = {self.team_of[member.rank] for member in self._members(key)}
                 yield key, {team: self._laid(key, team) for team in self.programs if team in there}
 
         for number, (key, laid_teams) in enumerate(ahead(read()), begin):

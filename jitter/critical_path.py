@@ -81,13 +81,13 @@ class PathWalker:
         for team, step in work.observed.teams.items():
             collectives = [place for place, op in enumerate(self._programs[team].operations) if op.kind == COLLECTIVE]
             if collectives:
-                ends = np.fmax.reduce(step.arrays.end[collectives])
+                ends = np.fmax.reduce([step.arrays.row("end", place) for place in collectives])
                 self._left.update(zip(step.arrays.ranks.tolist(), ends.tolist(), strict=True))
 
     def _last(self, work: StepWork, uncoupled: frozenset[int]) -> tuple[int, int] | None:
         """The (meeting, group) that ends the step: of those that come last the largest."""
         best: tuple[tuple[int, float, float], tuple[int, int]] | None = None
-        left = [np.fmax.reduce(block.recorded.end, axis=0) for block in work.blocks]
+        left = [block.recorded.latest_end() for block in work.blocks]
         for number, meeting in enumerate(self._meetings.meetings):
             if number in uncoupled:
                 continue
@@ -97,7 +97,8 @@ class PathWalker:
                     block = work.blocks[member.block]
                     columns = np.flatnonzero((member.group == group) & block.recorded.present[member.place])
                     size += len(columns)
-                    since += (left[member.block][columns] - block.recorded.end[member.place, columns]).tolist()
+                    ends = block.recorded.row("end", member.place)
+                    since += (left[member.block] - ends)[columns].tolist()
                 if size >= 2:
                     # how much of the step comes after it, and its size
                     rank = (-round(float(np.median(since)) / 1e3), float(size), float(-np.median(since)))
@@ -134,7 +135,7 @@ class _Walk:
             columns = np.flatnonzero((member.group == group) & recorded.present[member.place])
             if not len(columns):
                 continue
-            late = recorded.start[member.place, columns] - recorded.end[member.place, columns]
+            late = (recorded.row("start", member.place) - recorded.row("end", member.place))[columns]
             best = int(late.argmax())
             if late[best] > latest:
                 latest, who = float(late[best]), _At(member.block, int(columns[best]), member.place)
@@ -158,17 +159,17 @@ class _Walk:
         if found is not None and found[0] not in self._uncoupled:
             number, member = found
             return number, int(member.group[at.column])
-        excess = step.column(column)[1].gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
+        excess = step.column(column).own.gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
         yield Charge(int(step.arrays.ranks[column]), team, at.place, Part.GPU, float(excess))
         return at
 
     def _gpu_start(self, at: _At) -> _Back:
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])
-        if step.arrays.start[at.place, column] <= self._walker._left.get(rank, -np.inf):
+        if step.column(column).recorded.start[at.place, 0] <= self._walker._left.get(rank, -np.inf):
             return None
         rules = self._walker._rules[team]
-        ready, own = step.column(column)
+        _, ready, own = step.column(column)
         launched = ready.submit[at.place, 0] + rules.launch_ns
         before = ready.end_before[at.place, 0] + rules.stream_ns
         awaited, other = self._awaited(step, column, at.place, rules)
@@ -195,25 +196,25 @@ class _Walk:
         team, step, column = self._team(at)
         rank = int(step.arrays.ranks[column])
         rules, usual = self._walker._rules[team], self._work.typical[team]
-        _, own = step.column(column)
+        recorded, _, own = step.column(column)
         border = self._walker._left.get(rank, -np.inf)
         operations = self._walker._programs[team].operations
         first = self._walker._first_kernel[team]
         thread = rules.thread[at.place]
         for place in range(at.place, -1, -1):
-            if rules.thread[place] != thread or np.isnan(step.arrays.call[place, column]):
+            if rules.thread[place] != thread or np.isnan(recorded.call[place, 0]):
                 continue
             part = Part.START if place <= first else Part.CPU
             in_call = float(own.call[place, 0] - usual.call[place, 0])
             yield Charge(rank, team, place, part, in_call)
-            called = step.arrays.call[place, column]
+            called = recorded.call[place, 0]
             if operations[place].kind == SYNC:
                 awaited, other = self._awaited(step, column, place, rules)
                 if other is not None and awaited > called:
                     return None if other < 0 else (yield from self._end(at._replace(place=other)))
-            elif (begun := step.arrays.back[place, column] - own.call[place, 0]) > called:
+            elif (begun := recorded.back[place, 0] - own.call[place, 0]) > called:
                 # the queue was full until this started
-                started = np.flatnonzero(step.arrays.start[:, column] == begun)
+                started = np.flatnonzero(recorded.start[:, 0] == begun)
                 return (yield from self._gpu_start(at._replace(place=int(started[0])))) if len(started) else None
             if np.isnan(own.host[place, 0]):
                 return None
@@ -225,7 +226,7 @@ class _Walk:
     def _awaited(self, step: TeamStep, column: int, place: int, rules: Rules) -> tuple[float, int | None]:
         latest, which = np.nan, None
         for other in rules.by_place.get(place, ()):
-            end = step.column(column)[0].end_by(other)[0] if other >= 0 else step.tail.lane_end[~other, column]
+            end = step.column(column).ready.end_by(other)[0] if other >= 0 else step.tail.lane_end[~other, column]
             if not np.isnan(end) and not end <= latest:
                 latest, which = float(end), other
         return latest, which

@@ -15,11 +15,12 @@ from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import Example, Program, lay_out
 from jitter.readiness import Readiness, Tail, readiness, threads_of
+from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
 from jitter.sheets import Bools, Ints, Kinds, Sheet, Signature
-from jitter.step_arrays import Laid, StepArrays, rows
+from jitter.step_arrays import Laid, rows
 from jitter.steps import StepKey
 from jitter.tails import Tails
 from jitter.teams import teams
@@ -60,32 +61,41 @@ class Source:
     """Activities in all."""
 
 
+class OneRank(NamedTuple):
+    """One rank's step, (operations, 1): as recorded, what held each operation back, and its own times."""
+
+    recorded: Recorded
+    ready: Readiness
+    own: OwnTimes
+
+
 @dataclass(frozen=True)
 class TeamStep:
     """One team in one step; columns are its ranks of the run that have the step."""
 
     program: Program
     rules: Rules
-    arrays: StepArrays
+    arrays: Recorded
     tail: Tail
     """How the step before left these ranks."""
     joined: Bools
     """(ranks,) whose step before is not known."""
-    _columns: dict[int, tuple[Readiness, OwnTimes]] = field(default_factory=dict, repr=False)
+    _columns: dict[int, OneRank] = field(default_factory=dict, repr=False)
 
     @cached_property
     def own(self) -> OwnTimes:
         """All operations', on all ranks."""
         return self._own_times(self.arrays, self.tail)[1]
 
-    def column(self, column: int) -> tuple[Readiness, OwnTimes]:
-        """(operations, 1): what held one rank's operations back, and their own times."""
+    def column(self, column: int) -> OneRank:
+        """What one rank did; who asks again is given the same."""
         if column not in self._columns:
             which = slice(column, column + 1)
-            self._columns[column] = self._own_times(self.arrays.columns(which), self.tail.columns(which))
+            recorded = self.arrays.columns(which)
+            self._columns[column] = OneRank(recorded, *self._own_times(recorded, self.tail.columns(which)))
         return self._columns[column]
 
-    def _own_times(self, arrays: StepArrays, tail: Tail) -> tuple[Readiness, OwnTimes]:
+    def _own_times(self, arrays: Recorded, tail: Tail) -> tuple[Readiness, OwnTimes]:
         ready = readiness(self.program, self.rules.thread, arrays, tail)
         return ready, own_times(self.program, self.rules, arrays, ready, tail)
 
@@ -291,8 +301,8 @@ class Observed:
             found = {}
             for team, laid in laid_teams.items():
                 tail, joined = tails[team].before(key, laid.ranks)
-                tails[team].follow(key, laid.whole)
-                found[team] = TeamStep(self.programs[team], self.rules[team], laid.whole, tail, joined)
+                tails[team].follow(key, laid.recorded)
+                found[team] = TeamStep(self.programs[team], self.rules[team], laid.recorded, tail, joined)
             yield number, ObservedStep(key, found)
 
     def tails(self) -> dict[int, Tails]:

@@ -8,9 +8,9 @@ import numpy as np
 from jitter.kinds import COLLECTIVE, SYNC
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
+from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
 from jitter.sheets import Floats, Ints
-from jitter.step_arrays import StepArrays
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def side_by_side(several: Sequence[OwnTimes]) -> OwnTimes:
     )
 
 
-def own_times(program: Program, rules: Rules, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
+def own_times(program: Program, rules: Rules, step: Recorded, ready: Readiness, tail: Tail) -> OwnTimes:
     """Take the waiting out of a step as recorded."""
     found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
     slots = _queue_slots(rules, program.kinds, step, tail.starts)
@@ -132,7 +132,7 @@ def _awaited(places: Sequence[int], rules: Rules, end_by: Callable[[int], Floats
     return found
 
 
-def _queue_slots(rules: Rules, kinds: Ints, step: StepArrays, pending: Floats) -> Floats | None:
+def _queue_slots(rules: Rules, kinds: Ints, step: Recorded, pending: Floats) -> Floats | None:
     """When the launch queue had a place for each launch; None where it has no limit."""
     if rules.queue is None:
         return None

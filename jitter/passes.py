@@ -106,7 +106,7 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
         teams = {}
         if number < first - 1:  # only what it leaves is asked for
             for team, own in laid.items():
-                tails[team].follow(key, own.whole)
+                tails[team].follow(key, own.recorded)
             continue
         for team, own in laid.items():
             tail, joined = tails[team].before(key, own.ranks)
@@ -114,7 +114,7 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
             one = look_at(number, team, run.programs[team], run.rules[team], own, tail, joined, alone)
             tails[team].take(key, own.ranks, one.left)
             teams[team] = one
-        places = [(team, steps.ends.of_team(team, one.end)) for team, one in teams.items()]
+        places = [(team, steps.ends.of_team(team, one.end.__getitem__)) for team, one in teams.items()]
         time_ns = times.of(key, [(teams[t].ranks, teams[t].end[at]) for t, at in places if at is not None])
         if number < first:
             continue
@@ -164,7 +164,7 @@ def _waited(run: Observed, work: StepWork) -> dict[int, float]:
         took = work.transfers.took[number]
         for member in meeting.members:
             block = work.blocks[member.block].recorded
-            own = block.end[member.place] - block.start[member.place] - took[member.group]
+            own = block.row("end", member.place) - block.row("start", member.place) - took[member.group]
             waited[member.block] += np.nan_to_num(own)
     return {
         rank: ns

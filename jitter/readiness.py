@@ -8,8 +8,8 @@ import numpy as np
 
 from jitter.kinds import SYNC
 from jitter.program import Program
+from jitter.recorded import Recorded
 from jitter.sheets import Floats, Ints
-from jitter.step_arrays import StepArrays
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ _SWITCHES = 4
 """Switches per thread and step up to which threads are taken to hand over to each other."""
 
 
-def readiness(program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)) -> Readiness:
+def readiness(program: Program, thread: Ints, step: Recorded, tail: Tail, rows: slice = slice(None)) -> Readiness:
     """Follow each rank's host and streams through the step, or those operations of it that `rows` says.
 
     `step` holds these, `tail` is how the ranks come to them.
@@ -117,20 +117,20 @@ def _follow(rule: Callable[[Floats, Floats], Floats], values: Floats, of: Ints, 
     return before
 
 
-def left_by(program: Program, thread: Ints, step: StepArrays, tail: Tail, rows: slice = slice(None)) -> Tail:
+def left_by(program: Program, thread: Ints, step: Recorded, tail: Tail, rows: slice = slice(None)) -> Tail:
     """Tell how a step, or those operations of it that `rows` says, leaves the ranks who come to it as `tail` says."""
     lane_end, back, starts = tail.lane_end.copy(), tail.back.copy(), tail.starts
     lanes, threads = program.lanes[rows], thread[rows]
     runs = [0, *(np.flatnonzero(np.diff(lanes)) + 1).tolist(), len(lanes)]
     for first, last in pairwise(runs if len(lanes) else []):
         if 0 <= lanes[first] < len(lane_end):
-            ends = np.fmax.reduce(step.end[first:last], axis=0)
-            np.fmax(lane_end[lanes[first]], ends, out=lane_end[lanes[first]])
+            np.fmax(lane_end[lanes[first]], step.latest_end(first, last), out=lane_end[lanes[first]])
     for number in np.unique(threads):
         unknown = np.ones(back.shape[1], np.bool_)
         for at in np.flatnonzero(threads == number)[::-1]:
-            back[number] = np.where(unknown & ~np.isnan(step.back[at]), step.back[at], back[number])
-            unknown &= np.isnan(step.back[at])
+            own = step.row("back", at)
+            back[number] = np.where(unknown & ~np.isnan(own), own, back[number])
+            unknown &= np.isnan(own)
             if not unknown.any():
                 break
     if len(starts):

@@ -17,10 +17,10 @@ from jitter.meetings import Meetings
 from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.readiness import Tail, pushed
+from jitter.recorded import Recorded
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
 from jitter.sheets import Floats, Ints
-from jitter.step_arrays import StepArrays
 
 Bools = npt.NDArray[np.bool_]
 START, CPU, GPU = range(3)
@@ -31,7 +31,7 @@ START, CPU, GPU = range(3)
 class BlockStep:
     """One block's step as recorded, columns the block's ranks."""
 
-    recorded: StepArrays
+    recorded: Recorded
     made_own: Callable[[], OwnTimes]
     typical: OwnTimes
     """(operations, 1): the median of its team."""
@@ -95,6 +95,8 @@ class Replay:
         self._meetings = meetings
         self._schedule = schedule
         self._scenarios = scenarios
+        self._awaited = [frozenset(of for others in its.by_place.values() for of in others) for its in self._rules]
+        """The operations of each block that others wait for."""
         self._states = [self._fresh(number) for number in range(len(meetings.blocks))]
 
     def _fresh(self, block: int) -> _State:
@@ -115,16 +117,18 @@ class Replay:
         transfers: Mapping[int, Floats],
         ahead: Floats,
         rows: Ints,
-    ) -> list[Floats]:
-        """Compute one step of all blocks for the scenarios `rows`; returns each block's (operations, rows, ranks) ends.
+        asked: Sequence[frozenset[int]],
+    ) -> list[Mapping[int, Floats]]:
+        """Compute one step of all blocks for the scenarios `rows`; returns each block's ends.
 
-        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (rows, groups), from
-        the last arrival to the end; `ahead` (rows,) is how much earlier than recorded those stand who were there
-        before: who joins now joins there. The other scenarios stay where they are.
+        Ends are (rows, ranks), of the places asked for, and maybe others. `repairs` says for each block whose own
+        times are the median's; `transfers[meeting]` is (rows, groups), from the last arrival to the end; `ahead`
+        (rows,) is how much earlier than recorded those stand who were there before: who joins now joins there. The
+        other scenarios stay where they are.
         """
         states = [state.of(rows) for state in self._states]
         work = [
-            _Work(self._programs[n], self._rules[n], states[n], block, repairs[n], ahead)
+            _Work(self._programs[n], self._rules[n], states[n], block, repairs[n], ahead, self._awaited[n] | asked[n])
             for n, block in enumerate(blocks)
         ]
         for instruction in self._schedule.instructions:
@@ -159,13 +163,16 @@ class Replay:
         late = np.full((len(transfer), meeting.groups), -np.inf)
         for member in meeting.members:
             arrived = work[member.block].arrived(member.place)
-            there = work[member.block].block.recorded.present[member.place]
+            there = work[member.block].here(member.place)
             if meeting.groups == 1:
-                if there.any():
+                if there is None:
+                    late[:, 0] = np.maximum(late[:, 0], arrived.max(axis=1))
+                elif there.any():
                     late[:, 0] = np.maximum(late[:, 0], arrived[:, there].max(axis=1))
             else:
+                which = slice(None) if there is None else there
                 for own, its in zip(late, arrived, strict=True):
-                    np.maximum.at(own, member.group[there], its[there])
+                    np.maximum.at(own, member.group[which], its[which])
         moved = late + transfer
         for member in meeting.members:
             work[member.block].end_together(member.place, moved[:, member.group])
@@ -190,12 +197,13 @@ class _Work:
         block: BlockStep,
         repairs: Repairs,
         ahead: Floats,
+        kept: frozenset[int],
     ) -> None:
-        self.block = block
+        """`kept` are the places of which the ends are asked for."""
+        self.block, self._kept = block, kept
         self._operations = program.operations
         self._rules = rules
         self._state = state
-        shape = (len(program.operations), *repairs.gpu.shape)
         self._host_times = {
             part: [_repaired(repairs[part], block, name) for name in ("host", "call", "lead")] for part in (START, CPU)
         }
@@ -204,10 +212,10 @@ class _Work:
         self._threads: list[int] = rules.thread.tolist()
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
-        self.ends = np.empty(shape)
-        self._all_here = list(map(bool, np.all(block.recorded.present, axis=1)))
-        self._called: Bools = ~np.isnan(block.recorded.call)
-        self._all_called = list(map(bool, np.all(self._called, axis=1)))
+        self.ends: dict[int, Floats] = {}
+        """Of the places kept: (scenarios, ranks)."""
+        self._all_here: list[bool] = block.recorded.has_all.tolist()
+        self._all_called: list[bool] = block.recorded.is_called.tolist()
         # before the tails are overwritten: what the step before left on each lane
         self._lane_end_before = list(state.lane_end)
         joined = block.joined
@@ -237,13 +245,13 @@ class _Work:
         awaited = self._awaited(place)
         if op.kind == SYNC:
             returned = (called if awaited is None else np.fmax(called, awaited)) + call
-            state.back[thread] = returned if self._all_called[place] else np.where(self._called[place], returned, back)
+            state.back[thread] = returned if self._all_called[place] else np.where(self._called(place), returned, back)
             return
         if state.pending is not None:
             called = np.maximum(called, state.pending[0])
         returned = called + call
         if not self._all_called[place]:
-            returned = np.where(self._called[place], returned, back)
+            returned = np.where(self._called(place), returned, back)
         state.back[thread] = returned
         before = state.lane_end[op.lane]
         start = np.fmax(returned - lead + rules.launch_ns, before + rules.stream_ns)
@@ -252,14 +260,13 @@ class _Work:
         start = start + delay
         if self._start_as_recorded is not None:
             start = np.where(np.isnan(start), self._start_as_recorded[place], start)
-        here = self.block.recorded.present[place]
         if state.pending is not None:
-            state.pending = _pushed(state.pending, start if self._all_here[place] else np.where(here, start, np.nan))
+            state.pending = _pushed(state.pending, self._of_those_here(place, start, np.nan))
         if op.kind == COLLECTIVE:
             self._starts[place] = start
             # who meets nobody ends as recorded after his start; a meeting sets it right
             recorded = self.block.recorded
-            end = start + (recorded.end[place] - recorded.start[place])
+            end = start + (recorded.row("end", place) - recorded.row("start", place))
         else:
             end = start + gpu
         if op.kind == COLLECTIVE:
@@ -268,21 +275,36 @@ class _Work:
 
     def arrived(self, place: int) -> Floats:
         """(scenarios, ranks) when each arrived, less the recorded end."""
-        found: Floats = self._starts[place] - self.block.recorded.end[place]
+        found: Floats = self._starts[place] - self.block.recorded.row("end", place)
         return found
 
     def end_together(self, place: int, moved: Floats) -> None:
         """All of a meeting end this much later than recorded, (scenarios, ranks)."""
-        self._end(place, self.block.recorded.end[place] + moved, self._free_before[place])
+        self._end(place, self.block.recorded.row("end", place) + moved, self._free_before[place])
 
     def _end(self, place: int, end: Floats, before: Floats) -> None:
         """End an operation whose stream had come to `before`; it may end before an earlier one that it overlaps.
 
         Who has not the operation: what waits for it waits for the one before it on its stream.
         """
-        here = self.block.recorded.present[place]
-        self.ends[place] = end if self._all_here[place] else np.where(here, end, before)
-        self._state.lane_end[self._operations[place].lane] = np.fmax(before, self.ends[place])
+        end = self._of_those_here(place, end, before)
+        if place in self._kept:
+            self.ends[place] = end
+        self._state.lane_end[self._operations[place].lane] = np.fmax(before, end)
+
+    def _of_those_here(self, place: int, values: Floats, else_: Floats | float) -> Floats:
+        """Of who has not the operation something else."""
+        here = self.here(place)
+        return values if here is None else np.where(here, values, else_)
+
+    def here(self, place: int) -> Bools | None:
+        """(ranks,) who has an operation; None: all."""
+        return None if self._all_here[place] else self.block.recorded.present[place]
+
+    def _called(self, place: int) -> Bools:
+        """(ranks,) whose call is known."""
+        known: Bools = ~np.isnan(self.block.recorded.row("call", place))
+        return known
 
     def _awaited(self, place: int) -> Floats | None:
         found = None

@@ -10,9 +10,9 @@ from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes
 from jitter.readiness import no_tail
+from jitter.recorded import StepArrays
 from jitter.replay import BlockStep
 from jitter.sheets import Bools, Floats, Ints
-from jitter.step_arrays import StepArrays
 
 _FEW_ABSENT = 0.25
 """With so many of a group not recorded the last arrival that was recorded is still near the last."""
@@ -58,8 +58,8 @@ def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) ->
     ]
 
     def took(block: int, place: int) -> Floats:
-        recorded: Floats = blocks[block].recorded.end[place] - blocks[block].recorded.start[place]
-        return recorded
+        recorded = blocks[block].recorded
+        return recorded.row("end", place) - recorded.row("start", place)
 
     return StepWork(step, usual, blocks, columns, transfers_of(run.meetings, took))
 

@@ -11,8 +11,8 @@ from jitter.kinds import SYNC
 from jitter.launch_queue import Launches
 from jitter.program import Program
 from jitter.readiness import Readiness, Tail
+from jitter.recorded import StepArrays
 from jitter.sheets import Floats
-from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
 
 _SAMPLED_ORDERS = 8

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ Bools = npt.NDArray[np.bool_]
 Whole = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
+Time = Literal["start", "end", "call", "back"]
+"""Of `Times`, and of `Activities`."""
 Signature = tuple[str, bytes]
 """Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
 
@@ -44,6 +46,11 @@ class Activities:
     end: Whole
     call: Whole
     back: Whole
+
+    def of(self, which: Ints | slice) -> "Activities":
+        """The same for some of the ranks."""
+        times = (values[which] for values in (self.start, self.end, self.call, self.back))
+        return Activities(self.ranks[which], self.sequence, self.kind, self.zero_ns[which], *times)
 
 
 @dataclass(frozen=True)
@@ -95,18 +102,13 @@ class Sheet:
 
     def times(self, first: int = 0, last: int | None = None) -> Times:
         """Lay out the operations from `first` up to but not including `last` (all)."""
-        part, last = self.activities, len(self.row) if last is None else last
-        waits = self._waits[(self._waits >= first) & (self._waits < last)]
-        start, end, call, back = (
-            self._laid_out(values, first, last, waits) for values in (part.start, part.end, part.call, part.back)
-        )
-        start[waits - first] = end[waits - first] = np.nan
-        which = np.searchsorted(self._waits, waits)
-        call[waits - first] = self.begun.T[which] + self.since
-        back[waits - first] = self.ended.T[which] + self.since
-        return Times(start, end, call, back)
+        return Times(*(self.laid_out(time, first, last) for time in ("start", "end", "call", "back")))
 
-    def _laid_out(self, values: Whole, first: int, last: int, waits: Ints) -> Floats:
+    def laid_out(self, time: Time, first: int = 0, last: int | None = None) -> Floats:
+        """Do it with one of the times."""
+        values: Whole = getattr(self.activities, time)
+        last = len(self.row) if last is None else last
+        waits = self._waits[(self._waits >= first) & (self._waits < last)]
         found = np.empty((last - first, len(self.ranks)))
         for begin, end in pairwise([first - 1, *waits.tolist(), last]):
             row = begin + 1 - int(np.searchsorted(self._waits, begin, side="right"))
@@ -115,7 +117,50 @@ class Sheet:
         if self._some_unknown:
             found[found == unknown(values.dtype)] = np.nan
         found += self.since
+        for wait in waits.tolist():
+            found[wait - first] = self._of_wait(time, wait)
         return found
+
+    def one(self, time: Time, place: int) -> Floats:
+        """(ranks,) one of the times of one operation."""
+        row = int(self.row[place])
+        if row < 0:
+            return self._of_wait(time, place)
+        values = getattr(self.activities, time)[:, row]
+        found: Floats = values + self.since
+        if self._some_unknown:
+            found[are_unknown(values)] = np.nan
+        return found
+
+    def latest_end(self, first: int = 0, last: int | None = None) -> Floats:
+        """(ranks,) the greatest of these operations' ends; NaN where none is known."""
+        rows = self.row[first:last]
+        rows = rows[rows >= 0]
+        if not len(rows):
+            return np.full(len(self.ranks), np.nan)
+        latest = self.activities.end[:, rows[0] : rows[-1] + 1].max(axis=1)  # the unknown is least
+        return np.where(are_unknown(latest), np.nan, latest + self.since)
+
+    @cached_property
+    def is_called(self) -> Bools:
+        """(operations,) whether all ranks' calls are known."""
+        found = np.ones(len(self.row), np.bool_)
+        if self._some_unknown:
+            found[self.row >= 0] = ~are_unknown(self.activities.call).any(axis=0)
+        return found
+
+    def columns(self, which: Ints | slice) -> "Sheet":
+        """The same for some of the ranks."""
+        fewer = self.activities.of(which)
+        of_ranks = (self.begun[which], self.ended[which], self.since[which])
+        return Sheet(fewer.ranks, self.signature, self.kind, self.row, self.calls, fewer, *of_ranks)
+
+    def _of_wait(self, time: Time, place: int) -> Floats:
+        """Of a synchronising call, which has no times on the GPU."""
+        if time in ("start", "end"):
+            return np.full(len(self.ranks), np.nan)
+        number = int(np.searchsorted(self._waits, place))
+        return (self.begun if time == "call" else self.ended)[:, number] + self.since
 
     @cached_property
     def _waits(self) -> Ints:
@@ -147,10 +192,7 @@ def sheets(activities: Activities, syncs: Mapping[int, Syncs], origins: Mapping[
 
 
 def _of(whole: Activities, rows: Sequence[int]) -> Activities:
-    if len(rows) == len(whole.ranks):
-        return whole
-    times = (values[rows] for values in (whole.start, whole.end, whole.call, whole.back))
-    return Activities(whole.ranks[rows], whole.sequence, whole.kind, whole.zero_ns[rows], *times)
+    return whole if len(rows) == len(whole.ranks) else whole.of(np.array(rows))
 
 
 def _launched_before(call: Whole, begun: Ints) -> Ints:

@@ -1,39 +1,13 @@
-"""One team's step as arrays, operations × ranks: what the replay and the critical path compute with."""
+"""One team's step laid out along its program: what the replay and the critical path compute with."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from jitter.program import Program
-from jitter.sheets import Bools, Floats, Ints, Sheet
-
-
-@dataclass(frozen=True)
-class StepArrays:
-    """Times in ns from each rank's own zero, (operations, ranks); NaN where a rank has not that operation."""
-
-    ranks: Ints
-    """(ranks,) the columns."""
-    present: Bools
-    start: Floats
-    """On the GPU; NaN for synchronising calls."""
-    end: Floats
-    call: Floats
-    """When the host began the call; of the kernels of one launch only the first has it. NaN: not recorded."""
-    back: Floats
-    """When the call returned."""
-
-    def columns(self, which: Ints | slice) -> "StepArrays":
-        """The same for some of the ranks."""
-        times = (self.start[:, which], self.end[:, which], self.call[:, which], self.back[:, which])
-        return StepArrays(self.ranks[which], self.present[:, which], *times)
-
-    def strip(self, rows: slice) -> "StepArrays":
-        """Some of the operations."""
-        times = (self.start[rows], self.end[rows], self.call[rows], self.back[rows])
-        return StepArrays(self.ranks, self.present[rows], *times)
+from jitter.recorded import OfSheet, Recorded, StepArrays
+from jitter.sheets import Ints, Sheet
 
 
 class Laid:
@@ -51,18 +25,18 @@ class Laid:
 
     def strip(self, rows: slice) -> StepArrays:
         """Lay out these operations, which must be next to each other."""
-        if self._only is None:
-            return self.whole.strip(rows)
-        first, last, _ = rows.indices(self._operations)
-        times = self._only.times(first, last)
-        present = np.ones(times.start.shape, np.bool_)
-        return StepArrays(self.ranks, present, times.start, times.end, times.call, times.back)
+        return self.recorded.strip(rows)
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """All of it, laid out no further than need be."""
+        return self.whole if self._only is None else OfSheet(self._only)
 
     @cached_property
     def whole(self) -> StepArrays:
-        """All of it."""
+        """All of it, laid out."""
         if self._only is not None:
-            return self.strip(slice(None))
+            return self.recorded.strip(slice(None))
         shape = (self._operations, len(self.ranks))
         start, end, call, back = (np.full(shape, np.nan) for _ in range(4))
         present = np.zeros(shape, np.bool_)

@@ -1,6 +1,7 @@
 """Where a step ends: at its last aligning collective, else with its last main-stream kernel (METRICS, 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -43,21 +44,23 @@ class StepEnds:
         """Places of collectives that all of a team leave together."""
         return self._aligning[team]
 
-    def of_team(self, team: int, end: Floats) -> int | None:
-        """The place where the team's step of these ends, (operations, ranks), is over.
+    def of_team(self, team: int, end: Callable[[int], Floats]) -> int | None:
+        """The place where the team's step is over; `end` gives, (ranks,), when an operation ended.
 
         None if none of its ranks recorded such an operation.
         """
         for places in (self._aligning[team], self._kernels[team]):
-            ends = end[places] if places else np.empty((0, 0))
-            known = [row for row in range(len(ends)) if not np.isnan(ends[row]).all()]
+            ends = {place: end(place) for place in places}
+            known = [place for place in places if not np.isnan(ends[place]).all()]
             if known:
-                return places[max(known, key=lambda row: (float(np.nanmedian(ends[row])), row))]
+                return max(known, key=lambda place: (float(np.nanmedian(ends[place])), place))
         return None
 
     def places(self, work: StepWork) -> list[int | None]:
         """Each block's."""
-        of_team = {team: self.of_team(team, step.arrays.end) for team, step in work.observed.teams.items()}
+        of_team = {
+            team: self.of_team(team, partial(step.arrays.row, "end")) for team, step in work.observed.teams.items()
+        }
         return [of_team.get(block.team) for block in self._run.meetings.blocks]
 
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from jitter.program import NO_LANE, Program
 from jitter.readiness import Tail, left_by, no_tail
+from jitter.recorded import Recorded
 from jitter.sheets import Bools, Floats, Ints
-from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
 
 
@@ -36,7 +36,7 @@ class Tails:
                 _, tail.lane_end[:, column], tail.back[:, column], tail.starts[:, column] = left
         return tail, joined
 
-    def follow(self, key: StepKey, step: StepArrays) -> None:
+    def follow(self, key: StepKey, step: Recorded) -> None:
         """Take the step in."""
         tail, _ = self.before(key, step.ranks)
         self.take(key, step.ranks, left_by(self._program, self._thread, step, tail))

@@ -78,16 +78,18 @@ class WhatIf:
         if not len(rows):
             self.gained.append(np.full(len(self._scenarios), 0.0 if self._counts(work) else np.nan))
             return
+        places = self._ends.places(work)
         ends = self._replay.step(
             work.blocks,
             [self._repairs(number, block.ranks, rows) for block in self._run.meetings.blocks],
             self._transfers(number, work, rows),
             self._ahead[rows],
             rows,
+            [frozenset() if place is None else frozenset({place}) for place in places],
         )
         moved = [
-            block_ends[place] - block.recorded.end[place]
-            for block_ends, block, place in zip(ends, work.blocks, self._ends.places(work), strict=True)
+            block_ends[place] - block.recorded.row("end", place)
+            for block_ends, block, place in zip(ends, work.blocks, places, strict=True)
             if place is not None
         ]
         shift = np.concatenate(moved, axis=1) if moved else np.empty((len(rows), 0))
@@ -112,7 +114,9 @@ class WhatIf:
     def _counts(self, work: StepWork) -> bool:
         """Whether anybody recorded where the step ends."""
         places = zip(work.blocks, self._ends.places(work), strict=True)
-        return any(place is not None and not np.isnan(block.recorded.end[place]).all() for block, place in places)
+        return any(
+            place is not None and not np.isnan(block.recorded.row("end", place)).all() for block, place in places
+        )
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""

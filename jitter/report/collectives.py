@@ -10,8 +10,8 @@ from jitter.examination import Examination
 from jitter.kernels import collective_operation
 from jitter.meetings import Meeting
 from jitter.observed import Observed
+from jitter.recorded import StepArrays
 from jitter.report.step_grid import StepGrid
-from jitter.step_arrays import StepArrays
 from jitter.steps import StepKey
 
 Floats = npt.NDArray[np.float64]

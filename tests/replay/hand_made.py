@@ -3,8 +3,8 @@
 import numpy as np
 
 from jitter.program import Operation, Program
+from jitter.recorded import StepArrays
 from jitter.rules import Rules, Wait
-from jitter.step_arrays import StepArrays
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 NCCL = "ncclDevKernel_{}_Sum_bf16_RING_LL"

@@ -7,8 +7,8 @@ from hand_made import program
 from jitter.dependencies import Sample, infer
 from jitter.launch_queue import Launches, queue_limit
 from jitter.readiness import no_tail, readiness, threads_of
+from jitter.recorded import StepArrays
 from jitter.rules import Wait
-from jitter.step_arrays import StepArrays
 
 RANKS = 6
 US = 1000.0

@@ -49,7 +49,8 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
             meeting: np.repeat(took[None], len(scenarios), axis=0) for meeting, took in work.transfers.took.items()
         }
         every = np.arange(len(scenarios))
-        found_ends = fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios)), every)
+        asked = [frozenset(on_gpu) for _ in run.meetings.blocks]
+        found_ends = fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios)), every, asked)
         for block, ends in zip(run.meetings.blocks, found_ends, strict=True):
             for at in on_gpu:
                 scenario_ends = ends[at]

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from jitter.extract import Calls, calls_of
 from jitter.host_table import read_host
 from jitter.records import SourceRecord
-from jitter.sheets import NO_SYNCS, Ints, Syncs
+from jitter.sheets import Ints
 from jitter.steps import StepKey
 
 _ENDLESS: Final = np.iinfo(np.int64).max
@@ -35,7 +34,7 @@ class HostRows:
 
     def __init__(self, root: Path, record: SourceRecord) -> None:
         self._rows = read_host(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
-        self._borders, keys = _borders(record)
+        self._borders, keys = borders(record)
         self._number = {key: number for number, key in enumerate(keys)}
 
     @cached_property
@@ -62,32 +61,7 @@ class HostRows:
         return self._rows.filter(pc.equal(self._rows["kind"], "data_loading")).sort_by("start_ns").combine_chunks()
 
 
-class StepSyncs:
-    """A recording's synchronising calls, step by step; what lies between two steps belongs to the earlier."""
-
-    def __init__(self, record: SourceRecord, calls: Calls, threads: Ints) -> None:
-        """Of the calls those by these threads count."""
-        start, end, thread, names = calls
-        by_them = np.isin(thread, threads)
-        if not by_them.all():
-            start, end, thread = start[by_them], end[by_them], thread[by_them]
-            names = tuple(compress(names, by_them.tolist()))
-        self._calls = Calls(start, end, thread, names)
-        borders, keys = _borders(record)
-        self._cuts = np.searchsorted(start, borders).tolist()
-        self._number = {key: number for number, key in enumerate(keys)}
-
-    def of(self, key: StepKey) -> Syncs:
-        """A step's; `NO_SYNCS` where it has none."""
-        at = self._number.get(key)
-        first, last = (0, 0) if at is None else self._cuts[at : at + 2]
-        if first == last:
-            return NO_SYNCS
-        start, end, thread, names = self._calls
-        return Syncs(start[first:last], end[first:last], thread[first:last], names[first:last])
-
-
-def _borders(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:
+def borders(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:
     """Where the steps begin, ascending, and an end; and which they are: as their keys, which take longer to make."""
     steps = sorted(record.steps, key=lambda step: step.start_ns)
     starts = np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64)

@@ -12,13 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.align import StepIndex
+from jitter.extract import Calls
 from jitter.holdings import Held
-from jitter.host_rows import HostRows, StepSyncs
+from jitter.host_rows import HostRows
 from jitter.lake_activities import LakeActivities
 from jitter.meetings import Group
 from jitter.observed import Member, Source
 from jitter.program import NO_LANE, Example, lanes_of
-from jitter.sheets import NO_SYNCS, Ints, Sheet, Syncs, sheets
+from jitter.records import SourceRecord
+from jitter.run_syncs import RunSyncs
+from jitter.sheets import Ints, Sheet, sheets
 from jitter.step_columns import read_step
 from jitter.steps import StepKey
 from jitter.work_shape import Shapes
@@ -41,7 +44,6 @@ class LakeRun:
         self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
-        self._syncs: dict[str, StepSyncs | None] = {}
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -61,7 +63,9 @@ class LakeRun:
 
     def host(self, key: StepKey, rank: int) -> HostRows:
         """What the rank's host did, as the source of this step tells."""
-        record = self._held[key][rank].record
+        return self._host(self._held[key][rank].record)
+
+    def _host(self, record: SourceRecord) -> HostRows:
         if record.digest not in self._hosts:
             self._hosts[record.digest] = HostRows(self._root, record)
         return self._hosts[record.digest]
@@ -90,24 +94,21 @@ class LakeRun:
             if key in self._sheets:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
-        waits = {rank: self._waits(key, rank) for rank in self._held[key]}
-        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, waits, self.origin_ns)]
+        syncs = self._syncs.of(key)
+        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, self.origin_ns)]
         with self._one_looks:
             self._sheets[key] = found
             while len(self._sheets) > _SHEETS_KEPT:
                 self._sheets.popitem(last=False)
         return found
 
-    def _waits(self, key: StepKey, rank: int) -> Syncs:
-        """Synchronising calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
-        record = self._held[key][rank].record
-        if record.digest not in self._syncs:
-            calls = self._activities.calls(record)
-            if calls is None:
-                calls = self.host(key, rank).calls
-            self._syncs[record.digest] = StepSyncs(record, calls, self._threads[rank]) if calls.names else None
-        its = self._syncs[record.digest]
-        return NO_SYNCS if its is None else its.of(key)
+    @cached_property
+    def _syncs(self) -> RunSyncs:
+        return RunSyncs(self._steps, self._held, self._calls, self._threads)
+
+    def _calls(self, held: Held) -> Calls:
+        calls = self._activities.calls(held.record)
+        return self._host(held.record).calls if calls is None else calls
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:
@@ -130,8 +131,7 @@ class LakeRun:
         names, streams, threads = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
-        own = self._waits(key, rank)
-        waits = iter(zip(own.names, own.thread.tolist(), strict=True))
+        waits = iter(self._syncs.of(key).by(rank))
         told = [
             (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
             for row in sheet.row.tolist()

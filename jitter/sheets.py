@@ -4,7 +4,7 @@ Ranks that did the same in the same order share a sheet, one row each: what is c
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -55,16 +55,37 @@ class Activities:
 
 @dataclass(frozen=True)
 class Syncs:
-    """A rank's synchronising calls in one step, by start; times in ns on the rank's clock."""
+    """The synchronising calls of a step's ranks, each one's by start; times in ns on its clock."""
 
+    ranks: Ints
+    """(ranks,) ascending; who is not among them made none."""
+    first: Ints
+    """(ranks,) where each one's calls begin in what follows; and where they are over."""
+    last: Ints
     start_ns: Ints
+    """(calls,)."""
     end_ns: Ints
     thread: Ints
+    name: Ints
+    """(calls,) position in `names`."""
     names: tuple[str, ...]
+
+    def of(self, ranks: Ints) -> tuple[Ints, Ints]:
+        """(ranks,) where the calls of each of these begin, and how many there are."""
+        if not len(self.ranks):
+            return np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
+        at = np.minimum(np.searchsorted(self.ranks, ranks), len(self.ranks) - 1)
+        there = self.ranks[at] == ranks
+        return np.where(there, self.first[at], 0), np.where(there, self.last[at] - self.first[at], 0)
+
+    def by(self, rank: int) -> list[tuple[str, int]]:
+        """One rank's: the name and the thread of each."""
+        (first,), (count,) = self.of(np.array([rank]))
+        which = slice(first, first + count)
+        return [(self.names[name], thread) for name, thread in zip(self.name[which], self.thread[which], strict=True)]
 
 
 _FEW_CALLS: Final = 8
-NO_SYNCS: Final = Syncs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), ())
 
 
 @dataclass(frozen=True)
@@ -173,26 +194,40 @@ class Sheet:
         return any(bool(are_unknown(v).any()) for v in (part.start, part.end, part.call, part.back))
 
 
-def sheets(activities: Activities, syncs: Mapping[int, Syncs], origins: Mapping[int, int]) -> Iterator[Sheet]:
-    """Divide ranks by what they did; `syncs` are theirs, `origins` each one's on its clock."""
-    called: dict[tuple[str, ...], list[int]] = {}
-    for at, rank in enumerate(activities.ranks.tolist()):
-        called.setdefault(syncs.get(rank, NO_SYNCS).names, []).append(at)
-    for names, members in called.items():
+def sheets(activities: Activities, syncs: Syncs, origins: Mapping[int, int]) -> Iterator[Sheet]:
+    """Divide ranks by what they did; `origins` are each one's on its clock."""
+    first, count = syncs.of(activities.ranks)
+    for members, calls in _by_names(syncs.name, first, count):
         part = _of(activities, members)
-        own = [syncs.get(rank, NO_SYNCS) for rank in part.ranks.tolist()]
-        begun = np.stack([one.start_ns for one in own]) - part.zero_ns[:, None]
-        ended = np.stack([one.end_ns for one in own]) - part.zero_ns[:, None]
+        begun, ended = (times[calls] - part.zero_ns[:, None] for times in (syncs.start_ns, syncs.end_ns))
+        names = tuple(syncs.names[name] for name in syncs.name[calls[0]].tolist())
         where = _launched_before(part.call, begun)
-        alike: dict[bytes, list[int]] = {}
-        for at, places in enumerate(where):
-            alike.setdefault(places.tobytes(), []).append(at)
-        for rows in alike.values():
+        for rows in _alike(where):
             yield _sheet(_of(part, rows), names, begun[rows], ended[rows], where[rows[0]], origins)
 
 
-def _of(whole: Activities, rows: Sequence[int]) -> Activities:
-    return whole if len(rows) == len(whole.ranks) else whole.of(np.array(rows))
+def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
+    """Put ranks that made the same calls together: their rows, and (those, calls) which calls; by the first rank."""
+    found = []
+    for calls in np.unique(count).tolist():
+        rows = np.flatnonzero(count == calls)
+        which = first[rows, None] + np.arange(calls)
+        found += [(rows[alike], which[alike]) for alike in _alike(name[which])]
+    return sorted(found, key=lambda one: int(one[0][0]))
+
+
+def _alike(rows: Ints) -> list[Ints]:
+    """Rows of an array that are equal: where each of them stands, by the first."""
+    if (rows == rows[:1]).all():
+        return [np.arange(len(rows))]
+    found: dict[bytes, list[int]] = {}
+    for at, row in enumerate(rows):
+        found.setdefault(row.tobytes(), []).append(at)
+    return [np.array(places) for places in found.values()]
+
+
+def _of(whole: Activities, rows: Ints) -> Activities:
+    return whole if len(rows) == len(whole.ranks) else whole.of(rows)
 
 
 def _launched_before(call: Whole, begun: Ints) -> Ints:

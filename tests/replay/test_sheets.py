@@ -1,6 +1,8 @@
 """Sheets of small random steps, against the same computed slowly: a number, a rank, a row at a time."""
 
+import dataclasses
 import hashlib
+import itertools
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.sheets import NO_SYNCS, Activities, Sheet, Syncs, sheets
+from jitter.recorded import OfSheet, Recorded, StepArrays
+from jitter.sheets import Activities, Sheet, Syncs, Time, sheets
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 FAR = 10**17
 """Clocks count from anywhere: what is a float here already is no whole number of ns any more."""
 NAMES = ("cudaStreamSynchronize", "cudaMemcpy", "cudaFree")
-COLUMNS = ("start", "end", "call", "back")
+COLUMNS: tuple[Time, ...] = ("start", "end", "call", "back")
 
 Row = dict[str, int | None]
 Call = tuple[int, int, str]
@@ -43,7 +46,7 @@ class Step:
         zero = np.array([self.zero[rank] for rank in ranks])
         columns = [column(name) for name in COLUMNS]
         part = Activities(np.array(ranks), "sequence", np.array(self.kinds, np.int8), zero, *columns)
-        syncs = {rank: _syncs(calls) for rank, calls in self.calls.items() if calls}
+        syncs = _syncs({rank: calls for rank, calls in self.calls.items() if calls})
         before = [values.copy() for values in columns]
         given = list(sheets(part, syncs, self.origins))
         np.testing.assert_array_equal(columns, before)  # others read them, too
@@ -99,9 +102,15 @@ def _times(origin: int, *values: int | None) -> dict[str, float]:
     }
 
 
-def _syncs(calls: list[Call]) -> Syncs:
-    begun, ended = (np.array([call[field] for call in calls], np.int64) for field in (0, 1))
-    return Syncs(begun, ended, np.full(len(calls), 7), tuple(name for _, _, name in calls))
+def _syncs(of: Mapping[int, list[Call]]) -> Syncs:
+    """Of ranks in any order, in arrays that hold the last rank's first."""
+    ranks = sorted(of)
+    every = [call for rank in reversed(ranks) for call in of[rank]]
+    last = np.cumsum([len(of[rank]) for rank in reversed(ranks)], dtype=np.int64)[::-1]
+    begun, ended = (np.array([call[field] for call in every], np.int64) for field in (0, 1))
+    name = np.array([NAMES.index(text) for _, _, text in every], np.int64)
+    first = last - [len(of[rank]) for rank in ranks] if ranks else last
+    return Syncs(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, NAMES)
 
 
 def _columns(sheet: Sheet, first: int = 0, last: int | None = None) -> list[Any]:
@@ -122,8 +131,33 @@ def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
             for last in (*range(first, len(operations) + 1), None):
                 strip = [values[first:last] for values in wanted]
                 np.testing.assert_array_equal(_columns(sheet, first, last), strip, f"{first} to {last}")
+        plain = StepArrays(np.array(ranks), np.ones((len(operations), len(ranks)), np.bool_), *wanted)
+        assert_tells(OfSheet(sheet), plain)
+        for which in (slice(0, 1), np.array([len(ranks) - 1, 0])):
+            assert_tells(OfSheet(sheet).columns(which), plain.columns(which))
     assert len({sheet.signature for sheet in found.values()}) == len(found)
     return found
+
+
+def assert_tells(found: Recorded, plain: StepArrays) -> None:
+    """The same is told as by arrays."""
+    operations = len(plain.start)
+    for name in ("ranks", "present", *COLUMNS, "has_all", "is_called"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), name)
+    for time, place in itertools.product(COLUMNS, range(operations)):
+        np.testing.assert_array_equal(found.row(time, place), getattr(plain, time)[place])
+    for first, last in itertools.combinations_with_replacement(range(operations + 1), 2):
+        ends = [[end for end in ends if not np.isnan(end)] for ends in plain.end[first:last].T.tolist()]
+        latest = [max(its, default=np.nan) for its in ends]
+        np.testing.assert_array_equal(found.latest_end(first, last), latest, f"{first} to {last}")
+        np.testing.assert_array_equal(plain.latest_end(first, last), latest, f"{first} to {last}")
+    np.testing.assert_array_equal(found.latest_end(), found.latest_end(0, operations))
+    for ours, its in zip(_of(found.strip(slice(1, 3))), _of(plain.strip(slice(1, 3))), strict=True):
+        np.testing.assert_array_equal(ours, its)
+
+
+def _of(step: StepArrays) -> list[Any]:
+    return [getattr(step, field.name) for field in dataclasses.fields(step)]
 
 
 def random_step(chance: random.Random) -> Step:
@@ -222,6 +256,5 @@ def test_the_signature_tells_sequence_copies_and_calls():
     other = only(Step([MEMORY, COMPUTE], {0: [row(20, 1, 5), row(40, 30, 35)]}, {}))
     assert one.signature[0] == other.signature[0] == "sequence"
     assert one.signature != other.signature
-    assert NO_SYNCS.names == ()
     shape = hashlib.blake2b(np.array([1], np.int32).tobytes() + bytes([MEMORY]) + b"()", digest_size=8)
     assert one.signature[1] == shape.digest()

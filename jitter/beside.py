@@ -76,12 +76,12 @@ class PassesBeside:
         if pool is None or run is None or not walk:
             return self._here.go(usual, scenarios, walk=walk)
         self._pool = self._run = None
+        walks: list[Future[list[StepPath]]] = []
         with pool:
-            walks: list[Future[list[StepPath]]] = []
-            for stretch in cut(len(run.steps), self._others):
-                walks.append(pool.submit(walk_there, run, *stretch, usual, typical_of(self._steps, *stretch)))
-            gone = self._here.go(usual, scenarios, walk=False)
             try:
+                for stretch in cut(len(run.steps), self._others):
+                    walks.append(pool.submit(walk_there, run, *stretch, usual, typical_of(self._steps, *stretch)))
+                gone = self._here.go(usual, scenarios, walk=False)
                 paths = [path for future in walks for path in future.result()]
             except BrokenProcessPool:
                 return self._here.go(usual, scenarios, walk=True)

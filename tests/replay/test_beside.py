@@ -65,6 +65,18 @@ def test_others_die_looking(root: Path, wanted: "jitter.Diagnosis", monkeypatch:
     assert not multiprocessing.active_children()
 
 
+def test_others_die_between(root: Path, wanted: "jitter.Diagnosis", monkeypatch: pytest.MonkeyPatch):
+    go = beside.PassesBeside.go
+
+    def killing(self: beside.PassesBeside, *told: Any, walk: bool) -> Any:
+        kill_the_others()
+        return go(self, *told, walk=walk)
+
+    monkeypatch.setattr(beside.PassesBeside, "go", killing)
+    assert jitter.open(root).diagnosis() == wanted
+    assert not multiprocessing.active_children()
+
+
 def test_others_die_walking(root: Path, wanted: "jitter.Diagnosis", monkeypatch: pytest.MonkeyPatch):
     go, killed = PassesHere.go, []
 

@@ -98,7 +98,9 @@ def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats,
     Also the variance of that by chance alone: each operation's from its spread over ranks.
     """
     more = sum(times, start=-usual)
-    more[np.isnan(more)] = 0.0
+    unknown = np.isnan(more)
+    if unknown.any():
+        more[unknown] = 0.0
     total = more.sum(axis=0)
     sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual)
     return total, float((sigma**2).sum())

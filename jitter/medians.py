@@ -12,11 +12,11 @@ TO_SIGMA: Final = 1.4826
 
 def lower_median(values: npt.NDArray[Any]) -> Floats:
     """(rows, 1): the lower median of each row, as `quantile_disc(0.5)`, of those that have a value; NaN without any."""
-    known = (~np.isnan(values)).sum(axis=1)
-    if (known == values.shape[1]).all():
+    if values.size and not np.isnan(values.max()):  # which is NaN where any is
         middle = (values.shape[1] - 1) // 2
         found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
         return found.copy()  # a view would keep all of it
+    known = (~np.isnan(values)).sum(axis=1)
     ordered = np.sort(values, axis=1)  # NaN sorts last
     return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)
 

@@ -10,7 +10,7 @@ from jitter.program import Program
 from jitter.readiness import Readiness, Tail, pushed
 from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
-from jitter.sheets import Floats, Ints
+from jitter.sheets import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,25 @@ def side_by_side(several: Sequence[OwnTimes]) -> OwnTimes:
     )
 
 
+def on_top(several: Sequence[OwnTimes]) -> OwnTimes:
+    """The operations of several strips of one step; there must be one at least."""
+    if len(several) == 1:
+        return several[0]
+    return OwnTimes(*(np.concatenate([getattr(own, field.name) for own in several]) for field in fields(OwnTimes)))
+
+
 def own_times(program: Program, rules: Rules, step: Recorded, ready: Readiness, tail: Tail) -> OwnTimes:
     """Take the waiting out of a step as recorded."""
-    found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
     slots = _queue_slots(rules, program.kinds, step, tail.starts)
-    at_once = max(1, CELLS_AT_ONCE // max(1, step.start.shape[1]))
-    for first in range(0, len(program.kinds), at_once):
+    at_once = max(1, CELLS_AT_ONCE // max(1, len(step.ranks)))
+    strips = []
+    for first in range(0, max(1, len(program.kinds)), at_once):
         rows = slice(first, first + at_once)
         awaited = _awaited(range(len(program.kinds))[rows], rules, ready.end_by, tail.lane_end)
         own_slots = None if slots is None else slots[rows]
-        _fill(
-            found.strip(rows), rules, program.kinds[rows, None], step.strip(rows), ready.strip(rows), awaited, own_slots
-        )
-    return found
+        kinds = program.kinds[rows, None]
+        strips.append(_of_strip(rules, kinds, step.strip(rows), ready.strip(rows), awaited, own_slots))
+    return on_top(strips)
 
 
 class OwnOfStrips:
@@ -71,29 +77,26 @@ class OwnOfStrips:
 
     def of(self, rows: range, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
         """Take the waiting out of the next operations; `step` and `ready` hold these, `tail` is what is before them."""
-        found = OwnTimes(*(np.empty_like(step.start) for _ in fields(OwnTimes)))
         for other in self._awaited & set(rows):
             self._ends[other] = ready.end_by(other - rows.start)
         awaited = _awaited(rows, self._rules, self._ends.__getitem__, self._tail.lane_end)
         kinds = self._program.kinds[rows.start : rows.stop]
         slots = _queue_slots(self._rules, kinds, step, tail.starts)
-        _fill(found, self._rules, kinds[:, None], step, ready, awaited, slots)
-        return found
+        return _of_strip(self._rules, kinds[:, None], step, ready, awaited, slots)
 
 
 CELLS_AT_ONCE = 32_768
 """What is computed together stays in the processor's cache."""
 
 
-def _fill(
-    found: OwnTimes,
+def _of_strip(
     rules: Rules,
     kinds: Ints,
     step: StepArrays,
     ready: Readiness,
     awaited: Floats | None,
     slots: Floats | None,
-) -> None:
+) -> OwnTimes:
     """Compute the own times of some operations."""
     call, back, start = step.call, step.back, step.start
     before, submit = ready.back_before, ready.submit
@@ -107,15 +110,24 @@ def _fill(
     if awaited is not None and sync.any():
         held = np.where(sync, awaited, np.nan if slots is None else slots)
     begun = call if held is None else np.fmax(call, held)
-    found.host[:] = np.where(called, call - before, 0.0)
-    found.call[:] = np.where(called, back - begun, 0.0)
-    found.lead[:] = np.where(on_gpu, _known(np.where(called, back, before) - submit), 0.0)
-    found.delay[:] = np.where(on_gpu, _known(start - after), 0.0)
-    found.gpu[:] = np.where(on_gpu & (kinds != COLLECTIVE), step.end - start, 0.0)
+    return OwnTimes(
+        host=_where(called, call - before, 0.0),
+        call=_where(called, back - begun, 0.0),
+        lead=_where(on_gpu, _known(_where(called, back, before) - submit), 0.0),
+        delay=_where(on_gpu, _known(start - after), 0.0),
+        gpu=_where(on_gpu & (kinds != COLLECTIVE), step.end - start, 0.0),
+    )
+
+
+def _where(condition: Bools, values: Floats, others: Floats | float) -> Floats:
+    """As `np.where`, which takes as long where there is nothing to choose as elsewhere."""
+    return values if condition.all() else np.where(condition, values, others)
 
 
 def _known(values: Floats) -> Floats:
-    values[np.isnan(values)] = 0.0
+    unknown = np.isnan(values)
+    if unknown.any():
+        values[unknown] = 0.0
     return values
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.kinds import MEMORY, SYNC
-from jitter.whole_times import are_unknown, unknown
+from jitter.whole_times import any_unknown, are_unknown, unknown
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -191,7 +191,7 @@ class Sheet:
     @cached_property
     def _some_unknown(self) -> bool:
         part = self.activities
-        return any(bool(are_unknown(v).any()) for v in (part.start, part.end, part.call, part.back))
+        return any(any_unknown(values) for values in (part.start, part.end, part.call, part.back))
 
 
 def sheets(activities: Activities, syncs: Syncs, origins: Mapping[int, int]) -> Iterator[Sheet]:

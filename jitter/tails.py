@@ -43,7 +43,7 @@ class Tails:
 
     def take(self, key: StepKey, ranks: Ints, left: Tail) -> None:
         """Take in how a step left these ranks."""
-        if self._whole is not None:
+        if self._whole is not None and not np.array_equal(self._whole[1], ranks):
             self._spread_out()
         self._whole = (key, ranks, left)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.deviations import ENOUGH_RANKS, DeviationsOfStep, StepDeviations
 from jitter.kinds import COLLECTIVE
-from jitter.own_time import OwnOfStrips, OwnTimes
+from jitter.own_time import OwnOfStrips, OwnTimes, on_top
 from jitter.program import Program
 from jitter.readiness import Tail, left_by, readiness
 from jitter.rerun import medians
@@ -75,11 +75,7 @@ def look_at(
             took[first + at] = step.end[at] - step.start[at]
         impossible += int((step.start < step.call).sum())
         before = left_by(program, rules.thread, step, before, which)
-    return TeamLook(ranks, end, took, _on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, before)
+    return TeamLook(ranks, end, took, on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, before)
 
 
 _NOTHING: Final = OwnTimes(*(np.empty((0, 1)) for _ in fields(OwnTimes)))
-
-
-def _on_top(strips: list[OwnTimes]) -> OwnTimes:
-    return OwnTimes(*(np.concatenate([getattr(one, field.name) for one in strips]) for field in fields(OwnTimes)))

@@ -14,6 +14,11 @@ def unknown(kind: npt.DTypeLike) -> int:
     return int(np.iinfo(np.dtype(kind)).min)
 
 
+def any_unknown(values: npt.NDArray[Any]) -> bool:
+    """Whether any time is not known."""
+    return bool(values.min(initial=np.iinfo(values.dtype).max) == unknown(values.dtype))
+
+
 def are_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where times are not known, in the shape of `values`."""
     found: npt.NDArray[np.bool_] = values == unknown(values.dtype)

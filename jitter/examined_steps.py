@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitter.ahead import ahead
 from jitter.lake_run import LakeRun
 from jitter.observed import Observed, Understood
 from jitter.own_time import OwnTimes, side_by_side
@@ -41,7 +40,7 @@ class ExaminedSteps:
 
     def works(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepWork]]:
         """Steps from the `first` up to but not including the `last` (all), with their numbers in the run."""
-        for number, step in enumerate(ahead(self.run.steps(first, last)), first):
+        for number, step in enumerate(self.run.steps(first, last), first):
             if number not in self.typical:
                 self.typical[number] = usual_of(step, self.alone)
             yield number, work_of(self.run, step, self.typical[number])

@@ -291,11 +291,6 @@ class Observed:
 
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
         """Go through the run, or through its steps from `first` up to but not including `last`."""
-        for number, step in ahead(self._whole(first, last)):
-            if number >= first:
-                yield step
-
-    def _whole(self, first: int, last: int | None) -> Iterator[tuple[int, ObservedStep]]:
         tails = self.tails()
         for number, key, laid_teams in self.laid(first, last):
             found = {}
@@ -303,7 +298,8 @@ class Observed:
                 tail, joined = tails[team].before(key, laid.ranks)
                 tails[team].follow(key, laid.recorded)
                 found[team] = TeamStep(self.programs[team], self.rules[team], laid.recorded, tail, joined)
-            yield number, ObservedStep(key, found)
+            if number >= first:
+                yield ObservedStep(key, found)
 
     def tails(self) -> dict[int, Tails]:
         """Each team's, for who goes through its steps."""

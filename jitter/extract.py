@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from jitter import buffers
 from jitter.kinds import KINDS
+from jitter.lake_paths import EXTRACT_LAYOUT
 from jitter.records import SourceRecord, StepRecord
 from jitter.whole_times import unknown
 
@@ -31,7 +32,7 @@ MOST_ROWS: Final = 4_000_000
 """The rows of one recording are in memory until they are written. Who has more has large files, which need no help."""
 
 _ROWS_AT_ONCE: Final = 1 << 19
-_MAGIC: Final = b"jitter extract 1\n"
+_MAGIC: Final = f"jitter extract {EXTRACT_LAYOUT}\n".encode()
 _BEFORE: Final = struct.Struct("<Q8s")
 """The header's length, and its digest."""
 _HEADER: Final = len(_MAGIC) + _BEFORE.size
@@ -168,15 +169,6 @@ class ExtractMaker:
                 # in one go: the system then keeps it in large pages, and to map it takes a third of the time
                 file.write((times if times.dtype == kind else _widened(times)).data)
         return True
-
-
-def is_one(path: Path) -> bool:
-    """Whether there is a file that begins as an extract of this version does."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
 
 
 class Extract:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jitter import fork_server, unfinished
 from jitter.errors import LakeError
-from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker, is_one
+from jitter.extract import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker
 from jitter.host_table import read_host
 from jitter.lake_paths import EXTRACTS, extract_file, kernels_file
 from jitter.processors import processors
@@ -31,7 +31,8 @@ def extract_before(
     `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
     the same.
     """
-    lacking = [one for one in sources if _rows(one) <= MOST_ROWS and not is_one(root / extract_file(one.digest))]
+    there = {path.name for path in (root / EXTRACTS).glob("*")}
+    lacking = [one for one in sources if extract_file(one.digest).name not in there and _rows(one) <= MOST_ROWS]
     if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
         return
     with (

@@ -11,6 +11,8 @@ COMPACT = Path("derived", "compact")
 """Compacted steps: derived from the ranks' files, and disposable."""
 EXTRACTS = Path("derived", "extracts")
 """What a diagnosis reads of each recording; disposable too."""
+EXTRACT_LAYOUT = 1
+"""In their names, and their beginnings: those that another version made are none."""
 ANSWERS = Path("derived", "answers")
 """What a large lake was asked before; disposable too."""
 
@@ -39,7 +41,7 @@ def host_file(rank: int, digest: str) -> Path:
 
 def extract_file(digest: str) -> Path:
     """What a diagnosis reads of the recording of this record, from the lake's root."""
-    return EXTRACTS / digest
+    return EXTRACTS / f"{digest}.{EXTRACT_LAYOUT}"
 
 
 def places_of(record: SourceRecord) -> list[Path]:

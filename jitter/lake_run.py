@@ -48,8 +48,8 @@ class LakeRun:
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
         for key in self._steps:
-            for rank, one in held[key].items():
-                self.origin_ns.setdefault(rank, one.step.start_ns)
+            for rank in held[key].keys() - self.origin_ns.keys():
+                self.origin_ns[rank] = held[key][rank].step.start_ns
 
     @property
     def source(self) -> Source:

@@ -1,8 +1,6 @@
 """`python -m jitter`."""
 
-import sys
-
-from jitter.cli import main
+from jitter.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

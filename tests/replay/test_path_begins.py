@@ -18,7 +18,7 @@ US = 1000.0
 
 
 def charges(*, joined: bool) -> list[Charge]:
-    """Two ranks launch alike; rank 0's kernel starts 400 µs later than rank 1's, and so comes late to the collective."""
+    """Two ranks launch alike; rank 0's kernel starts 400 µs after rank 1's and is late for the collective."""
     words, waits = program("ka"), rules("ka", (Wait(1, 0, "event"),))
     times = [[[500, 100], [600, 200]], [[600, 200], [700, 700]], [[10, 10], [20, 20]], [[15, 15], [25, 25]]]
     arrays = StepArrays(np.arange(2), np.ones((2, 2), np.bool_), *(np.array(its) * US for its in times))

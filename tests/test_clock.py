@@ -39,6 +39,20 @@ def test_the_last_to_end_aligns_not_the_last_launched():
     assert found.moments_ns == {0: 900, 1: 7_000_000_900, 2: -2_100}
 
 
+def test_the_last_is_the_one_that_the_median_rank_leaves_last_since_its_own_start():
+    """Of three ranks the second: neither rank 0 alone, nor who is late alone, nor whose clock began last."""
+    assert moment(ends(3, 1000), ends(5, 900, late=(0, 1100, 1100))).kernel_index == 5
+    assert moment(ends(3, 1000), ends(5, 900, late=(0, 0, 5000))).kernel_index == 3
+    # of two it is the earlier: 1000 against 900
+    both = {"ranks": [0, 1], "group": (0, 1)}
+    found = moment(ends(3, 1000, **both), ends(5, 900, late=(0, 800, 0), **both), ranks=[0, 1], whole=frozenset([0, 1]))
+    assert found.kernel_index == 3
+
+
+def test_of_those_that_end_at_once_the_last_by_index_aligns():
+    assert moment(ends(3, 500), ends(5, 500)).kernel_index == 5
+
+
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"])
 def test_what_all_leave_together_aligns(operation):
     assert moment(ends(1, 100), ends(2, 900, operation)).kernel_index == 2
@@ -60,6 +74,28 @@ def test_the_whole_cohort_must_take_part():
     assert moment(ends(1, 100, group=(0, 1), ranks=[0, 1]), ranks=[0, 1]) is None
 
 
+def test_one_without_a_place_in_the_kernel_index_aligns_nobody():
+    assert moment(ends(1, 100), ends(-1, 900)).kernel_index == 1
+    assert moment(ends(-1, 900)) is None
+
+
+def test_a_group_of_all_who_are_there_is_not_the_whole_cohort():
+    """Rank 2 misses this step: a size of two, or of three, is told of the run's ranks."""
+    assert moment(ends(1, 100, size=2, ranks=[0, 1]), ranks=[0, 1]) is None
+    assert moment(ends(1, 100, size=3, ranks=[0, 1]), ranks=[0, 1]).kernel_index == 1
+
+
+def test_the_ranks_of_a_group_tell_more_than_its_size():
+    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 2), size=2)).kernel_index == 4
+    assert moment(ends(1, 100), ends(4, 900, group=(0, 1, 5), size=3)).kernel_index == 1
+
+
+def test_of_groups_of_one_size_each_is_looked_at():
+    all_of_them, others = (0, 1, 2), (0, 1, 5)
+    assert moment(ends(1, 100, group=all_of_them), ends(4, 900, group=others)).kernel_index == 1
+    assert moment(ends(1, 100, group=others), ends(4, 900, group=all_of_them)).kernel_index == 4
+
+
 def test_named_collectives_may_disagree_by_any_amount():
     found = moment(ends(1, 100_000), ends(2, 900_000, late=(0, 400_000, 0)))
     assert (found.kernel_index, found.unsynchronised) == (2, 0)
@@ -79,6 +115,16 @@ def test_a_named_one_is_believed_against_unnamed_ones(late):
     assert (found.kernel_index, found.unsynchronised) == (3, 1)
 
 
+def test_one_named_one_is_believed_against_any_number_that_agree():
+    """Three that tell the same of the clocks, and another than the one that names its operation."""
+    late = (0, 900_000, 0)
+    unnamed = [ends(n, 1_000_000 * n, None, late) for n in (2, 3, 4)]
+    found = moment(ends(1, 1_000_000), *unnamed)
+    assert (found.kernel_index, found.unsynchronised) == (1, 3)
+    # without it they are believed
+    assert (moment(*unnamed).kernel_index, moment(*unnamed).unsynchronised) == (4, 0)
+
+
 def test_within_a_tenth_of_a_millisecond_an_unnamed_one_aligns():
     assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_000, -100_000))).kernel_index == 2
     assert moment(ends(1, 1_000_000), ends(2, 2_000_000, None, (0, 100_001, 0))).kernel_index == 1
@@ -95,6 +141,35 @@ def test_uncertainty_is_how_far_the_ends_disagree():
     found = moment(ends(1, 100), ends(2, 200, late=(0, 6, 0)), ends(3, 300, late=(0, 0, 9)))
     # usual offsets are those of the first; the three disagree with them by 0, 6 and 9
     assert found.uncertainty_ns == 6
+
+
+def test_who_is_early_disagrees_as_much_as_who_is_late():
+    # against the usual offsets (0, 0): by 0; rank 1 by -6; rank 2 by -9
+    found = moment(ends(1, 100), ends(2, 200, late=(0, -6, 0)), ends(3, 300, late=(0, 0, -9)))
+    assert found.uncertainty_ns == 6
+    # by 0; by 4 and -5, which are 9 apart; rank 2 by 20
+    found = moment(ends(1, 100), ends(2, 200, late=(0, 4, -5)), ends(3, 300, late=(0, 0, 20)))
+    assert found.uncertainty_ns == 5 + 4
+
+
+def test_of_an_even_number_the_lower_of_the_middle_two_is_usual():
+    # the usual offset of rank 1 is 2 of (0, 2, 10, 30), of which they differ by 2, 0, 8 and 28
+    found = moment(*(ends(n, 100 * n, late=(0, late, 0)) for n, late in enumerate((0, 2, 10, 30))))
+    assert found.uncertainty_ns == 2
+
+
+def test_what_aligns_nobody_makes_the_moment_no_less_certain():
+    wrong = ends(3, 3_000_000, None, (0, 900_000, 0))
+    found = moment(ends(1, 1_000_000), ends(2, 2_000_000, late=(0, 10, 0)), wrong)
+    assert (found.kernel_index, found.unsynchronised, found.uncertainty_ns) == (2, 1, 0)
+
+
+def test_clocks_that_count_from_1970_and_from_boot_are_compared_to_the_ns():
+    """No float holds the ns since 1970: the whole numbers do."""
+    apart = 1_700_000_000_000_000_001
+    found = moment(*(ends(n, 100 * n, late=(0, apart + extra, 0)) for n, extra in enumerate((0, 3, 5))))
+    assert found.uncertainty_ns == 2  # of 3, 0 and 2 against the middle one
+    assert found.moments_ns[1] == ZEROS[1] + 200 + apart + 5
 
 
 def test_wall_clock_puts_every_zero_where_utc_says():

@@ -75,6 +75,19 @@ def test_of_many_ranks_no_less_than_of_one():
         np.testing.assert_array_equal(its, np.tile(getattr(alone, field.name), (1, many)))
 
 
+def test_where_nothing_is_known_of_what_held_it_back_nothing_did():
+    """Rank 0's first launch is not recorded, and nothing comes before it; rank 1's kernel starts 5 µs after its."""
+    step = step_of([0, 1], [[20_000, 20_000], [40_000, 40_000]], [[21_000, 21_000], [41_000, 41_000]])
+    step.call[0, 0] = step.back[0, 0] = np.nan
+    found = taken(rules("kk"), step, no_tail(1, 1, 2, None), "kk")
+    assert found.delay.tolist() == [[0, 5000], [5000, 5000]]
+    assert found.lead.tolist() == [[0, 0], [0, 0]]
+    assert found.call.tolist() == [[0, 5000], [5000, 5000]]
+    assert found.gpu.tolist() == [[1000, 1000], [1000, 1000]]
+    # rank 0's second is its first call that is known: nothing goes before it
+    np.testing.assert_array_equal(found.host, [[0, np.nan], [np.nan, 15_000]])
+
+
 @pytest.mark.parametrize("ranks", [0, 3])
 def test_of_nothing_or_of_nobody(ranks: int):
     for words in ("", "kk"):

@@ -45,6 +45,26 @@ def known(column: pa.ChunkedArray) -> Bools:
     return np.concatenate(parts)
 
 
+def list_codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[tuple[int, ...]]]:
+    """Give a column of lists of whole numbers as positions, shape (rows), among the distinct ones; -1 where it is null.
+
+    Groups of a thousand ranks are long lists, of which many rows hold few.
+    """
+    whole = column.combine_chunks()
+    values, ends = numbers(pa.chunked_array([whole.values])), numbers(pa.chunked_array([whole.offsets])).tolist()
+    seen: dict[bytes, int] = {}
+    distinct: list[tuple[int, ...]] = []
+    codes = np.full(len(whole), -1, np.int64)
+    for row in np.flatnonzero(known(column)).tolist():
+        own = values[ends[row] : ends[row + 1]]
+        name = own.tobytes()
+        if name not in seen:
+            seen[name] = len(distinct)
+            distinct.append(tuple(own.tolist()))
+        codes[row] = seen[name]
+    return codes, distinct
+
+
 def column(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
     """Put whole numbers, floats or truths into an Arrow array, null where they are not known (default: nowhere)."""
     told = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))

@@ -49,7 +49,7 @@ class SharedMoment:
 def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMoment | None:
     """Find the end of the step's last aligning collective; None if there is none.
 
-    `starts_ns` is where each rank's first kernel starts, from which "last" is told.
+    `starts_ns` is where each rank's first kernel starts, on its own clock, from which "last" is told.
     """
     shared = np.flatnonzero(found.may_align)
     apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])

@@ -81,8 +81,8 @@ class PathWalker:
         for team, step in work.observed.teams.items():
             collectives = [place for place, op in enumerate(self._programs[team].operations) if op.kind == COLLECTIVE]
             if collectives:
-                ends = np.fmax.reduce([step.arrays.row("end", place) for place in collectives])
-                self._left.update(zip(step.arrays.ranks.tolist(), ends.tolist(), strict=True))
+                ends = np.fmax.reduce([step.recorded.row("end", place) for place in collectives])
+                self._left.update(zip(step.recorded.ranks.tolist(), ends.tolist(), strict=True))
 
     def _last(self, work: StepWork, uncoupled: frozenset[int]) -> tuple[int, int] | None:
         """The (meeting, group) that ends the step: of those that come last the largest."""
@@ -142,14 +142,14 @@ class _Walk:
         if who is None:
             return None
         team, step, column = self._team(who)
-        rank = int(step.arrays.ranks[column])
+        rank = int(step.recorded.ranks[column])
         yield Charge(rank, team, who.place, Part.TRANSFER, -latest - self._usual_transfer[number], number, group)
         return who
 
     def _end(self, at: _At) -> _Back:
         """From an operation's end: to the last that its group waited for, or through its own duration to its start."""
         team, step, column = self._team(at)
-        while not step.arrays.present[at.place, column]:
+        while not step.recorded.present[at.place, column]:
             # this rank lacks it: what was waited for is the one before it on its stream
             previous = self._walker._before_on_lane[team][at.place]
             if previous is None:
@@ -160,12 +160,12 @@ class _Walk:
             number, member = found
             return number, int(member.group[at.column])
         excess = step.column(column).own.gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
-        yield Charge(int(step.arrays.ranks[column]), team, at.place, Part.GPU, float(excess))
+        yield Charge(int(step.recorded.ranks[column]), team, at.place, Part.GPU, float(excess))
         return at
 
     def _gpu_start(self, at: _At) -> _Back:
         team, step, column = self._team(at)
-        rank = int(step.arrays.ranks[column])
+        rank = int(step.recorded.ranks[column])
         if step.column(column).recorded.start[at.place, 0] <= self._walker._left.get(rank, -np.inf):
             return None
         rules = self._walker._rules[team]
@@ -194,7 +194,7 @@ class _Walk:
     def _host(self, at: _At) -> _Back:
         """Back along the host's calls until one that waited for the GPU or for its queue, or the step before."""
         team, step, column = self._team(at)
-        rank = int(step.arrays.ranks[column])
+        rank = int(step.recorded.ranks[column])
         rules, usual = self._walker._rules[team], self._work.typical[team]
         recorded, _, own = step.column(column)
         border = self._walker._left.get(rank, -np.inf)

@@ -121,7 +121,7 @@ class Examination:
         spans = []
         for _, work in self.steps.works():
             of_ranks = [
-                np.fmax.reduce(step.arrays.end) - np.fmin.reduce(step.arrays.start)
+                np.fmax.reduce(step.recorded.end) - np.fmin.reduce(step.recorded.start)
                 for step in work.observed.teams.values()
             ]
             spans.append(float(np.median(np.concatenate(of_ranks))) if of_ranks else np.nan)

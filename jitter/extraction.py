@@ -31,7 +31,7 @@ def extract_before(
     `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
     the same.
     """
-    there = {path.name for path in (root / EXTRACTS).glob("*")}
+    there = {path.name for path in (root / EXTRACTS).glob("*") if _has_content(path)}
     lacking = [one for one in sources if extract_file(one.digest).name not in there and _rows(one) <= MOST_ROWS]
     if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
         return
@@ -46,6 +46,14 @@ def extract_before(
         for done, _ in enumerate(pool.map(_extract, *zip(*((root, run, one) for one in lacking), strict=True)), 1):
             if progress is not None:
                 progress(done, len(lacking))
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a file has any: of one made just before the machine died it may be lost."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:  # gone just now
+        return False
 
 
 def _extract(root: Path, run: Path, record: SourceRecord) -> None:

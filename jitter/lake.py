@@ -188,10 +188,12 @@ class LakeFolder:
                     break
 
     def close(self) -> None:
-        """End this run: clear away its staging, and what dead runs left."""
-        self._undo(self._run)
-        shutil.rmtree(self._run, ignore_errors=True)
-        self.sweep()
+        """End this run: take back what it was about to change, clear away its staging, and what dead runs left."""
+        try:
+            self._undo(self._run)
+        finally:
+            shutil.rmtree(self._run, ignore_errors=True)
+            self.sweep()
 
     def sweep(self) -> None:
         """Clear away what runs that died on this machine left unfinished."""
@@ -201,14 +203,24 @@ class LakeFolder:
         unfinished.drop_if_empty(self.root)
 
     def _undo(self, run: Path) -> None:
-        """Remove what a run was about to put into its place when it ended."""
-        # another run may be sweeping too: what is gone has been dealt with. A note cut off: nothing had changed yet
-        with suppress(FileNotFoundError, ValueError):
-            places = json.loads((run / _NOTE).read_bytes())
-            owned = {str(place) for record in self.records() for place in places_of(record)}
-            self.remove(Path(place) for place in places if place not in owned)
+        """Remove what a run was about to put into its place when it ended, unless others account for it."""
+        places = _noted(run)
+        if places:
+            # another's note before the records: it empties the note when its record is there
+            kept = {place for other in run.parent.iterdir() if other != run for place in _noted(other)}
+            kept |= {str(place) for record in self.records() for place in places_of(record)}
+            self.remove(Path(place) for place in places if place not in kept)
 
     def _write(self, path: Path, content: bytes) -> None:
         temporary = self.staging() / uuid.uuid4().hex
         temporary.write_bytes(content)
         temporary.replace(path)
+
+
+def _noted(run: Path) -> list[str]:
+    """The places that a run is about to change."""
+    # gone: another has swept it; empty, or cut off: it has not begun to change anything
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError):
+        found: list[str] = json.loads((run / _NOTE).read_bytes())
+        return found
+    return []

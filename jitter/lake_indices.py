@@ -71,7 +71,7 @@ class LakeIndices:
         ]
 
     def _example(self, sequence: str) -> tuple[StepKey, int]:
-        """A step and rank that ran it: the first steps tell nearly all there are."""
+        """A rank that ran it, and the first step in which any did: the first steps tell nearly all there are."""
         with self._one_looks:
             while sequence not in self._examples:
                 key = next(self._not_looked_at)

@@ -3,15 +3,14 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.align import StepIndex
+from jitter.buffers import list_codes
 from jitter.extract import Calls
 from jitter.holdings import Held
 from jitter.host_rows import HostRows
@@ -147,26 +146,13 @@ class LakeRun:
         rows = read_step(self._root, key, self._held[key], columns, ranks).table
         collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         named = collectives["group_name"].to_pylist()
-        members = _members_of(collectives["group_ranks"].combine_chunks())
+        codes, groups = list_codes(collectives["group_ranks"])
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
-        for (rank, ordinal), ranks_of, name in zip(places, members, named, strict=True):
+        for (rank, ordinal), code, name in zip(places, codes.tolist(), named, strict=True):
+            ranks_of = groups[code] if code >= 0 else ()
             # its ranks name a group best, else its own name; where the trace tells neither, None
             found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of else None if name is None else ("name", name)
         return found
-
-
-def _members_of(groups: pa.ListArray) -> list[tuple[int, ...]]:
-    """Each row's ranks; a list that many rows share is made only once."""
-    values, offsets = groups.values.to_numpy(zero_copy_only=False), groups.offsets.to_numpy()
-    made: dict[bytes, tuple[int, ...]] = {}
-    found = []
-    for first, last in pairwise(offsets.tolist()):
-        own = values[first:last]
-        word = own.tobytes()
-        if word not in made:
-            made[word] = tuple(own.tolist())
-        found.append(made[word])
-    return found
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int]:

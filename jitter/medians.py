@@ -12,6 +12,8 @@ TO_SIGMA: Final = 1.4826
 
 def lower_median(values: npt.NDArray[Any]) -> Floats:
     """(rows, 1): the lower median of each row, as `quantile_disc(0.5)`, of those that have a value; NaN without any."""
+    if not values.shape[1]:
+        return np.full((len(values), 1), np.nan)
     if values.size and not np.isnan(values.max()):  # which is NaN where any is
         middle = (values.shape[1] - 1) // 2
         found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]

@@ -11,6 +11,7 @@ import numpy as np
 from jitter.ahead import ahead
 from jitter.dependencies import infer
 from jitter.kinds import COLLECTIVE, SYNC
+from jitter.laid import Laid, rows
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import Example, Program, lay_out
@@ -20,7 +21,6 @@ from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
 from jitter.sheets import Bools, Ints, Kinds, Sheet, Signature
-from jitter.step_arrays import Laid, rows
 from jitter.steps import StepKey
 from jitter.tails import Tails
 from jitter.teams import teams
@@ -75,7 +75,7 @@ class TeamStep:
 
     program: Program
     rules: Rules
-    arrays: Recorded
+    recorded: Recorded
     tail: Tail
     """How the step before left these ranks."""
     joined: Bools
@@ -85,13 +85,13 @@ class TeamStep:
     @cached_property
     def own(self) -> OwnTimes:
         """All operations', on all ranks."""
-        return self._own_times(self.arrays, self.tail)[1]
+        return self._own_times(self.recorded, self.tail)[1]
 
     def column(self, column: int) -> OneRank:
         """What one rank did; who asks again is given the same."""
         if column not in self._columns:
             which = slice(column, column + 1)
-            recorded = self.arrays.columns(which)
+            recorded = self.recorded.columns(which)
             self._columns[column] = OneRank(recorded, *self._own_times(recorded, self.tail.columns(which)))
         return self._columns[column]
 

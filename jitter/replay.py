@@ -121,10 +121,10 @@ class Replay:
     ) -> list[Mapping[int, Floats]]:
         """Compute one step of all blocks for the scenarios `rows`; returns each block's ends.
 
-        Ends are (rows, ranks), of the places asked for, and maybe others. `repairs` says for each block whose own
-        times are the median's; `transfers[meeting]` is (rows, groups), from the last arrival to the end; `ahead`
-        (rows,) is how much earlier than recorded those stand who were there before: who joins now joins there. The
-        other scenarios stay where they are.
+        Ends are (rows, ranks), of the places `asked` for by block (no synchronising calls), and maybe others.
+        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (rows, groups), from
+        the last arrival to the end; `ahead` (rows,) is how much earlier than recorded those stand who were there
+        before: who joins now joins there. The other scenarios stay where they are.
         """
         states = [state.of(rows) for state in self._states]
         work = [

@@ -51,7 +51,7 @@ def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, Own
 
 def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) -> StepWork:
     """Cut a step into blocks; `usual` are its teams' medians."""
-    columns = run.meetings.columns({team: found.arrays.ranks for team, found in step.teams.items()})
+    columns = run.meetings.columns({team: found.recorded.ranks for team, found in step.teams.items()})
     blocks = [
         _block(step.teams.get(block.team), where, len(run.programs[block.team].operations), usual.get(block.team))
         for block, where in zip(run.meetings.blocks, columns, strict=True)
@@ -75,15 +75,15 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
         nothing = np.zeros(shape)
         own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
         return BlockStep(_nobody(shape), lambda: own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_), _NOTHING)
-    if np.array_equal(where, np.arange(len(team.arrays.ranks))):  # the whole team: nothing is copied
-        return BlockStep(team.arrays, lambda: team.own, usual, team.joined, team.tail)
+    if np.array_equal(where, np.arange(len(team.recorded.ranks))):  # the whole team: nothing is copied
+        return BlockStep(team.recorded, lambda: team.own, usual, team.joined, team.tail)
     if (where >= 0).all():
-        arrays, tail = team.arrays.columns(where), team.tail.columns(where)
+        arrays, tail = team.recorded.columns(where), team.tail.columns(where)
         return BlockStep(arrays, lambda: team.own.columns(where), usual, team.joined[where], tail)
     there = np.flatnonzero(where >= 0)
     arrays = _nobody(shape)
     for field in fields(arrays):
-        getattr(arrays, field.name)[..., there] = getattr(team.arrays, field.name)[..., where[there]]
+        getattr(arrays, field.name)[..., there] = getattr(team.recorded, field.name)[..., where[there]]
     joined = np.ones(len(where), np.bool_)
     joined[there] = team.joined[where[there]]
     # of those that are not there, any tail: they have joined when they come

@@ -21,7 +21,9 @@ class RunSyncs:
         calls: Callable[[Held], Calls],
         threads: Mapping[int, Ints],
     ) -> None:
-        """Take the calls of every recording that holds one of these steps; `threads` are those that launch, by rank."""
+        """Take the calls of every recording that holds one of these steps; `threads` are the ids of those
+        that launch, (threads,) by rank.
+        """
         self._number: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(steps)}
         self._ranks = np.array(sorted({rank for key in steps for rank in held[key]}), np.int64)
         row_of = {rank: row for row, rank in enumerate(self._ranks.tolist())}

@@ -60,12 +60,15 @@ class Syncs:
     ranks: Ints
     """(ranks,) ascending; who is not among them made none."""
     first: Ints
-    """(ranks,) where each one's calls begin in what follows; and where they are over."""
+    """(ranks,) where each one's calls begin in what follows."""
     last: Ints
+    """(ranks,) where they are over."""
     start_ns: Ints
     """(calls,)."""
     end_ns: Ints
+    """(calls,)."""
     thread: Ints
+    """(calls,)."""
     name: Ints
     """(calls,) position in `names`."""
     names: tuple[str, ...]

@@ -1,12 +1,10 @@
 """A cohort's collectives in one step: when each rank left them, and whether all leave them together."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from jitter.buffers import numbers
+from jitter.buffers import list_codes
 from jitter.kernels import ALIGNING
 from jitter.sheets import Bools, Ints
 from jitter.step_kernels import StepKernels
@@ -16,9 +14,9 @@ class Collectives(NamedTuple):
     """The collectives that have a place in the kernel index."""
 
     ranks: list[int]
-    """The cohort's in this step, ascending."""
+    """The cohort's in this step, ascending; shape (ranks)."""
     kernel_index: Ints
-    """Shape (collectives), ascending."""
+    """Of each in the cohort's step, shape (collectives), ascending."""
     end_ns: Ints
     """Shape (collectives, ranks), each on its rank's clock; 0 where a rank has it not."""
     may_align: Bools
@@ -53,15 +51,6 @@ def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
     found: Bools = ~known | (sizes >= len(whole))
     named = np.flatnonzero(kernels.known("group_ranks")[rows])
     if len(named):
-        # of a thousand ranks the lists are long, many and few: each is looked at once
-        groups = kernels.column("group_ranks", rows[named]).combine_chunks()
-        members = numbers(pa.chunked_array([groups.values]))
-        ends = numbers(pa.chunked_array([groups.offsets])).tolist()
-        told: dict[bytes, bool] = {}
-        for at, (first, end) in zip(named.tolist(), pairwise(ends), strict=True):
-            group = members[first:end]
-            name = group.tobytes()
-            if name not in told:
-                told[name] = whole <= set(group.tolist())
-            found[at] = told[name]
+        codes, groups = list_codes(kernels.column("group_ranks", rows[named]))
+        found[named] = np.array([whole <= set(group) for group in groups])[codes]
     return found

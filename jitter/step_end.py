@@ -59,7 +59,7 @@ class StepEnds:
     def places(self, work: StepWork) -> list[int | None]:
         """Each block's."""
         of_team = {
-            team: self.of_team(team, partial(step.arrays.row, "end")) for team, step in work.observed.teams.items()
+            team: self.of_team(team, partial(step.recorded.row, "end")) for team, step in work.observed.teams.items()
         }
         return [of_team.get(block.team) for block in self._run.meetings.blocks]
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from jitter.deviations import ENOUGH_RANKS, DeviationsOfStep, StepDeviations
 from jitter.kinds import COLLECTIVE
+from jitter.laid import Laid
 from jitter.own_time import OwnOfStrips, OwnTimes, on_top
 from jitter.program import Program
 from jitter.readiness import Tail, left_by, readiness
 from jitter.rerun import medians
 from jitter.rules import Rules
 from jitter.sheets import Bools, Floats, Ints
-from jitter.step_arrays import Laid
 
 _CELLS: Final = 32_768
 """Of a strip; it has some sixteen arrays of so many."""

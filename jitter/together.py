@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jitter.clock import TOGETHER_NS
+from jitter.laid import Laid
 from jitter.meetings import Meetings
-from jitter.step_arrays import Laid
 
 
 def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int, int]]:

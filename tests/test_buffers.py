@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.buffers import column, known, numbers, text_column
+from jitter.buffers import column, known, list_codes, numbers, text_column
 
 pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
 
@@ -66,3 +66,17 @@ def test_pandas_is_not_loaded():
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+lists = st.lists(st.one_of(st.none(), st.lists(st.integers(0, 5), max_size=3)), max_size=12)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(lists, max_size=3), st.integers(0, 9), st.integers(0, 30))
+def test_lists_as_codes(made: list[list[list[int] | None]], first: int, rows: int):
+    kind = pa.list_(pa.int32())
+    chunked = pa.chunked_array([pa.array(piece, kind) for piece in made], kind).slice(first, rows)
+    codes, distinct = list_codes(chunked)
+    assert [None if code < 0 else list(distinct[code]) for code in codes.tolist()] == chunked.to_pylist()
+    assert len(set(distinct)) == len(distinct)
+    assert set(codes[codes >= 0].tolist()) == set(range(len(distinct)))

@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import threading
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
@@ -75,13 +76,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Be the process `jitter`: run the command, tidy up, and end at once.
+    """Be the process `jitter`: run the command, and end at once if all went well.
 
     To take apart what a large lake leaves in memory would take a tenth of a second and more, and the system frees it
     anyway. Who measures or embeds the command calls `main`, which comes back.
     """
     code = main()
-    atexit._run_exitfuncs()  # temporary folders, helpers
+    if code != ExitCode.DONE:
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]  # in the order of the interpreter's own end: threads and pools,
+    atexit._run_exitfuncs()  # then processes and temporary folders
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

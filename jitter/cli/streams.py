@@ -12,9 +12,10 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def prepare() -> None:
-    """Make both able to take any text: a path need not be UTF-8, and stdout need not be open."""
-    if sys.stdout is None:  # `>&-`
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # as long as the process
+    """Make both able to take any text: a path need not be UTF-8, and neither need be open."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             utf8 = stream.encoding.lower().replace("-", "") == "utf8"

@@ -142,3 +142,10 @@ def test_a_lake_whose_name_is_not_utf8_is_refused(traces: Path, tmp_path: Path):
         assert done.returncode == 2
         assert b"a lake's path must be UTF-8" in done.stderr
     assert not name.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("--version", 0), ("nonsense", 2), ("steps {lake}", 0), ("steps nowhere", 3)]
+)
+def test_a_closed_stderr_is_no_matter(words: str, code: int, lake: Path):
+    assert shell(f"jitter {words.format(lake=lake)} 2>&-").returncode == code

@@ -80,6 +80,23 @@ def test_killed_at_every_write(own: Path, tmp_path: Path):
         assert content(lake) == expected
 
 
+def test_what_another_run_is_about_to_put_there_stays(tmp_path: Path):
+    one, other = LakeFolder(tmp_path / "lake"), LakeFolder(tmp_path / "lake")
+    one.create()
+    places = [Path("kernels", "step=1", f"rank={rank}.parquet") for rank in (0, 1)]
+    files = [one.root / place for place in places]
+    files[0].parent.mkdir()
+    with other.changing(places[:1]):
+        for file in files:
+            file.touch()
+        with pytest.raises(OSError, match="refuses"), one.changing(places):
+            raise OSError("the disk refuses")
+        one.close()
+        assert [file.exists() for file in files] == [True, False]
+    other.close()
+    assert files[0].exists()
+
+
 def test_ctrl_c(traces: Path, tmp_path: Path):
     lake = tmp_path / "lake"
     process = _start(traces, "-o", lake)

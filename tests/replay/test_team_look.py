@@ -10,9 +10,9 @@ from jitter import team_look
 from jitter.deviations import GPU, PARTS, START
 from jitter.examined_steps import ExaminedSteps
 from jitter.kinds import COLLECTIVE
+from jitter.laid import Laid
 from jitter.own_time import OwnTimes
 from jitter.simulate import Fault, simulate
-from jitter.step_arrays import Laid
 from jitter.team_look import TeamLook, look_at
 
 JOBS = {
@@ -51,11 +51,11 @@ def test_of_strips_of_any_height(steps: ExaminedSteps, cells: int, monkeypatch: 
     assert {number for number, _, _ in seen} == whole.keys()
     for number, team, one in seen:
         step, program = whole[number].teams[team], steps.run.programs[team]
-        np.testing.assert_array_equal(one.ranks, step.arrays.ranks)
-        np.testing.assert_array_equal(one.end, step.arrays.end)
+        np.testing.assert_array_equal(one.ranks, step.recorded.ranks)
+        np.testing.assert_array_equal(one.end, step.recorded.end)
         assert one.took.keys() == {at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE}
         for at, took in one.took.items():
-            np.testing.assert_array_equal(took, step.arrays.end[at] - step.arrays.start[at])
+            np.testing.assert_array_equal(took, step.recorded.end[at] - step.recorded.start[at])
         for field in fields(OwnTimes):
             usual = [_lower_median(row) for row in getattr(step.own, field.name).tolist()]
             np.testing.assert_array_equal(getattr(one.typical, field.name)[:, 0], usual)

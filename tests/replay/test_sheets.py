@@ -243,6 +243,14 @@ def test_ranks_that_wait_elsewhere_stand_apart():
     assert {ranks: sheet.row.tolist() for ranks, sheet in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
 
 
+def test_sheets_come_by_their_first_rank():
+    """However few calls it made, and whoever else made as many."""
+    rows = [row(20, 1, 5), row(40, 30, 35)]
+    one, two = (FAR + 7, FAR + 9, "cudaFree"), (FAR + 10, FAR + 12, "cudaMemcpy")
+    step = Step([COMPUTE] * 2, dict.fromkeys(range(5), rows), {0: [one, two], 1: [one], 2: [one, two], 3: [two]})
+    assert list(step.found("int32")) == [(0, 2), (1,), (3,), (4,)]
+
+
 def test_launches_unknown_throughout():
     rows = [row(20, None, None), row(40, None, None)]
     calls = {0: [(FAR + 30, FAR + 45, "cudaFree")]}

@@ -122,7 +122,7 @@ def test_paths(lake: Path, without_epoch: Path):
         "catalog.sqlite",
         *(f"sources/{digest}.json" for digest in digests),
         *(f"host/rank={rank}/{digest}.parquet" for digest, rank in digests.items()),
-        *(f"derived/extracts/{digest}" for digest in digests),
+        *(f"derived/extracts/{digest}.1" for digest in digests),
     }
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from jitter.sheets import Bools, Ints
+from jitter.sheets import Bools, Floats, Ints
 from jitter.step_collectives import Collectives
 
+_Times = TypeVar("_Times", Ints, Floats)
 TOGETHER_NS = 100_000
 """Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
 
@@ -64,7 +65,7 @@ def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMom
         "collective",
         dict(zip(found.ranks, end_ns[last].tolist(), strict=True)),
         int(found.kernel_index[aligning[last]]),
-        _spread(end_ns),
+        disagreement_ns(end_ns),
         int(apart.sum()),
     )
 
@@ -99,12 +100,16 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     return apart
 
 
-def _offsets(end_ns: Ints) -> Ints:
+def _offsets(end_ns: _Times) -> _Times:
     """Each rank's clock against the lowest rank's, as each collective's end tells it."""
     return end_ns - end_ns[:, :1]
 
 
-def _spread(end_ns: Ints) -> int | None:
+def disagreement_ns(end_ns: _Times) -> int | None:
+    """How far ranks' clock offsets, as collectives' ends (collectives, ranks) tell them, differ from the usual ones.
+
+    The lower median over collectives; None with fewer than two.
+    """
     if len(end_ns) < 2:
         return None
     offsets = _offsets(end_ns)
@@ -112,7 +117,7 @@ def _spread(end_ns: Ints) -> int | None:
     return int(_lower_median(residuals.max(axis=1) - residuals.min(axis=1), axis=0))
 
 
-def _lower_median(values: Ints, axis: int) -> Ints:
-    """Of whole numbers, exactly: times since some zero may be past what a float holds."""
-    found: Ints = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
+def _lower_median(values: _Times, axis: int) -> _Times:
+    """Of whole numbers as such, exactly: times since some zero may be past what a float holds."""
+    found: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
     return found

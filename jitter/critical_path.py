@@ -166,10 +166,10 @@ class _Walk:
     def _gpu_start(self, at: _At) -> _Back:
         team, step, column = self._team(at)
         rank = int(step.recorded.ranks[column])
-        if step.column(column).recorded.start[at.place, 0] <= self._walker._left.get(rank, -np.inf):
+        recorded, ready, own = step.column(column)
+        if recorded.start[at.place, 0] <= self._walker._left.get(rank, -np.inf):
             return None
         rules = self._walker._rules[team]
-        _, ready, own = step.column(column)
         launched = ready.submit[at.place, 0] + rules.launch_ns
         before = ready.end_before[at.place, 0] + rules.stream_ns
         awaited, other = self._awaited(step, column, at.place, rules)

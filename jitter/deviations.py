@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from jitter.medians import TO_SIGMA, spread_of
-from jitter.own_time import OwnTimes
+from jitter.own_time import OwnTimes, zero_where_unknown
 from jitter.replay import CPU, GPU, START
 from jitter.sheets import Bools, Floats, Ints
 
@@ -97,10 +97,7 @@ def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats,
 
     Also the variance of that by chance alone: each operation's from its spread over ranks.
     """
-    more = sum(times, start=-usual)
-    unknown = np.isnan(more)
-    if unknown.any():
-        more[unknown] = 0.0
+    more = zero_where_unknown(sum(times, start=-usual))
     total = more.sum(axis=0)
     sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual)
     return total, float((sigma**2).sum())

@@ -281,7 +281,7 @@ class Observed:
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
-            counts.update(not_together(meetings, {team: self._laid(key, team) for team in self.programs}))
+            counts.update(not_together(meetings, {team: self._laid(key, team).recorded for team in self.programs}))
         return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
     @cached_property

@@ -113,8 +113,8 @@ def _of_strip(
     return OwnTimes(
         host=_where(called, call - before, 0.0),
         call=_where(called, back - begun, 0.0),
-        lead=_where(on_gpu, _known(_where(called, back, before) - submit), 0.0),
-        delay=_where(on_gpu, _known(start - after), 0.0),
+        lead=_where(on_gpu, zero_where_unknown(_where(called, back, before) - submit), 0.0),
+        delay=_where(on_gpu, zero_where_unknown(start - after), 0.0),
         gpu=_where(on_gpu & (kinds != COLLECTIVE), step.end - start, 0.0),
     )
 
@@ -124,7 +124,8 @@ def _where(condition: Bools, values: Floats, others: Floats | float) -> Floats:
     return values if condition.all() else np.where(condition, values, others)
 
 
-def _known(values: Floats) -> Floats:
+def zero_where_unknown(values: Floats) -> Floats:
+    """Put 0 for NaN, in place; where there is none nothing is written."""
     unknown = np.isnan(values)
     if unknown.any():
         values[unknown] = 0.0

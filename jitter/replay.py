@@ -263,14 +263,12 @@ class _Work:
         if state.pending is not None:
             state.pending = _pushed(state.pending, self._of_those_here(place, start, np.nan))
         if op.kind == COLLECTIVE:
-            self._starts[place] = start
+            self._starts[place], self._free_before[place] = start, before
             # who meets nobody ends as recorded after his start; a meeting sets it right
             recorded = self.block.recorded
             end = start + (recorded.row("end", place) - recorded.row("start", place))
         else:
             end = start + gpu
-        if op.kind == COLLECTIVE:
-            self._free_before[place] = before
         self._end(place, end, before)
 
     def arrived(self, place: int) -> Floats:

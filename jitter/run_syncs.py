@@ -45,7 +45,8 @@ class RunSyncs:
             cuts = (np.searchsorted(start[-1], begins) + so_far).tolist()
             for at, step in enumerate(keys):
                 number = self._number.get(step)
-                if number is not None and one.record is held[steps[number]].get(rank, (None,))[0]:
+                holder = None if number is None else held[steps[number]].get(rank)
+                if holder is not None and holder.record is one.record:
                     self._first[number, row_of[rank]], self._last[number, row_of[rank]] = cuts[at], cuts[at + 1]
             so_far += len(start[-1])
         self._start_ns, self._end_ns, self._thread, self._name = (

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from jitter.align import StepIndex
+from jitter.clock import disagreement_ns
 from jitter.kinds import MEMORY
-from jitter.medians import lower_median
 from jitter.sheets import Floats, Ints, Sheet
 
 
@@ -62,27 +62,17 @@ def step_quality(
             continue
         places = [place for place in aligning(team) if not np.isnan(step.end[place]).any()]
         aligned[team] = bool(places)
-        if len(places) > 1:
-            spreads.append(_spread(step.end[places]))
+        spreads.append(disagreement_ns(step.end[places]))
     unmatched = [_unmatched(index, sheets) for index in indices]
     return StepQuality(
         aligned,
-        max(spreads, default=None),
+        max((ns for ns in spreads if ns is not None), default=None),
         sum(count for count, _ in unmatched),
         sum(ns for _, ns in unmatched),
         sum(len(index.left_out) for index in indices),
         sum(step.negative_latencies for step in teams.values()),
         tuple(len(index.names) for index in indices),
     )
-
-
-def _spread(ends: np.ndarray) -> int:
-    """(collectives, ranks): the median over collectives of how far ranks' clock offsets differ from the usual ones."""
-    offsets = ends - ends[:, :1]
-    usual = lower_median(offsets.T)[:, 0]
-    residuals = offsets - usual
-    spreads = np.sort(residuals.max(axis=1) - residuals.min(axis=1))
-    return int(spreads[(len(spreads) - 1) // 2])
 
 
 def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:

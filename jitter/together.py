@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from jitter.clock import TOGETHER_NS
-from jitter.laid import Laid
 from jitter.meetings import Meetings
+from jitter.recorded import Recorded
 
 
-def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int, int]]:
+def not_together(meetings: Meetings, steps: Mapping[int, Recorded]) -> set[tuple[int, int]]:
     """Find (team, place) of meetings whose ends contradict the clock offsets that the step's other meetings give.
 
     METRICS: a collective whose ends disagree by over 100 µs with those offsets is of another group, or synchronises
@@ -25,7 +25,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, Laid]) -> set[tuple[int
             step, there = steps.get(meetings.blocks[member.block].team), columns[member.block]
             if step is not None:
                 at = begin[member.block] + np.flatnonzero(there >= 0)
-                own[at] = step.strip(slice(member.place, member.place + 1)).end[0, there[there >= 0]]
+                own[at] = step.row("end", member.place)[there[there >= 0]]
     ends = ends[:, np.argsort(ranks)]
     known = ~np.isnan(ends)
     whole = [at for at, meeting in enumerate(meetings.meetings) if meeting.groups == 1 and known[at].sum() > 1]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from plain_record import plain_record
 
 from jitter.lake import LakeFolder, write_kernels
 from jitter.lake_paths import kernels_file
@@ -84,33 +85,4 @@ def _step(key: StepKey, rows: pa.Table) -> StepRecord:
 
 
 def _record(digest: str, rank: int, steps: list[StepRecord]) -> SourceRecord:
-    return SourceRecord(
-        record_version=1,
-        digest=digest,
-        file=f"/traces/{rank}.sqlite",
-        file_digest=digest,
-        size=1,
-        mtime_ns=1,
-        part=0,
-        parts=1,
-        step_pattern=None,
-        format="nsys",
-        reader_version=1,
-        profiler_version=None,
-        rank=rank,
-        rank_told_by="test",
-        host=None,
-        device=0,
-        pid=None,
-        clock="unknown",
-        utc_offset_ns=None,
-        main_stream=7,
-        has_launches=True,
-        steps_from="marker",
-        repetition=None,
-        kernels=0,
-        outside_steps=0,
-        before_capture=0,
-        steps=steps,
-        problems=[],
-    )
+    return plain_record(digest, file=f"/traces/{rank}.sqlite", rank=rank, steps=steps)

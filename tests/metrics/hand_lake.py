@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from plain_record import plain_record
 
 import jitter
 from jitter.lake import LakeFolder, write_kernels
@@ -81,33 +82,14 @@ def _step(key: StepKey, rows: Sequence[dict[str, Any]], cut: bool) -> StepRecord
 
 
 def _record(number: int, one: RankLake, steps: list[StepRecord]) -> SourceRecord:
-    return SourceRecord(
-        record_version=1,
-        digest=f"{number:032x}",
+    return plain_record(
+        f"{number:032x}",
         file=f"/traces/{number}.sqlite",
         file_digest=one.clock or f"file{number}",
-        size=1,
-        mtime_ns=1,
         part=one.part,
-        parts=1,
-        step_pattern=None,
-        format="nsys",
-        reader_version=1,
-        profiler_version=None,
         rank=one.rank,
-        rank_told_by="test",
-        host=None,
-        device=0,
-        pid=None,
         clock="unknown" if one.utc_offset_ns is None else "utc",
         utc_offset_ns=one.utc_offset_ns,
         main_stream=MAIN,
-        has_launches=True,
-        steps_from="marker",
-        repetition=None,
-        kernels=0,
-        outside_steps=0,
-        before_capture=0,
         steps=steps,
-        problems=[],
     )

@@ -1,6 +1,7 @@
 """Synchronising calls of several recordings side by side: each step's, by rank, as counted out by hand."""
 
 import numpy as np
+from plain_record import plain_record
 
 from jitter.extract import Calls
 from jitter.holdings import Held
@@ -32,36 +33,7 @@ def recording(name: str, rank: int, starts: dict[int, int]) -> SourceRecord:
         )
         for number, at in starts.items()
     ]
-    return SourceRecord(
-        record_version=1,
-        digest=name,
-        file=name,
-        file_digest=name,
-        size=1,
-        mtime_ns=1,
-        part=0,
-        parts=1,
-        step_pattern=None,
-        format="nsys",
-        reader_version=1,
-        profiler_version=None,
-        rank=rank,
-        rank_told_by="test",
-        host=None,
-        device=0,
-        pid=None,
-        clock="unknown",
-        utc_offset_ns=None,
-        main_stream=7,
-        has_launches=True,
-        steps_from="marker",
-        repetition=None,
-        kernels=0,
-        outside_steps=0,
-        before_capture=0,
-        steps=steps,
-        problems=[],
-    )
+    return plain_record(name, rank=rank, steps=steps)
 
 
 def beside(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from plain_record import plain_record
 
 import jitter
 from jitter.lake import LakeFolder, write_kernels
@@ -120,31 +121,13 @@ def _step(key: StepKey, rows: Rows, cut: bool) -> StepRecord:
 def _record(
     digest: str, rank: int | None, host: str | None, steps: list[StepRecord], problems: list[str]
 ) -> SourceRecord:
-    return SourceRecord(
-        record_version=1,
-        digest=digest,
+    return plain_record(
+        digest,
         file=f"/traces/{digest.lstrip('0') or '0'}.sqlite",
-        file_digest=digest,
-        size=1,
-        mtime_ns=1,
-        part=0,
-        parts=1,
-        step_pattern=None,
-        format="nsys",
-        reader_version=1,
         profiler_version="2026.2",
         rank=rank,
-        rank_told_by="test",
         host=host,
-        device=0,
-        pid=None,
-        clock="unknown",
-        utc_offset_ns=None,
         main_stream=MAIN,
-        has_launches=True,
-        steps_from="marker",
-        repetition=None,
-        kernels=0,
         outside_steps=3,
         before_capture=1,
         steps=steps,

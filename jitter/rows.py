@@ -1,7 +1,7 @@
 """The lake's rows of one rank, from the joined activities of some of its steps, and each step's sequence digest."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from jitter.schema import KERNELS
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
 _COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
+_MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
 
@@ -82,11 +83,13 @@ class StepRows:
             **{name: _column(activities, name) for name in _AS_READ},
         }
         rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)
-        for first, last in pairwise(bounds):
+        partly = {name: _lack_names(column, bounds) for name, column in named.items()}
+        for number, (first, last) in enumerate(pairwise(bounds)):
             is_kernel = ~is_memory[first:last]
+            own = rows.slice(first, last - first)
             yield Step(
                 int(step_rows[first]),
-                _with_names_that_occur(rows.slice(first, last - first)),
+                _with_names_that_occur(own, [name for name, lacking in partly.items() if lacking[number]]),
                 _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
                 int(is_kernel.sum()),
             )
@@ -103,15 +106,26 @@ def _column(activities: pa.Table, name: str) -> pa.Array:
     return pa.nulls(activities.num_rows, KERNELS.field(name).type)
 
 
-def _with_names_that_occur(rows: pa.Table) -> pa.Table:
-    """The step's rows, their names' dictionaries without names of other steps: its file holds no others."""
-    for name in _NAMED:
+def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which stretches between bounds may not have every name of the column's dictionary."""
+    names, steps = len(column.dictionary), len(bounds) - 1
+    if steps * names > _MOST_TO_COUNT:
+        return np.ones(steps, np.bool_)
+    step = np.repeat(np.arange(steps), np.diff(bounds))
+    if column.null_count:
+        step = step[column.is_valid().to_numpy(zero_copy_only=False)]
+    which = step * names + column.indices.drop_null().to_numpy()
+    lacking: npt.NDArray[np.bool_] = (np.bincount(which, minlength=steps * names).reshape(steps, names) == 0).any(1)
+    return lacking
+
+
+def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
+    """The step's rows, these columns' dictionaries without names of other steps: its file holds no others."""
+    for name in partly:
         column = rows[name].chunk(0)
-        indices = column.indices if column.null_count == 0 else column.indices.drop_null()
-        if not np.bincount(indices.to_numpy(), minlength=len(column.dictionary)).all():
-            used = column.indices.dictionary_encode()
-            fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
-            rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)
+        used = column.indices.dictionary_encode()
+        fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
+        rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)
     return rows
 
 

@@ -5,6 +5,7 @@ else, or damaged, nothing is guessed: `NotPlain` is raised, and SQLite itself ha
 The format: https://www.sqlite.org/fileformat.html#b_tree_pages
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -18,6 +19,7 @@ _INTERIOR, _LEAF = 5, 13
 _DEEPEST = 20
 _BYTES_AT_ONCE = 4 << 20
 _LONG = 0x80  # in a byte of a number: it goes on in the next
+_MORE_BYTES = 8  # of a number, at most
 _SHORT_KINDS = 128  # kinds of values that one byte names
 _NULL, _FLOAT, _ONE = 0, 7, 9  # 1 to 6: whole numbers of so many bytes; 8: zero
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))], np.int64)
@@ -118,9 +120,9 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
     if not len(at):
         return None
     size, at = _number(content, at)
-    _, at = _number(content, at)
+    at = _past_number(content, at)  # the row's own
     end = at + size
-    if (content[at] != width + 1).any() or (end > page_end).any():
+    if (content.take(at) != width + 1).any() or (end > page_end).any():
         raise NotPlain  # columns added later, a long name, a row that goes on in other pages
     heads = np.ndarray((len(content) - width,), f"V{width}", content, strides=(1,))  # as many bytes from each on
     kinds = np.ascontiguousarray(heads[at + 1].view(np.uint8).reshape(-1, width).T)
@@ -136,10 +138,10 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
         if least == most:
             further += int(_SIZES[most])
         else:
-            value_at = value_at + _SIZES[kind]
+            value_at += _SIZES.take(kind)
     if (value_at + further != end).any():
         raise NotPlain
-    words = np.ndarray((len(content) - 7,), ">i8", content, strides=(1,))  # eight bytes from each byte on
+    words = np.ndarray((len(content) - 7,), np.int64, content, strides=(1,))  # eight bytes from each byte on
     return [_column(words, *found[position]) for position in wanted]
 
 
@@ -152,7 +154,7 @@ def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Inte
     base_of = np.repeat(base, cells)
     number = np.arange(len(base_of)) - np.repeat(np.cumsum(cells) - cells, cells)
     pointer = base_of + 8 + 2 * number
-    offset = content[pointer].astype(np.int64) << 8 | content[pointer + 1]
+    offset = content.take(pointer).astype(np.int64) << 8 | content.take(pointer + 1)
     if (offset < 8 + 2 * np.repeat(cells, cells)).any() or (offset >= pages.usable).any():
         raise NotPlain
     return base_of + offset, base_of + pages.usable
@@ -160,17 +162,27 @@ def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Inte
 
 def _number(content: _Bytes, at: _Integers) -> tuple[_Integers, _Integers]:
     """The numbers of variable length that begin at these places, and where they end."""
-    byte = content[at]
+    byte = content.take(at)
     value, at = (byte & ~np.uint8(_LONG)).astype(np.int64), at + 1
     goes_on = byte >= _LONG
-    for _ in range(8):
+    for _ in range(_MORE_BYTES):
         if not goes_on.any():
             break
-        byte = content[at]
+        byte = content.take(at)
         value = np.where(goes_on, value << 7 | (byte & 0x7F), value)
         at = at + goes_on
         goes_on &= byte >= _LONG
     return value, at
+
+
+def _past_number(content: _Bytes, at: _Integers) -> _Integers:
+    """Where the numbers of variable length that begin at these places end."""
+    goes_on, at = content.take(at) >= _LONG, at + 1
+    for _ in range(_MORE_BYTES):
+        if not goes_on.any():
+            break
+        goes_on, at = goes_on & (content.take(at) >= _LONG), at + goes_on
+    return at
 
 
 def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column:
@@ -181,10 +193,20 @@ def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column
         if _SIZES[most] == 0:
             is_null = np.ones(len(kind), np.bool_) if most == _NULL else None
             return Column(np.full(len(kind), int(most == _ONE)), is_null)
-        return Column(words[at].astype(np.int64) >> (64 - 8 * _SIZES[most]), None)
-    sizes = _SIZES[kind]
-    # eight bytes that begin with the value: what follows it is shifted out, and the sign in
-    values = words[at].astype(np.int64) >> np.minimum(64 - 8 * sizes, 63)
-    values = np.where(sizes == 0, kind == _ONE, values)
+        return Column(_shifted(words, at, 64 - 8 * _SIZES[most]), None)
+    sizes = _SIZES.take(kind)
+    values = _shifted(words, at, np.minimum(64 - 8 * sizes, 63))
+    without = sizes == 0
+    if without.any():
+        values = np.where(without, kind == _ONE, values)
     is_null = kind == _NULL
     return Column(values, is_null if is_null.any() else None)
+
+
+def _shifted(words: _Integers, at: _Integers, bits: _Integers | np.int64) -> _Integers:
+    """Eight bytes, the highest first, that begin with the value: what follows it is shifted out, and the sign in."""
+    values = words[at]
+    if sys.byteorder == "little":
+        values.byteswap(inplace=True)
+    values >>= bits
+    return values

@@ -1,5 +1,6 @@
 """A compacted step reads as the ranks' own files do, whatever happened to either, and stale parts are never read."""
 
+import multiprocessing
 import random
 import shutil
 import subprocess
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_lake import RandomLake, small_files
 
+import jitter.compact_step
 import jitter.compaction
 from jitter.compact_part import COLUMNS, Piece, write_part
+from jitter.compact_step import StepCompactor
 from jitter.compaction import compact
 from jitter.errors import LakeError
 from jitter.holdings import holdings
@@ -138,7 +141,7 @@ def test_ranks_one_by_one_make_few_parts_and_little_work(tmp_path: Path, monkeyp
         written.append(sum(len(pieces) for pieces, _ in kept))
         write_part(path, kept)
 
-    monkeypatch.setattr(jitter.compaction, "write_part", counted)
+    monkeypatch.setattr(jitter.compact_step, "write_part", counted)
     lake = RandomLake(tmp_path / "lake")
     ranks = list(range(40))
     random.Random(2).shuffle(ranks)
@@ -151,7 +154,7 @@ def test_ranks_one_by_one_make_few_parts_and_little_work(tmp_path: Path, monkeyp
 
 
 def test_row_groups_hold_whole_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jitter.compaction, "GROUP_ROWS", 20)
+    monkeypatch.setattr(jitter.compact_step, "GROUP_ROWS", 20)
     lake = RandomLake(tmp_path / "lake")
     for rank in range(17):
         lake.put(rank, [ONE])
@@ -225,7 +228,7 @@ def test_a_source_replaced_while_it_is_read(lake: RandomLake, monkeypatch: pytes
         write_part(path, groups)
         lake.put(2, [ONE, TWO])
 
-    monkeypatch.setattr(jitter.compaction, "write_part", meanwhile)
+    monkeypatch.setattr(jitter.compact_step, "write_part", meanwhile)
     assert compact(lake.root) == 0
     assert parts(lake) == []
     assert_reads_as_small_files(lake)
@@ -249,6 +252,64 @@ def test_several_processes_at_once(tmp_path: Path):
     compact(lake.root)
     assert_reads_as_small_files(lake)
     assert not (lake.root / ".staging").exists()
+
+
+@pytest.fixture
+def long_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLake:
+    """One that several processes compact."""
+    lake = RandomLake(tmp_path / "lake")
+    for rank in range(6):
+        lake.put(rank, [StepKey(None, number) for number in range(24)])
+    monkeypatch.setattr(jitter.compaction, "MANY_FILES", 6 * 24)
+    monkeypatch.setattr(jitter.compaction, "processors", lambda: 3)
+    return lake
+
+
+@pytest.fixture
+def done_here(monkeypatch: pytest.MonkeyPatch) -> list[StepKey]:
+    """The steps that this process compacts."""
+    seen: list[StepKey] = []
+    refresh = StepCompactor.refresh
+    monkeypatch.setattr(StepCompactor, "refresh", lambda self, key: seen.append(key) or refresh(self, key))
+    return seen
+
+
+def contents(lake: RandomLake) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in (lake.root / COMPACT).rglob("*.parquet")}
+
+
+def test_processes_write_what_one_does(long_lake: RandomLake, done_here: list[StepKey]):
+    told: list[tuple[int, int]] = []
+    assert compact(long_lake.root, progress=lambda done, total: told.append((done, total))) == 24
+    assert done_here == []
+    assert told == [(done, 24) for done in range(25)]
+    together = contents(long_lake)
+    assert compact(long_lake.root) == 0
+    shutil.rmtree(long_lake.root / COMPACT)
+    assert sum(compact(long_lake.root, [StepKey(None, number)]) for number in range(24)) == len(done_here) == 24
+    assert contents(long_lake) == together
+    assert_reads_as_small_files(long_lake)
+
+
+def test_processes_that_die_leave_nothing_undone(long_lake: RandomLake, done_here: list[StepKey]):
+    def kill(done: int, total: int) -> None:
+        if done == 1:
+            for process in multiprocessing.active_children():
+                process.kill()
+
+    compact(long_lake.root, progress=kill)
+    assert done_here
+    assert done_here == [StepKey(None, number) for number in range(24 - len(done_here), 24)]
+    assert len(contents(long_lake)) == 24
+    assert_reads_as_small_files(long_lake)
+
+
+def test_a_file_that_a_process_cannot_read(long_lake: RandomLake, done_here: list[StepKey]):
+    (long_lake.root / kernels_file(StepKey(None, 3), 4)).unlink()
+    with pytest.raises(LakeError, match=r"step=3/rank=4\.parquet: cannot be read"):
+        compact(long_lake.root)
+    assert done_here == []
+    assert not (long_lake.root / ".staging").exists()
 
 
 def test_progress_is_told(lake: RandomLake):

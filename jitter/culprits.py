@@ -12,7 +12,7 @@ from jitter.evidence import Evidence
 from jitter.examination import Examination
 from jitter.findings import Found
 from jitter.numbers import format_numbers
-from jitter.replay import CPU, START
+from jitter.repaired import CPU, START
 from jitter.scopes import Group, group
 from jitter.slow_transfers import SlowLinks
 from jitter.step_pattern import ordinal, step_pattern

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.medians import TO_SIGMA, spread_of
 from jitter.own_time import OwnTimes, zero_where_unknown
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.sheets import Bools, Floats, Ints
 
 PARTS: Final = (START, CPU, GPU)

@@ -6,7 +6,7 @@ from jitter.culprits import Case, cases, culprit
 from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.evidence import Evidence
 from jitter.examination import Examination
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.step_answers import FirstAndLast, step_answers
 from jitter.suspects import Suspect
 from jitter.verdict import verdict

@@ -13,7 +13,7 @@ from jitter.findings import Candidate, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
 from jitter.medians import lower_median
-from jitter.replay import CPU, START
+from jitter.repaired import CPU, START
 from jitter.scopes import Place
 from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey

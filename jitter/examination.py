@@ -11,7 +11,7 @@ from jitter.examined_steps import ExaminedSteps
 from jitter.findings import Candidate, Found, repair_of
 from jitter.lake_run import LakeRun
 from jitter.passes import Passes, PassesHere, SeenStep, StepPath
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.sheets import Floats
 from jitter.slow_transfers import SlowLinks, behind, slow_transfers
 from jitter.step_quality import StepQuality

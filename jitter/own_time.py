@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.kinds import COLLECTIVE, SYNC
 from jitter.program import Program
-from jitter.readiness import Readiness, Tail, pushed
+from jitter.readiness import Readiness, Tail, left_by, pushed, readiness
 from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
 from jitter.sheets import Bools, Floats, Ints
@@ -66,7 +66,7 @@ def own_times(program: Program, rules: Rules, step: Recorded, ready: Readiness, 
 
 
 class OwnOfStrips:
-    """The own times of one step, strip after strip."""
+    """The own times of one step, strip after strip of its operations."""
 
     def __init__(self, program: Program, rules: Rules, tail: Tail) -> None:
         """`tail` is how the step before left the ranks."""
@@ -74,14 +74,19 @@ class OwnOfStrips:
         self._awaited = {other for others in rules.by_place.values() for other in others}
         self._ends: dict[int, Floats] = {}
         """Of the operations that others wait for."""
+        self.left = tail
+        """How the ranks come to the next operation; after the last, how the step leaves them."""
 
-    def of(self, rows: range, step: StepArrays, ready: Readiness, tail: Tail) -> OwnTimes:
-        """Take the waiting out of the next operations; `step` and `ready` hold these, `tail` is what is before them."""
+    def of(self, rows: range, step: StepArrays) -> OwnTimes:
+        """Take the waiting out of the next operations; `step` holds these."""
+        which = slice(rows.start, rows.stop)
+        ready = readiness(self._program, self._rules.thread, step, self.left, which)
         for other in self._awaited & set(rows):
             self._ends[other] = ready.end_by(other - rows.start)
         awaited = _awaited(rows, self._rules, self._ends.__getitem__, self._tail.lane_end)
-        kinds = self._program.kinds[rows.start : rows.stop]
-        slots = _queue_slots(self._rules, kinds, step, tail.starts)
+        kinds = self._program.kinds[which]
+        slots = _queue_slots(self._rules, kinds, step, self.left.starts)
+        self.left = left_by(self._program, self._rules.thread, step, self.left, which)
         return _of_strip(self._rules, kinds[:, None], step, ready, awaited, slots)
 
 

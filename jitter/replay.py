@@ -4,13 +4,10 @@ The loop is over the operations of one step; ranks and scenarios are computed at
 clock: what couples ranks is how much later than recorded the last of a group arrives, so no shared clock is needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.kinds import COLLECTIVE, SYNC
 from jitter.meetings import Meetings
@@ -18,13 +15,10 @@ from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.readiness import Tail, pushed
 from jitter.recorded import Recorded
+from jitter.repaired import RepairedTimes, Repairs
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
-from jitter.sheets import Floats, Ints
-
-Bools = npt.NDArray[np.bool_]
-START, CPU, GPU = range(3)
-"""Positions in `Repairs`."""
+from jitter.sheets import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -32,29 +26,12 @@ class BlockStep:
     """One block's step as recorded, columns the block's ranks."""
 
     recorded: Recorded
-    made_own: Callable[[], OwnTimes]
     typical: OwnTimes
     """(operations, 1): the median of its team."""
     joined: Bools
     """(ranks,) those whose step before is not known: they begin as recorded."""
     tail: Tail
     """How the step before left the ranks, as recorded."""
-
-    @cached_property
-    def own(self) -> OwnTimes:
-        """Computed only where somebody asks: who has everything repaired does not."""
-        return self.made_own()
-
-
-class Repairs(NamedTuple):
-    """Where own times are replaced by the median, (scenarios, ranks) each."""
-
-    start: Bools
-    """The host's, up to the step's first main-stream kernel."""
-    cpu: Bools
-    """The host's after that."""
-    gpu: Bools
-    """Durations and delays on the GPU."""
 
 
 @dataclass
@@ -204,11 +181,7 @@ class _Work:
         self._operations = program.operations
         self._rules = rules
         self._state = state
-        self._host_times = {
-            part: [_repaired(repairs[part], block, name) for name in ("host", "call", "lead")] for part in (START, CPU)
-        }
-        self._gpu_times = [_repaired(repairs.gpu, block, name) for name in ("delay", "gpu")]
-        self._first_kernel = program.first_kernel
+        self._times = RepairedTimes(program, rules, block.recorded, block.tail, block.typical, repairs)
         self._threads: list[int] = rules.thread.tolist()
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
@@ -234,9 +207,7 @@ class _Work:
 
     def compute(self, place: int) -> None:
         op, state, rules = self._operations[place], self._state, self._rules
-        hosts, (delay_of, gpu_of) = self._host_times[START if place <= self._first_kernel else CPU], self._gpu_times
-        host, call, lead = hosts[0](place), hosts[1](place), hosts[2](place)
-        delay, gpu = delay_of(place), gpu_of(place)
+        host, call, lead, delay, gpu = self._times.at(place)
         thread = self._threads[place]
         back = state.back[thread]
         called = back + host
@@ -316,14 +287,3 @@ def _pushed(pending: Floats, start: Floats) -> Floats:
     """As `readiness.pushed`, for all scenarios."""
     flat = pushed(pending.reshape(len(pending), -1), start.reshape(-1))
     return flat.reshape(pending.shape)
-
-
-def _repaired(where: Bools, block: BlockStep, name: str) -> Callable[[int], Floats]:
-    """Give one of the own times of an operation, the median's `where` (scenarios, ranks) they are repaired."""
-    usual: Floats = getattr(block.typical, name)
-    if where.all():
-        return usual.__getitem__
-    own: Floats = getattr(block.own, name)
-    if not where.any():
-        return own.__getitem__
-    return lambda place: np.where(where, usual[place], own[place])

@@ -9,14 +9,16 @@ from jitter.medians import lower_median
 from jitter.meetings import Meetings
 from jitter.observed import Observed, ObservedStep, TeamStep
 from jitter.own_time import OwnTimes
-from jitter.readiness import no_tail
+from jitter.program import Program
 from jitter.recorded import StepArrays
 from jitter.replay import BlockStep
+from jitter.rules import Rules
 from jitter.sheets import Bools, Floats, Ints
+from jitter.steps import StepKey
+from jitter.tails import Tails
 
 _FEW_ABSENT = 0.25
 """With so many of a group not recorded the last arrival that was recorded is still near the last."""
-_NOTHING = no_tail(0, 0, 0, None)
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ def usual_of(step: ObservedStep, alone: Mapping[int, OwnTimes]) -> dict[int, Own
 def work_of(run: Observed, step: ObservedStep, usual: Mapping[int, OwnTimes]) -> StepWork:
     """Cut a step into blocks; `usual` are its teams' medians."""
     columns = run.meetings.columns({team: found.recorded.ranks for team, found in step.teams.items()})
-    blocks = [
-        _block(step.teams.get(block.team), where, len(run.programs[block.team].operations), usual.get(block.team))
-        for block, where in zip(run.meetings.blocks, columns, strict=True)
-    ]
+    blocks = []
+    for block, where in zip(run.meetings.blocks, columns, strict=True):
+        team = block.team
+        its = (run.programs[team], run.rules[team], usual.get(team))
+        blocks.append(_block(step.key, step.teams.get(team), where, *its))
 
     def took(block: int, place: int) -> Floats:
         recorded = blocks[block].recorded
@@ -69,17 +72,18 @@ def medians(own: OwnTimes) -> OwnTimes:
     return OwnTimes(*(lower_median(getattr(own, field.name)) for field in fields(OwnTimes)))
 
 
-def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes | None) -> BlockStep:
-    shape = (operations, len(where))
+def _block(
+    key: StepKey, team: TeamStep | None, where: Ints, program: Program, rules: Rules, usual: OwnTimes | None
+) -> BlockStep:
+    shape = (len(program.operations), len(where))
     if team is None or usual is None:
-        nothing = np.zeros(shape)
-        own = OwnTimes(nothing, nothing, nothing, nothing, nothing)
-        return BlockStep(_nobody(shape), lambda: own, own.columns(slice(0, 1)), np.ones(len(where), np.bool_), _NOTHING)
+        nothing, nobody = np.zeros((shape[0], 1)), _nobody(shape)
+        tail, joined = Tails(program, rules.thread, rules.queue).before(key, nobody.ranks)
+        return BlockStep(nobody, OwnTimes(nothing, nothing, nothing, nothing, nothing), joined, tail)
     if np.array_equal(where, np.arange(len(team.recorded.ranks))):  # the whole team: nothing is copied
-        return BlockStep(team.recorded, lambda: team.own, usual, team.joined, team.tail)
+        return BlockStep(team.recorded, usual, team.joined, team.tail)
     if (where >= 0).all():
-        arrays, tail = team.recorded.columns(where), team.tail.columns(where)
-        return BlockStep(arrays, lambda: team.own.columns(where), usual, team.joined[where], tail)
+        return BlockStep(team.recorded.columns(where), usual, team.joined[where], team.tail.columns(where))
     there = np.flatnonzero(where >= 0)
     arrays = _nobody(shape)
     for field in fields(arrays):
@@ -87,12 +91,7 @@ def _block(team: TeamStep | None, where: Ints, operations: int, usual: OwnTimes 
     joined = np.ones(len(where), np.bool_)
     joined[there] = team.joined[where[there]]
     # of those that are not there, any tail: they have joined when they come
-    return BlockStep(arrays, lambda: _spread_out(team.own, where), usual, joined, team.tail.columns(where))
-
-
-def _spread_out(own: OwnTimes, where: Ints) -> OwnTimes:
-    """A team's, for a block of whose ranks some, -1, are not there."""
-    return OwnTimes(*(np.where(where >= 0, getattr(own, field.name)[:, where], 0.0) for field in fields(OwnTimes)))
+    return BlockStep(arrays, usual, joined, team.tail.columns(where))
 
 
 def _nobody(shape: tuple[int, int]) -> StepArrays:

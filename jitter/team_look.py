@@ -15,7 +15,7 @@ from jitter.kinds import COLLECTIVE
 from jitter.laid import Laid
 from jitter.own_time import OwnOfStrips, OwnTimes, on_top
 from jitter.program import Program
-from jitter.readiness import Tail, left_by, readiness
+from jitter.readiness import Tail
 from jitter.rerun import medians
 from jitter.rules import Rules
 from jitter.sheets import Bools, Floats, Ints
@@ -61,21 +61,21 @@ def look_at(
     end = np.empty((operations, len(ranks)))
     took: dict[int, Floats] = {}
     usual: list[OwnTimes] = []
-    impossible, before = 0, tail
+    impossible = 0
     for first in range(0, operations, height):
         rows = range(first, min(first + height, operations))
         which = slice(rows.start, rows.stop)
         step = laid.strip(which)
-        ready = readiness(program, rules.thread, step, before, which)
-        own = own_times.of(rows, step, ready, before)
+        own = own_times.of(rows, step)
         usual.append(medians(own) if typical is None else typical.strip(which))
         deviations.add(first, own, usual[-1])
         end[which] = step.end
         for at in np.flatnonzero(program.kinds[which] == COLLECTIVE).tolist():
             took[first + at] = step.end[at] - step.start[at]
         impossible += int((step.start < step.call).sum())
-        before = left_by(program, rules.thread, step, before, which)
-    return TeamLook(ranks, end, took, on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, before)
+    return TeamLook(
+        ranks, end, took, on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, own_times.left
+    )
 
 
 _NOTHING: Final = OwnTimes(*(np.empty((0, 1)) for _ in fields(OwnTimes)))

@@ -8,7 +8,8 @@ import numpy as np
 
 from jitter.meetings import Meetings
 from jitter.observed import Observed
-from jitter.replay import CPU, GPU, START, Repairs, Replay
+from jitter.repaired import CPU, GPU, START, Repairs
+from jitter.replay import Replay
 from jitter.rerun import StepWork
 from jitter.sheets import Floats, Ints
 from jitter.step_end import StepEnds

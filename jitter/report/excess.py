@@ -15,7 +15,7 @@ from jitter.critical_path import Part
 from jitter.deviations import PARTS
 from jitter.examination import Examination
 from jitter.meetings import Meetings
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from jitter.diagnosis import Cause, Diagnosis, StepAnswer
 from jitter.errors import UsageError
 from jitter.examination import Examination
 from jitter.passes import StepPath
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.report.answer import Answer, answer
 from jitter.report.excess import PATH, TRANSFERS, ExcessMap, excess_map, own_layer
 from jitter.report.run_facts import RunFacts, run_facts

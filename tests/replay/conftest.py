@@ -7,7 +7,7 @@ import pytest
 
 HERE = Path(__file__).parent
 # the accuracy harness is a package of the repository's root
-sys.path[:0] = [str(HERE), str(HERE.parent / "report"), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "report"), str(HERE.parents[1])]
 
 from plain_jobs import JOBS, PlainJob, plain_job  # noqa: E402
 

@@ -6,7 +6,8 @@ from examined_jobs import activities
 import jitter
 from jitter.kinds import SYNC
 from jitter.observed import Observed
-from jitter.replay import Repairs, Replay
+from jitter.repaired import Repairs
+from jitter.replay import Replay
 
 
 def assert_as_recorded(lake: "jitter.Lake") -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from examined_jobs import lake_of_run, small
 
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.simulate import Fault, Run, simulate
 from jitter.what_if import Scenario, WhatIf
 

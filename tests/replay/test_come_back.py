@@ -9,7 +9,7 @@ from examined_jobs import lake_of_run, small
 
 import jitter
 from jitter.passes import PassesHere
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.rerun import StepWork
 from jitter.sheets import Ints
 from jitter.simulate import Fault, simulate

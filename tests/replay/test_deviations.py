@@ -14,7 +14,7 @@ from plain_jobs import PlainJob
 
 from jitter.deviations import TeamDeviations, scatter, spread_of
 from jitter.medians import lower_median
-from jitter.replay import CPU, GPU, START
+from jitter.repaired import CPU, GPU, START
 from jitter.suspects import Limits, most_suspicious, suspects
 
 TO_SIGMA = 1.4826

@@ -25,7 +25,7 @@ def charges(*, joined: bool) -> list[Charge]:
     have_joined, tail = np.full(2, joined), no_tail(2, 1, 2, None)
     team = TeamStep(words, waits, arrays, tail, have_joined)
     typical = {0: medians(team.own)}
-    block = BlockStep(arrays, lambda: team.own, typical[0], have_joined, tail)
+    block = BlockStep(arrays, typical[0], have_joined, tail)
     meeting = Meeting((Attendance(0, 1, np.zeros(2, np.int64)),), 1, np.zeros(1, np.bool_))
     meetings = Meetings((Block(0, (0, 1)),), (meeting,), unrecorded=True, named=0, unpaired=0)
     transfers = transfers_of(meetings, lambda _, place: arrays.end[place] - arrays.start[place])

@@ -5,7 +5,8 @@ from plain_jobs import PlainJob
 from plain_replay import Own, replay
 
 from jitter.kinds import SYNC
-from jitter.replay import CPU, GPU, START, Repairs, Replay
+from jitter.repaired import CPU, GPU, START, Repairs
+from jitter.replay import Replay
 
 
 def test_repairs_give_the_same_ends(job: PlainJob):

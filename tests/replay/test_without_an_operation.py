@@ -8,7 +8,8 @@ from jitter.meetings import match
 from jitter.own_time import own_times
 from jitter.readiness import no_tail, readiness
 from jitter.recorded import StepArrays
-from jitter.replay import BlockStep, Repairs, Replay
+from jitter.repaired import Repairs
+from jitter.replay import BlockStep, Replay
 from jitter.rerun import medians
 from jitter.schedule import schedule
 
@@ -20,11 +21,11 @@ RANKS = 3
 def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: bool) -> list[float]:
     """When rank 1's kernels end, its host's times after the first kernel replaced by the usual ones or not."""
     its, rule = program("kkk"), rules("kkk", queue=queue)
-    columns = [np.array(times[name]) for name in ("start", "end", "call", "back")]
+    columns = [np.array(times[name], np.float64) for name in ("start", "end", "call", "back")]
     step = StepArrays(np.arange(RANKS), ~np.isnan(columns[0]), *columns)
     tail = no_tail(1, 1, RANKS, queue)
     own = own_times(its, rule, step, readiness(its, rule.thread, step, tail), tail)
-    block = BlockStep(step, lambda: own, medians(own), np.ones(RANKS, np.bool_), tail)
+    block = BlockStep(step, medians(own), np.ones(RANKS, np.bool_), tail)
     meetings = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
     replay = Replay({0: its}, {0: rule}, meetings, schedule({0: its}, {0: rule}, meetings), 1)
     nobody, who = np.zeros((1, RANKS), np.bool_), np.array([[False, repaired, False]])

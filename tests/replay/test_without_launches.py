@@ -9,7 +9,7 @@ import pytest
 from examined_jobs import changed_by_hand, lake_of_run, small
 
 import jitter
-from jitter.replay import GPU
+from jitter.repaired import GPU
 from jitter.simulate import Fault, simulate
 from jitter.what_if import Scenario, WhatIf
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from report_lakes import job, lake_of, step_rows
 
 from jitter.critical_path import Part
-from jitter.replay import CPU
+from jitter.repaired import CPU
 from jitter.report import excess as module
 from jitter.report.excess import PATH, excess_map, lay_out, own_layer
 

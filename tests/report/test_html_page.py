@@ -10,7 +10,7 @@ from report_lakes import job, lake_of, step_rows
 
 import jitter
 from jitter.cli import main
-from jitter.replay import START
+from jitter.repaired import START
 from jitter.report.answer import answer
 from jitter.report.excess import PATH, TRANSFERS, own_layer
 from jitter.report.html import MOST_STEPS, embedded_steps, html_report

@@ -15,6 +15,7 @@ from jitter.host_rows import Loading
 from jitter.medians import lower_median
 from jitter.repaired import CPU, START
 from jitter.scopes import Place
+from jitter.sheets import Ints
 from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey
 from jitter.suspects import Suspect
@@ -24,6 +25,8 @@ from jitter.work_shape import work_shape
 _MOST = 0.5
 """Part of an excess that must be of one kind for that to be the cause."""
 _STEPS_LOOKED_AT = 3
+_PEERS = 128
+"""Ranks whose launches a late one's are compared with: of each a file has to be read, for each suspect and step."""
 
 
 class Evidence:
@@ -111,16 +114,17 @@ class Evidence:
         for number in steps:
             key = self._examined.keys[number]
             arrays = self._examined.run.placed(key, team)
-            columns = np.flatnonzero(arrays.ranks == rank)
-            if not len(columns):
+            if rank not in arrays.ranks:
                 continue
             collective = self._examined.run.collective_places(team)
             gpu = np.where(arrays.present, arrays.end - arrays.start, 0.0)
             gpu[collective] = 0.0
             gpu = np.nan_to_num(gpu)
-            rows = self._examined.run.rows(key, team)
-            shapes = self._run.launch_shapes(key)
-            shape = work_shape(arrays.ranks.tolist(), rows, gpu, lower_median(gpu), int(columns[0]), shapes)
+            columns = _with_peers(arrays.ranks, rank)
+            ranks = arrays.ranks[columns].tolist()
+            rows = self._examined.run.rows(key, team)[:, columns]
+            shapes = self._run.launch_shapes(key, ranks)
+            shape = work_shape(ranks, rows, gpu[:, columns], lower_median(gpu), ranks.index(rank), shapes)
             excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
             operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
         if excess and differing >= _MOST * excess:
@@ -203,3 +207,10 @@ class Evidence:
 
 def _length(loading: Loading | None) -> float:
     return 0.0 if loading is None else float((loading.end_ns - loading.start_ns).sum())
+
+
+def _with_peers(ranks: Ints, rank: int) -> Ints:
+    """Where this rank and others to compare it with stand among the team's `ranks`, ascending."""
+    others = np.flatnonzero(ranks != rank)
+    chosen = others[np.linspace(0, len(others) - 1, min(len(others), _PEERS)).astype(int)]
+    return np.sort(np.append(chosen, np.flatnonzero(ranks == rank)))

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.critical_path import Charge
+from jitter.critical_path import Part
 from jitter.deviations import TeamDeviations, deviations_of_run
 from jitter.examined_steps import ExaminedSteps
 from jitter.findings import Candidate, Found, repair_of
@@ -67,15 +67,14 @@ class Examination:
         """One team's."""
         return next(own for own in self.deviations if own.team == team)
 
-    def variance_of(self, number: int, charge: Charge) -> float:
+    def variance_of(self, number: int, team: int, part: Part) -> float:
         """The variance by chance alone, ns², of one operation's own time of this part in the run's `number`th step.
 
         What the part's operations have together, shared out evenly.
         """
-        team = self.deviations_of(charge.team)
-        size, first = len(self.run.programs[charge.team].operations), self.run.programs[charge.team].first_kernel + 1
-        operations = {START: first, CPU: size - first, GPU: size}[int(charge.part)]
-        return float(team.noise_ns[charge.part, number, 0]) ** 2 / max(operations, 1)
+        size, first = len(self.run.programs[team].operations), self.run.programs[team].first_kernel + 1
+        operations = {START: first, CPU: size - first, GPU: size}[int(part)]
+        return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
 
     def total(self, gained: Floats) -> Floats:
         """(scenarios,) the sum of (steps, scenarios) over steps of a known time; over all, if no step's is known.

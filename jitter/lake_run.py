@@ -69,10 +69,10 @@ class LakeRun:
             self._hosts[record.digest] = HostRows(self._root, record)
         return self._hosts[record.digest]
 
-    def launch_shapes(self, key: StepKey) -> dict[int, Shapes]:
-        """What each rank's rows of a step were launched as."""
+    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> dict[int, Shapes]:
+        """What each of these ranks' rows of a step were launched as."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        found = read_step(self._root, key, self._held[key], ("kernel_name", *axes))
+        found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
         names, _ = found.codes("kernel_name")
         known = np.logical_and.reduce([found.known(axis) for axis in axes])
         threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)

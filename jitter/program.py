@@ -81,7 +81,7 @@ class Program:
         """(operations,) the streams."""
         return np.array([op.lane for op in self.operations], np.int64)
 
-    @property
+    @cached_property
     def first_kernel(self) -> int:
         """The place of the step's first main-stream kernel: what the host does up to it is its start."""
         return next((place for place, op in enumerate(self.operations) if op.on_main), len(self.operations))

@@ -112,7 +112,9 @@ def _divergence(
     if not best:
         return None
     excess = np.array([charge.excess_ns for charge in best])
-    noise = _NOISE * np.sqrt(np.cumsum([examined.variance_of(number, charge) for charge in best]))
+    kinds = {(charge.team, charge.part) for charge in best}
+    variance = {kind: examined.variance_of(number, *kind) for kind in kinds}
+    noise = _NOISE * np.sqrt(np.cumsum([variance[charge.team, charge.part] for charge in best]))
     least = max(_FLOOR_NS, _LEAST_SHARE * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:

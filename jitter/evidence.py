@@ -12,10 +12,8 @@ from jitter.examination import Examination
 from jitter.findings import Candidate, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
-from jitter.medians import lower_median
 from jitter.repaired import CPU, START
 from jitter.scopes import Place
-from jitter.sheets import Ints
 from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey
 from jitter.suspects import Suspect
@@ -113,18 +111,15 @@ class Evidence:
         operations = others = extra = 0
         for number in steps:
             key = self._examined.keys[number]
-            arrays = self._examined.run.placed(key, team)
-            if rank not in arrays.ranks:
+            ranks = _with_peers(rank, self._examined.run.ranks(key, team))
+            if rank not in ranks:
                 continue
-            collective = self._examined.run.collective_places(team)
-            gpu = np.where(arrays.present, arrays.end - arrays.start, 0.0)
-            gpu[collective] = 0.0
-            gpu = np.nan_to_num(gpu)
-            columns = _with_peers(arrays.ranks, rank)
-            ranks = arrays.ranks[columns].tolist()
-            rows = self._examined.run.rows(key, team)[:, columns]
-            shapes = self._run.launch_shapes(key, ranks)
-            shape = work_shape(ranks, rows, gpu[:, columns], lower_median(gpu), ranks.index(rank), shapes)
+            recorded = self._examined.run.of_rank(key, rank)
+            gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
+            gpu[self._examined.run.collective_places(team)] = 0.0
+            usual = self._examined.steps.typical[number][team].gpu[:, 0]
+            rows, shapes = self._examined.run.rows(key, team, ranks), self._run.launch_shapes(key, ranks)
+            shape = work_shape(ranks, rows, gpu, usual, ranks.index(rank), shapes)
             excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
             operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
         if excess and differing >= _MOST * excess:
@@ -189,14 +184,13 @@ class Evidence:
         if rank not in self._held[key]:
             return None
         team = self._examined.run.team_of[rank]
-        arrays = self._examined.run.placed(key, team)
-        column = int(np.flatnonzero(arrays.ranks == rank)[0])
+        arrays = self._examined.run.of_rank(key, rank)
         worst = max((c.excess_ns for c in charges.get(number, ())), default=0.0)
         places = sorted({c.place for c in charges.get(number, ()) if c.excess_ns >= worst / 100 and c.team == team})
         chosen = places or list(range(len(arrays.start)))
-        begun = np.fmin(arrays.call[chosen, column], arrays.start[chosen, column])
-        ended = np.fmax(arrays.back[chosen, column], arrays.end[chosen, column])
-        before = arrays.back[: chosen[0], column]
+        begun = np.fmin(arrays.call[chosen, 0], arrays.start[chosen, 0])
+        ended = np.fmax(arrays.back[chosen, 0], arrays.end[chosen, 0])
+        before = arrays.back[: chosen[0], 0]
         # a stall of the host lies before the launch that it delays
         since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun)
         first = float(np.fmin(since, np.nanmin(begun)))
@@ -209,8 +203,8 @@ def _length(loading: Loading | None) -> float:
     return 0.0 if loading is None else float((loading.end_ns - loading.start_ns).sum())
 
 
-def _with_peers(ranks: Ints, rank: int) -> Ints:
-    """Where this rank and others to compare it with stand among the team's `ranks`, ascending."""
-    others = np.flatnonzero(ranks != rank)
-    chosen = others[np.linspace(0, len(others) - 1, min(len(others), _PEERS)).astype(int)]
-    return np.sort(np.append(chosen, np.flatnonzero(ranks == rank)))
+def _with_peers(rank: int, ranks: Sequence[int]) -> list[int]:
+    """The rank, if it is among the team's `ranks`, and as many of the others as it is compared with, in order."""
+    others = [other for other in ranks if other != rank]
+    chosen = np.linspace(0, len(others) - 1, min(len(others), _PEERS)).astype(int).tolist()
+    return sorted([others[at] for at in chosen] + [rank] * (rank in ranks))

@@ -197,18 +197,24 @@ class Observed:
         return self._laid(key, team).whole
 
     def _laid(self, key: StepKey, team: int) -> Laid:
-        return Laid(self.programs[team], self._ranks(key, team), self._fitting(key, team))
+        return Laid(self.programs[team], self.ranks(key, team), self._fitting(key, team))
 
-    def rows(self, key: StepKey, team: int) -> Ints:
-        """(operations, ranks): the rows of one team's step in its ranks' files, -1 where there is none."""
-        return rows(self.programs[team], self._ranks(key, team), self._fitting(key, team))
+    def of_rank(self, key: StepKey, rank: int) -> Recorded:
+        """One rank's step, (operations, 1)."""
+        team = self.team_of[rank]
+        return self._laid(key, team).recorded.columns(np.array([self.ranks(key, team).index(rank)]))
 
-    def _ranks(self, key: StepKey, team: int) -> list[int]:
+    def rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
+        """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
+        return rows(self.programs[team], ranks, self._fitting(key, team))
+
+    def ranks(self, key: StepKey, team: int) -> list[int]:
+        """A team's ranks that have a step."""
         return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
 
     def _fitting(self, key: StepKey, team: int) -> list[Sheet]:
         """A step's sheets with ranks of the team; what the survey did not see is fitted into its program."""
-        wanted, program = set(self._ranks(key, team)), self.programs[team]
+        wanted, program = set(self.ranks(key, team)), self.programs[team]
         found = [sheet for sheet in self._source.sheets(key) if wanted & set(sheet.ranks.tolist())]
         for sheet in found:
             if sheet.signature not in program.places:

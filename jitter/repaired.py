@@ -45,47 +45,45 @@ class OwnOfOperation(NamedTuple):
     gpu: Floats
 
 
-class RepairedTimes:
-    """One block's own times in one step; to be asked for in the program's order."""
+def repaired_times(
+    program: Program, rules: Rules, recorded: Recorded, tail: Tail, typical: OwnTimes, repairs: Repairs
+) -> Iterator[OwnOfOperation]:
+    """Give one block's own times in one step, operation after operation of the program.
 
-    def __init__(
-        self, program: Program, rules: Rules, recorded: Recorded, tail: Tail, typical: OwnTimes, repairs: Repairs
-    ) -> None:
-        """`tail` is how the step before left the ranks; `typical` are the medians, (operations, 1)."""
-        self._recorded, self._typical, self._repairs = recorded, typical, repairs
-        self._own = None if all(where.all() for where in repairs) else OwnOfStrips(program, rules, tail)
-        self._first_kernel, self._operations = program.first_kernel, len(program.operations)
-        self._height = max(1, CELLS_AT_ONCE // max(1, len(recorded.ranks))) if self._own else self._operations
-        self._first = 0
-        self._strip: list[OwnOfOperation] = []
-
-    def at(self, place: int) -> OwnOfOperation:
-        """One operation's."""
-        while place >= self._first + len(self._strip):
-            self._first += len(self._strip)
-            rows = range(self._first, min(self._first + self._height, self._operations))
-            self._strip = list(self._of(rows))
-        return self._strip[place - self._first]
-
-    def _of(self, rows: range) -> Iterator[OwnOfOperation]:
-        usual = self._typical.strip(slice(rows.start, rows.stop))
-        own = None
-        if self._own is not None:
-            own = self._own.of(rows, self._recorded.strip(slice(rows.start, rows.stop)))
+    `tail` is how the step before left the ranks; `typical` are the medians, (operations, 1).
+    """
+    start, cpu, gpu = map(_everybody_or_nobody, repairs)
+    own_times = None if start is cpu is gpu is True else OwnOfStrips(program, rules, tail)
+    operations, ranks = len(program.operations), max(1, len(recorded.ranks))
+    for rows in _cut(range(operations), CELLS_AT_ONCE // ranks):
+        usual = typical.strip(slice(rows.start, rows.stop))
+        own = None if own_times is None else own_times.of(rows, recorded.strip(slice(rows.start, rows.stop)))
         # the host's times are of one part up to the first kernel, of the other after it
-        begun = min(max(self._first_kernel + 1 - rows.start, 0), len(rows))
-        for part, where in ((slice(0, begun), self._repairs.start), (slice(begun, len(rows)), self._repairs.cpu)):
-            hosts = (_chosen(where, usual, own, name, part) for name in _OF_HOST)
-            gpus = (_chosen(self._repairs.gpu, usual, own, name, part) for name in _OF_GPU)
-            yield from map(OwnOfOperation._make, zip(*hosts, *gpus, strict=True))
+        border = min(max(program.first_kernel + 1, rows.start), rows.stop)
+        for of_part, where in ((range(rows.start, border), start), (range(border, rows.stop), cpu)):
+            for few in _cut(of_part, CELLS_AT_ONCE // (ranks * len(repairs.gpu))):
+                part = slice(few.start - rows.start, few.stop - rows.start)
+                hosts = (_chosen(where, usual, own, name, part) for name in _OF_HOST)
+                gpus = (_chosen(gpu, usual, own, name, part) for name in _OF_GPU)
+                yield from map(OwnOfOperation._make, zip(*hosts, *gpus, strict=True))
 
 
-def _chosen(where: Bools, usual: OwnTimes, own: OwnTimes | None, name: str, part: slice) -> Floats:
+def _cut(places: range, size: int) -> Iterator[range]:
+    """So many at a time, or one."""
+    for first in range(places.start, places.stop, max(1, size)):
+        yield range(first, min(first + max(1, size), places.stop))
+
+
+def _everybody_or_nobody(where: Bools) -> Bools | bool:
+    return bool(where.flat[0]) if where.size and (where == where.flat[0]).all() else where
+
+
+def _chosen(where: Bools | bool, usual: OwnTimes, own: OwnTimes | None, name: str, part: slice) -> Floats:
     """(operations, …) the median's `where` (scenarios, ranks) they are repaired."""
     typical: Floats = getattr(usual, name)[part]
-    if own is None or where.all():
+    if own is None or where is True:
         return typical
     recorded: Floats = getattr(own, name)[part]
-    if not where.any():
+    if where is False:
         return recorded
     return np.where(where, typical[:, None], recorded[:, None])

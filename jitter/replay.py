@@ -15,7 +15,7 @@ from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.readiness import Tail, pushed
 from jitter.recorded import Recorded
-from jitter.repaired import RepairedTimes, Repairs
+from jitter.repaired import Repairs, repaired_times
 from jitter.rules import Rules
 from jitter.schedule import Meet, Schedule
 from jitter.sheets import Bools, Floats, Ints
@@ -181,7 +181,7 @@ class _Work:
         self._operations = program.operations
         self._rules = rules
         self._state = state
-        self._times = RepairedTimes(program, rules, block.recorded, block.tail, block.typical, repairs)
+        self._times = repaired_times(program, rules, block.recorded, block.tail, block.typical, repairs)
         self._threads: list[int] = rules.thread.tolist()
         self._starts: dict[int, Floats] = {}
         """Of collectives."""
@@ -206,8 +206,9 @@ class _Work:
             self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None]
 
     def compute(self, place: int) -> None:
+        """Compute the next operation."""
         op, state, rules = self._operations[place], self._state, self._rules
-        host, call, lead, delay, gpu = self._times.at(place)
+        host, call, lead, delay, gpu = next(self._times)
         thread = self._threads[place]
         back = state.back[thread]
         called = back + host

@@ -41,10 +41,10 @@ def work_shape(
 ) -> WorkShape:
     """Look at one rank (column).
 
-    `rows_of` (operations, ranks) are rows in the ranks' files, -1 for none; `gpu` (operations, ranks) and `usual`
-    (operations, 1) are times on the GPU in ns.
+    `rows_of` (operations, ranks) are rows in the ranks' files, -1 for none; `gpu` and `usual`, (operations,) each, are
+    its times on the GPU and the median rank's, in ns.
     """
-    late = np.where(rows_of[:, column] >= 0, gpu[:, column] - usual[:, 0], 0.0)
+    late = np.where(rows_of[:, column] >= 0, gpu - usual, 0.0)
     slow = np.flatnonzero(late > 0)
     name, threads = _laid_out(ranks, rows_of[slow], shapes)
     others = (name >= 0).sum(axis=1)
@@ -53,7 +53,7 @@ def work_shape(
     another = ~lacked & (2 * same <= others)
     # by how much longer so much more work should take
     more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
-    larger = np.minimum(late[slow], np.maximum(more, 0.0) * usual[slow, 0])
+    larger = np.minimum(late[slow], np.maximum(more, 0.0) * usual[slow])
     explained = np.where(lacked | another, late[slow], larger)
     return WorkShape(
         float(late[slow].sum()),

@@ -26,7 +26,7 @@ def assert_as_recorded(lake: "jitter.Lake") -> None:
                 if of_team < 0:
                     continue
                 key = examined.keys[number]
-                row = run.rows(key, block.team)[:, of_team]
+                row = run.rows(key, block.team, [rank])[:, 0]
                 told = activities(lake, rank, key)
                 assert sorted(row[row >= 0]) == told["ordinal"].tolist()
                 replayed = np.array([block_ends[at][0, column] for at in np.flatnonzero(row >= 0).tolist()])

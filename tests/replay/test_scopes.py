@@ -148,7 +148,7 @@ class TestWorkShape:
             )
             for rank in ranks
         }
-        return work_shape(ranks, where, gpu, usual, 2, shapes)
+        return work_shape(ranks, where, gpu[:, 2], usual[:, 0], 2, shapes)
 
     def test_the_same_kernels_take_longer(self):
         found = self.of([30, 0, 10])

@@ -1,15 +1,19 @@
 """The replay against the slow one, with some ranks' own times at the median."""
 
 import numpy as np
+import pytest
 from plain_jobs import PlainJob
 from plain_replay import Own, replay
 
+from jitter import repaired
 from jitter.kinds import SYNC
 from jitter.repaired import CPU, GPU, START, Repairs
 from jitter.replay import Replay
 
 
-def test_repairs_give_the_same_ends(job: PlainJob):
+@pytest.mark.parametrize("cells", [repaired.CELLS_AT_ONCE, 100, 1])
+def test_repairs_give_the_same_ends(job: PlainJob, cells: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(repaired, "CELLS_AT_ONCE", cells)
     scenarios = {
         "nothing": [],
         "one host": [(1, CPU)],

@@ -169,10 +169,12 @@ class Examination:
         """(steps,) what each step would take less with every own time at its median."""
         return self._second_pass[0]
 
-    @property
+    @cached_property
     def paths(self) -> list[StepPath]:
-        """Each step's."""
-        return self._second_pass[1]
+        """Each step's; who knows the answers already, and wants nothing else, does not wait for replays."""
+        if "_second_pass" in self.__dict__:
+            return self._second_pass[1]
+        return self._passes.go(self.usual_transfers, [], walk=True).paths
 
     @cached_property
     def found(self) -> list[Found]:

@@ -50,6 +50,16 @@ def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis"):
     assert not multiprocessing.active_children()
 
 
+def test_the_same_paths(root: Path, wanted: "jitter.Diagnosis"):
+    alone = jitter.open(root).examination()
+    paths = alone.paths
+    assert isinstance(alone._passes, beside.PassesBeside)
+    assert not multiprocessing.active_children()
+    whole = jitter.open(root).examination()
+    assert whole.found
+    assert whole.paths == paths
+
+
 def test_others_die_looking(root: Path, wanted: "jitter.Diagnosis", monkeypatch: pytest.MonkeyPatch):
     look, killed = beside.look, []
 

@@ -46,3 +46,14 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     np.testing.assert_equal([asdict(one) for one in seen], [asdict(one) for one in look(whole.steps, 0, STEPS)])
     np.testing.assert_equal([asdict(one) for one in paths], [asdict(one) for one in whole.paths])
     assert any(path.charges for path in paths)
+
+
+def test_the_paths_alone(lake: "jitter.Lake"):
+    """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
+    first, then = jitter.open(lake.root), jitter.open(lake.root)
+    paths = first.examination().paths
+    assert first.examination()._known == []
+    answers = then.diagnosis()
+    assert then.examination()._known != []
+    assert [asdict(one) for one in then.examination().paths] == [asdict(one) for one in paths]
+    assert first.diagnosis() == answers

@@ -44,12 +44,13 @@ picture:  ## make data/report.png anew: the page on the sample, as Chromium show
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 
-bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way, answers from a lake: two hours, 8 GB of disk, 6 GB of memory
+bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way, answers from a lake: two hours and a half, 10 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
 	$(PYTHON) -m tests.bench.ingest
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake
+	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-gpu --fault slow_gpu:rank=3,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
 
 bench-quick:  ## the same on a tenth of the size and less, without HTA

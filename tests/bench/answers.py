@@ -1,6 +1,6 @@
 """Answers from a large lake: `jitter report --json` and one step's table, cold, against plain pandas and the floor.
 
-python -m tests.bench.answers [--quick] [--lake FOLDER] [--rounds N]
+python -m tests.bench.answers [--quick] [--lake FOLDER] [--fault FAULT] [--rounds N]
 
 The lake is simulated and mostly copies (see `grown_lake.py`). Cold: a process of its own each time, the lake's files
 out of the system's cache. pandas does a few steps, scaled; the floor is DuckDB reading the columns that a diagnosis
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitter.lake_paths import ANSWERS, COMPACT
-from tests.bench.grown_lake import FIRST_STEP, SIMULATED, grow
+from tests.bench.grown_lake import FAULT, FIRST_STEP, SIMULATED, grow
 from tests.bench.measure import Cost, alternating, run
 
 JITTER = (sys.executable, "-m", "jitter")
@@ -107,6 +107,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true", help="a lake of 64 ranks, one round")
     options.add_argument("--lake", type=Path, help="made here and left behind; one that is there already is taken")
+    options.add_argument("--fault", default=FAULT, help="of the lake that is made; one in every step costs most")
     options.add_argument("--rounds", type=int, help="of alternating runs; medians are told")
     chosen = options.parse_args()
     size = QUICK if chosen.quick else TALK
@@ -115,7 +116,7 @@ def main() -> None:
     with ExitStack() as stack:
         lake = chosen.lake or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="jitter-bench-"))) / "lake"
         if not lake.exists():
-            grow(lake, size.ranks, size.steps, size.kernels, os.cpu_count() or 1)
+            grow(lake, size.ranks, size.steps, size.kernels, os.cpu_count() or 1, chosen.fault)
         print(
             f"a lake of {size.ranks} ranks × {size.steps} steps × {size.kernels} kernels: {SIMULATED} ranks simulated "
             "and ingested, the others copies of them with times of their own",

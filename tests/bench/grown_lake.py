@@ -1,6 +1,6 @@
 """A lake of many ranks in minutes: a few are simulated and ingested, the others are copies with times of their own.
 
-python -m tests.bench.grown_lake LAKE --ranks N [--steps N] [--kernels N]
+python -m tests.bench.grown_lake LAKE --ranks N [--steps N] [--kernels N] [--fault FAULT]
 
 What a copy is: the rank's files of every step under another number and on another clock, all its times moved by up to
 2 µs by a function of time that keeps their order and leaves the ends of collectives where they are, so that the job's
@@ -34,17 +34,20 @@ SIMULATED = 16
 FIRST_STEP = 2000
 LATE = 3
 _NODE = 8
-_STEP_FAULT = f"cpu_stall:rank={LATE},step=2003-2006,kernel=17,ms=2"
+FAULT = f"cpu_stall:rank={LATE},step=2003-2006,kernel=17,ms=2"
 _KNOTS_NS = 25_000
 _MOVED_NS = 2_000
 _CLOCK_NS = 10**9
 
 
-def grow(lake: Path, ranks: int, steps: int, kernels: int, jobs: int) -> None:
-    """Make a lake with this many ranks, at least `SIMULATED`, in a folder that is not there yet."""
+def grow(lake: Path, ranks: int, steps: int, kernels: int, jobs: int, fault: str = FAULT) -> None:
+    """Make a lake with this many ranks, at least `SIMULATED`, in a folder that is not there yet.
+
+    Of the rank `LATE`, which is to have the fault, there are no copies.
+    """
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         shape = ("--ranks", SIMULATED, "--steps", steps, "--kernels", kernels, "--first-step", FIRST_STEP)
-        _jitter("sample", folder, *shape, "--fault", _STEP_FAULT)
+        _jitter("sample", folder, *shape, "--fault", fault)
         _jitter("ingest", folder, "-o", lake, "--jobs", jobs)
     sources = sorted((one for one in LakeFolder(lake).records() if one.rank is not None), key=lambda one: one.rank or 0)
     copied = [one for one in sources if one.rank != LATE]
@@ -145,9 +148,10 @@ def main() -> None:
     options.add_argument("--ranks", type=int, required=True)
     options.add_argument("--steps", type=int, default=50)
     options.add_argument("--kernels", type=int, default=903)
+    options.add_argument("--fault", default=FAULT, help=f"of rank {LATE}, as `jitter sample` takes it (%(default)s)")
     chosen = options.parse_args()
     shutil.rmtree(chosen.lake, ignore_errors=True)
-    grow(chosen.lake, chosen.ranks, chosen.steps, chosen.kernels, os.cpu_count() or 1)
+    grow(chosen.lake, chosen.ranks, chosen.steps, chosen.kernels, os.cpu_count() or 1, chosen.fault)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,11 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
     for one in seen:
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
+    if len(ranks) == 1:
+        # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
+        for own in noise:
+            known = ~np.isnan(own)
+            own[known] = np.median(own[known]) if known.any() else np.nan
     return TeamDeviations(team, ranks, against_others(total), noise)
 
 

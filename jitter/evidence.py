@@ -13,18 +13,16 @@ from jitter.findings import Candidate, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
 from jitter.repaired import CPU, START
+from jitter.same_work import gpu_cause
 from jitter.scopes import Place
 from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey
 from jitter.suspects import Suspect
-from jitter.words import count_words, percent_words, time_words
-from jitter.work_shape import work_shape
+from jitter.words import count_words, time_words
 
 _MOST = 0.5
 """Part of an excess that must be of one kind for that to be the cause."""
 _STEPS_LOOKED_AT = 3
-_PEERS = 128
-"""Ranks whose launches a late one's are compared with: of each a file has to be read, for each suspect and step."""
 
 
 class Evidence:
@@ -104,30 +102,7 @@ class Evidence:
             return "late_start", self._start_evidence(suspect.rank, steps, suspect.excess_ns / len(suspect.steps))
         if suspect.part == CPU:
             return "cpu_launch", self._launch_evidence(suspect.rank, suspect.steps)
-        return self._gpu_cause(suspect.team, suspect.rank, steps)
-
-    def _gpu_cause(self, team: int, rank: int, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
-        excess = differing = 0.0
-        operations = others = extra = 0
-        for number in steps:
-            key = self._examined.keys[number]
-            ranks = _with_peers(rank, self._examined.run.ranks(key, team))
-            if rank not in ranks:
-                continue
-            recorded = self._examined.run.of_rank(key, rank)
-            gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
-            gpu[self._examined.run.collective_places(team)] = 0.0
-            usual = self._examined.steps.typical[number][team].gpu[:, 0]
-            rows, shapes = self._examined.run.rows(key, team, ranks), self._run.launch_shapes(key, ranks)
-            shape = work_shape(ranks, rows, gpu, usual, ranks.index(rank), shapes)
-            excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
-            operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
-        if excess and differing >= _MOST * excess:
-            told = f"{percent_words(differing / excess)} of the GPU time above the others' is in {others} operations"
-            more = f", {extra} of which the others do not run" if extra else ""
-            return "workload_imbalance", (f"{told} of another name or launch shape than theirs{more}",)
-        same = operations - others
-        return "gpu_compute", (f"{same} of {operations} operations that took longer have the others' launch shape",)
+        return gpu_cause(self._examined, suspect, steps)
 
     def _start_evidence(self, rank: int, steps: Sequence[int], excess_ns: float) -> tuple[str, ...]:
         own = [_length(self._loading(rank, number)) for number in steps]
@@ -201,10 +176,3 @@ class Evidence:
 
 def _length(loading: Loading | None) -> float:
     return 0.0 if loading is None else float((loading.end_ns - loading.start_ns).sum())
-
-
-def _with_peers(rank: int, ranks: Sequence[int]) -> list[int]:
-    """The rank, if it is among the team's `ranks`, and as many of the others as it is compared with, in order."""
-    others = [other for other in ranks if other != rank]
-    chosen = np.linspace(0, len(others) - 1, min(len(others), _PEERS)).astype(int).tolist()
-    return sorted([others[at] for at in chosen] + [rank] * (rank in ranks))

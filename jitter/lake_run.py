@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
@@ -43,6 +44,8 @@ class LakeRun:
         self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
+        self._numbers: dict[str, int] = {}
+        """Of kernels' names: the same in all steps."""
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on its own clock."""
@@ -69,15 +72,15 @@ class LakeRun:
             self._hosts[record.digest] = HostRows(self._root, record)
         return self._hosts[record.digest]
 
-    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> dict[int, Shapes]:
-        """What each of these ranks' rows of a step were launched as."""
+    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[Shapes]:
+        """What the rows of a step were launched as, of each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
-        names, _ = found.codes("kernel_name")
+        codes, names = found.codes("kernel_name")
+        name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
         known = np.logical_and.reduce([found.known(axis) for axis in axes])
         threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
-        bounds = zip(found.ranks, found.bounds[:-1].tolist(), found.bounds[1:].tolist(), strict=True)
-        return {rank: Shapes(names[first:last].astype(np.int64), threads[first:last]) for rank, first, last in bounds}
+        return [Shapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
 
     def _members(self, key: StepKey) -> list[Member]:
         found = [

@@ -1,6 +1,6 @@
 """Whether late GPU operations are the same work as the others': kernel names, launch shapes, and how many."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,20 +36,18 @@ class WorkShape:
     """Of the differing, how many most ranks have not."""
 
 
-def work_shape(
-    ranks: Sequence[int], rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: Mapping[int, Shapes]
-) -> WorkShape:
-    """Look at one rank (column).
+def work_shape(rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: Sequence[Shapes]) -> WorkShape:
+    """Look at one rank, which is one of the columns.
 
-    `rows_of` (operations, ranks) are rows in the ranks' files, -1 for none; `gpu` and `usual`, (operations,) each, are
-    its times on the GPU and the median rank's, in ns.
+    `rows_of` (operations, columns) are rows in the columns' files, -1 for none, and `shapes` those files'; `gpu` and
+    `usual`, (operations,) each, are its times on the GPU and what is usual, in ns.
     """
     late = np.where(rows_of[:, column] >= 0, gpu - usual, 0.0)
     slow = np.flatnonzero(late > 0)
-    name, threads = _laid_out(ranks, rows_of[slow], shapes)
+    name, threads = _laid_out(rows_of[slow], shapes)
     others = (name >= 0).sum(axis=1)
     same = (name == name[:, [column]]).sum(axis=1)
-    lacked = 2 * others <= len(ranks)
+    lacked = 2 * others <= len(shapes)
     another = ~lacked & (2 * same <= others)
     # by how much longer so much more work should take
     more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
@@ -64,13 +62,12 @@ def work_shape(
     )
 
 
-def _laid_out(ranks: Sequence[int], rows_of: Ints, shapes: Mapping[int, Shapes]) -> tuple[Ints, Floats]:
-    """(operations, ranks): kernel names as numbers, -1 where a rank has none, and threads, NaN there."""
+def _laid_out(rows_of: Ints, shapes: Sequence[Shapes]) -> tuple[Ints, Floats]:
+    """(operations, columns): kernel names as numbers, -1 where there is none, and threads, NaN there."""
     name = np.full(rows_of.shape, -1, np.int64)
     threads = np.full(rows_of.shape, np.nan)
-    for column, rank in enumerate(ranks):
+    for column, its in enumerate(shapes):
         there = rows_of[:, column] >= 0
-        if rank in shapes:
-            name[there, column] = shapes[rank].name[rows_of[there, column]]
-            threads[there, column] = shapes[rank].threads[rows_of[there, column]]
+        name[there, column] = its.name[rows_of[there, column]]
+        threads[there, column] = its.threads[rows_of[there, column]]
     return name, threads

@@ -6,9 +6,9 @@ import pytest
 from examined_jobs import lake_of_run, small
 
 import jitter
-from jitter import evidence
-from jitter.evidence import _with_peers
+from jitter import same_work
 from jitter.lake_run import LakeRun
+from jitter.same_work import _with_peers
 from jitter.simulate import Fault, simulate
 
 
@@ -20,14 +20,12 @@ from jitter.simulate import Fault, simulate
         (9, [0, 1, 2, 9], [0, 1, 2, 9]),
         (9, [*range(100), 200], [0, 9, 100 // 2, 200]),
         (0, range(8), [0, 1, 4, 7]),
-        (5, [0, 1], [0, 1]),
-        (5, [], []),
     ],
 )
 def test_the_rank_and_others_from_first_to_last(
     rank: int, ranks: list[int], chosen: list[int], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(evidence, "_PEERS", 3)
+    monkeypatch.setattr(same_work, "_PEERS", 3)
     assert _with_peers(rank, list(ranks)) == chosen
 
 
@@ -44,6 +42,6 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     monkeypatch.setattr(
         LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
-    monkeypatch.setattr(evidence, "_PEERS", 3)
+    monkeypatch.setattr(same_work, "_PEERS", 3)
     assert jitter.open(lake.root).diagnosis() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

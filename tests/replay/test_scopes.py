@@ -137,18 +137,17 @@ class TestWorkShape:
     usual = np.array([[100.0], [200.0], [50.0]])
 
     def of(self, late, names=None, threads=None, rows=None):
-        ranks = [0, 1, 2, 3]
         where = np.tile(np.arange(3)[:, None], (1, 4)) if rows is None else np.array(rows)
         gpu = np.where(where >= 0, self.usual, 0.0)
         gpu[:, 2] += late
         usual = np.sort(gpu, axis=1)[:, 1:2]
-        shapes = {
-            rank: Shapes(
+        shapes = [
+            Shapes(
                 np.array((names or {}).get(rank, [7, 8, 9])), np.array((threads or {}).get(rank, [64.0, 64.0, 64.0]))
             )
-            for rank in ranks
-        }
-        return work_shape(ranks, where, gpu[:, 2], usual[:, 0], 2, shapes)
+            for rank in range(4)
+        ]
+        return work_shape(where, gpu[:, 2], usual[:, 0], 2, shapes)
 
     def test_the_same_kernels_take_longer(self):
         found = self.of([30, 0, 10])

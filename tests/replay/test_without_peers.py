@@ -1,0 +1,35 @@
+"""A stage of one rank has only its own other steps to compare with: whatever slows a whole step stands out of them."""
+
+from pathlib import Path
+
+import pytest
+from examined_jobs import lake_of_run, small
+
+from jitter.simulate import Fault, simulate
+
+STEPS = 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "steps", "cause"),
+    [
+        ("slow_gpu:rank=2,step=4-6,factor=3", 2, {4, 5, 6}, "gpu_compute"),
+        ("slow_gpu:rank=1,step=8-9,factor=1.5", 1, {8, 9}, "gpu_compute"),
+        ("slow_gpu:rank=0,step=5,factor=1.5", 0, {5}, "gpu_compute"),
+        ("unequal_work:rank=3,step=11-13,factor=1.8", 3, {11, 12, 13}, "workload_imbalance"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [100, 300])
+def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: int, steps: set[int], cause: str):
+    job = small("pipeline", steps=STEPS, kernels=kernels)
+    lake = lake_of_run(simulate(job, [Fault.parse(fault)]), tmp_path)
+    (culprit,) = lake.diagnosis().culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((rank,), cause, "low")
+    assert {key.step for key in culprit.steps} == steps
+    assert "its other steps' " in culprit.evidence[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_varies_by_chance_does_not(tmp_path: Path, seed: int):
+    job = small("pipeline", steps=STEPS, variable_work=0.03, seed=seed)
+    assert lake_of_run(simulate(job, []), tmp_path).diagnosis().culprits == ()

@@ -1,15 +1,17 @@
 """Puts the seven answers together: the one diagnosis that every form of report shows."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jitter.culprits import Case, cases, culprit
 from jitter.diagnosis import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.evidence import Evidence
 from jitter.examination import Examination
+from jitter.observed import Observed
 from jitter.repaired import CPU, GPU, START
 from jitter.step_answers import FirstAndLast, step_answers
 from jitter.suspects import Suspect
-from jitter.verdict import verdict
+from jitter.verdict import beyond_comparison, verdict
 from jitter.what_if import together
 from jitter.words import count_words, time_words
 
@@ -32,7 +34,15 @@ def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast
         steps=steps,
         culprits=tuple(culprits),
         what_if=WhatIf(round(all_gain), loss.ns),
-        verdict=verdict(loss, culprits, steps, round(all_gain), len(run.team_of), partial=bool(run.meetings.unpaired)),
+        verdict=verdict(
+            loss,
+            culprits,
+            steps,
+            round(all_gain),
+            len(run.team_of),
+            _lone(run),
+            partial=bool(run.meetings.unpaired),
+        ),
         notes=_notes(examined),
     )
 
@@ -77,11 +87,19 @@ def _notes(examined: Examination) -> tuple[str, ...]:
         told += _unpriced(examined)
     if run.schedule.uncoupled:
         told.append("Some collectives' recorded groups contradict their order: each rank's is taken by itself.")
+    if lone := _lone(run):
+        told.append(beyond_comparison(lone))
     if len(run.team_of) < 2:
         told.append("Only one rank was recorded: there is nobody to compare it with.")
     if len(run.keys) < 2:
         told.append("Only one step was recorded: what changes from step to step cannot be told.")
     return tuple(told)
+
+
+def _lone(run: Observed) -> list[int]:
+    """Ranks that nobody can be compared with, though there are others: these run other programs."""
+    sizes = Counter(run.team_of.values())
+    return sorted(rank for rank, team in run.team_of.items() if sizes[team] == 1 < len(run.team_of))
 
 
 def _unpriced(examined: Examination) -> list[str]:

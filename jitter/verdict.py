@@ -19,11 +19,19 @@ _WORTH_A_LOOK = 0.01
 
 
 def verdict(
-    loss: Loss, culprits: Sequence[Culprit], steps: Sequence[StepAnswer], together_ns: int, ranks: int, *, partial: bool
+    loss: Loss,
+    culprits: Sequence[Culprit],
+    steps: Sequence[StepAnswer],
+    together_ns: int,
+    ranks: int,
+    lone: Sequence[int],
+    *,
+    partial: bool,
 ) -> str:
     """Say what to do, or that there is nothing to do; `ranks` is how many were recorded.
 
-    `partial`: there are exchanges of unknown partners, so that not all that holds ranks up is seen.
+    `lone` are those of them without peers. `partial`: there are exchanges of unknown partners, so that not all that
+    holds ranks up is seen.
     """
     if ranks == 1 and not culprits:
         alone = "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told"
@@ -41,6 +49,8 @@ def verdict(
             f"{cost} as far as can be told: some exchanges name no partners, so who waits for whom in them is not "
             "known, and no rank, host or link can be blamed or cleared."
         )
+    if not culprits and lone:
+        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {beyond_comparison(lone)}"
     if not culprits:
         return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
     first = culprits[0]
@@ -53,6 +63,13 @@ def verdict(
         more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
         told += f". Also {others}{more}; repairing all of them gains {time_words(together_ns)}"
     return told + "."
+
+
+def beyond_comparison(lone: Sequence[int]) -> str:
+    """Say what cannot be told of ranks without peers."""
+    who, whom = (f"Rank {lone[0]} runs", "it") if len(lone) == 1 else (f"Ranks {format_numbers(lone)} each run", "them")
+    own = "its own" if len(lone) == 1 else "their own"
+    return f"{who} a program of {own}: with nobody to compare {whom} with, what slows {whom} in every step is not seen."
 
 
 def _often_last(loss: Loss, steps: Sequence[StepAnswer]) -> str:

@@ -44,7 +44,7 @@ def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepA
 
 def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, None), answer(1, 5 * MS, 3))) -> Diagnosis:
     loss = Loss(5 * MS, 0.25)
-    said = verdict(loss, culprits, steps, 7 * MS, 4, partial=False)
+    said = verdict(loss, culprits, steps, 7 * MS, 4, [], partial=False)
     return Diagnosis(loss, steps, culprits, WhatIf(7 * MS, 5 * MS), said)
 
 
@@ -70,7 +70,7 @@ def test_nobody_to_blame():
 
 def test_what_cannot_be_told():
     nothing = (answer(0, None),)
-    said = verdict(Loss(None, None), [], nothing, 0, 4, partial=False)
+    said = verdict(Loss(None, None), [], nothing, 0, 4, [], partial=False)
     assert said.startswith("What jitter costs cannot be told; ")
     found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
     answers = told(found)
@@ -79,33 +79,33 @@ def test_what_cannot_be_told():
 
 
 def test_one_rank_alone():
-    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, partial=False)
+    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, [], partial=False)
     assert said.startswith("Only one rank was recorded")
     assert "cannot be told" in said
     assert "3.00 ms" in said
-    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, partial=False)
+    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, [], partial=False)
 
 
 def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
     steps = [answer(1, MS, 3), answer(2, MS, 3), answer(3, MS, 1)]
     hint = ", though rank 3 comes last in 2 of 3 steps."
-    assert verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, partial=False).endswith(
+    assert verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, [], partial=False).endswith(
         f"no rank, host or link is to blame{hint}"
     )
-    assert "comes last" not in verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, partial=False)
-    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, partial=False)
-    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, partial=False)
+    assert "comes last" not in verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
+    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
+    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
 
 
 def test_where_exchanges_name_no_partners_nobody_is_cleared():
-    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, partial=True)
+    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, [], partial=True)
     assert said.startswith("Jitter costs 3.00 ms over 1 step (10.0%) as far as can be told")
     assert said.endswith("no rank, host or link can be blamed or cleared.")
-    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, partial=True)
+    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, [], partial=True)
 
 
 def test_a_loss_below_nothing_is_none():
-    assert verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, partial=False).startswith(
+    assert verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, [], partial=False).startswith(
         "Jitter costs 0 ns over 1 step (0.00%)"
     )
 
@@ -213,3 +213,25 @@ class TestQuality:
             for team, found in ((0, 2), (1, 3))
         }
         assert step_quality(teams, lambda team: [], [], list).negative_latencies == 5
+
+
+@pytest.mark.parametrize(
+    ("lone", "said"),
+    [
+        (
+            [5],
+            "Rank 5 runs a program of its own: with nobody to compare it with, what slows it in every step is not "
+            + "seen.",
+        ),
+        (
+            [0, 1, 2, 7],
+            "Ranks 0-2,7 each run a program of their own: with nobody to compare them with, what slows them in every "
+            "step is not seen.",
+        ),
+    ],
+)
+def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
+    words = verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
+    assert words == f"Jitter costs 3.00 ms over 1 step (0.10%); nothing leaves the noise. {said}"
+    assert "to blame" not in words
+    assert said not in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, lone, partial=False)

@@ -32,4 +32,23 @@ def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: in
 @pytest.mark.parametrize("seed", range(3))
 def test_what_varies_by_chance_does_not(tmp_path: Path, seed: int):
     job = small("pipeline", steps=STEPS, variable_work=0.03, seed=seed)
-    assert lake_of_run(simulate(job, []), tmp_path).diagnosis().culprits == ()
+    found = lake_of_run(simulate(job, []), tmp_path).diagnosis()
+    assert found.culprits == ()
+    assert "Ranks 0-3 each run a program of their own" in found.verdict
+
+
+def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
+    run = simulate(small("pipeline", steps=STEPS), [Fault.parse("slow_gpu:rank=2,factor=2")])
+    found = lake_of_run(run, tmp_path).diagnosis()
+    assert found.culprits == ()
+    said = "Ranks 0-3 each run a program of their own: with nobody to compare them with, what slows them in every step"
+    assert said in found.verdict
+    assert [note for note in found.notes if note.startswith(said)]
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "pipeline"])
+def test_who_has_peers_is_cleared(tmp_path: Path, shape: str):
+    job = small(shape, steps=5, ranks=4, **({"stages": 2} if shape == "pipeline" else {}))
+    found = lake_of_run(simulate(job, []), tmp_path).diagnosis()
+    assert "no rank, host or link is to blame" in found.verdict
+    assert not [note for note in found.notes if "of their own" in note]

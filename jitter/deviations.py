@@ -22,7 +22,7 @@ class TeamDeviations:
     team: int
     ranks: Ints
     total_ns: Floats
-    """(parts, steps, ranks): own time of the step less the other ranks' median of the same."""
+    """(parts, steps, ranks): own time of the step less the other ranks' median; of a single rank its other steps'."""
     noise_ns: Floats
     """(parts, steps, 1): what a total's standard deviation is if the operations vary independently."""
 
@@ -89,12 +89,14 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
     for one in seen:
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
-    if len(ranks) == 1:
-        # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
-        for own in noise:
-            known = ~np.isnan(own)
-            own[known] = np.median(own[known]) if known.any() else np.nan
-    return TeamDeviations(team, ranks, against_others(total), noise)
+    if len(ranks) > 1:
+        return TeamDeviations(team, ranks, against_others(total), noise)
+    # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
+    for own in noise:
+        known = ~np.isnan(own)
+        own[known] = np.median(own[known]) if known.any() else np.nan
+    of_steps = against_others(total.swapaxes(1, 2)).swapaxes(1, 2)
+    return TeamDeviations(team, ranks, of_steps, noise)
 
 
 def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:
@@ -122,8 +124,7 @@ def _spread(more: Floats, usual: Floats) -> Floats:
 
 def against_others(total: Floats) -> Floats:
     """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
-    ranks = total.shape[2]
-    if ranks == 1:
+    if total.shape[2] == 1:
         return total.copy()
     order = np.argsort(total, axis=2)  # NaN comes last
     place = np.argsort(order, axis=2)

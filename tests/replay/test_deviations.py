@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from plain_jobs import PlainJob
 
-from jitter.deviations import TeamDeviations, scatter, spread_of
+from jitter.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter, spread_of
 from jitter.medians import lower_median
 from jitter.repaired import CPU, GPU, START
 from jitter.suspects import Limits, most_suspicious, suspects
@@ -225,3 +225,19 @@ def test_the_most_suspicious_are_kept():
     kept = most_suspicious(every, LIMITS)
     assert len(every) == 40
     assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
+
+
+def test_a_rank_alone_is_measured_by_its_other_steps():
+    """Its usual total may be above that of usual operations; what a slow step's operations take is not its noise."""
+    totals = [50.0, 52.0, np.nan, 51.0, 90.0, 49.0]
+    noises = [1.0, 3.0, np.nan, 1.0, 40.0, 2.0]
+    seen = [
+        StepDeviations(number, 7, np.array([4]), np.full((3, 1), total), np.full(3, noise))
+        for number, (total, noise) in enumerate(zip(totals, noises, strict=True))
+        if not np.isnan(total)
+    ]
+    (team,) = deviations_of_run(seen, len(totals))
+    for part in range(3):
+        # the lower median of four others: 49, 50, 51, 52, 90 less one of them
+        np.testing.assert_array_equal(team.total_ns[part, :, 0], [-1.0, 2.0, np.nan, 1.0, 40.0, -2.0])
+        np.testing.assert_array_equal(team.noise_ns[part, :, 0], [2.0, 2.0, np.nan, 2.0, 2.0, 2.0])

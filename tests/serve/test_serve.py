@@ -265,7 +265,8 @@ def test_a_step_and_ranks_are_chosen(shown):
     in_view(shown, "In epoch 1, step 2000")
     shown.get_by_label("Further ranks").fill("1,2")
     shown.get_by_label("Further ranks").press("Enter")
-    shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank.length == 2")
+    for name in ("gap", "ttke"):  # figure after figure
+        shown.wait_for_function(f"Bokeh.documents[0].get_model_by_name('chosen:{name}').data.rank.length == 2")
     assert list(of(shown, "chosen:ttke", "data.text")) == ["rank 1", "rank 2"]
     shown.get_by_role("button", name="show epoch 1, step 2002").click()
     in_view(shown, "In epoch 1, step 2002")

@@ -15,7 +15,7 @@ from jitter.laid import Laid, rows
 from jitter.meetings import Group, Meetings, match
 from jitter.own_time import OwnTimes, own_times
 from jitter.program import Example, Program, lay_out
-from jitter.readiness import Readiness, Tail, readiness, threads_of
+from jitter.readiness import Readiness, Tail, readiness, take_turns, threads_of
 from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
@@ -230,11 +230,13 @@ class Observed:
     def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Rules:
         """Infer what waits for what from these steps alone."""
         program = self.programs[team]
-        thread = threads_of(program)
         having = [key for key in steps if any(self.team_of[m.rank] == team for m in self._members(key))]
         ranks = max(sum(self.team_of[m.rank] == team for m in self._members(key)) for key in having)
         wanted = max(2, _SAMPLED_CELLS // ranks)
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
+        thread = threads_of(program)
+        if thread.any() and take_turns(program, (self.placed(key, team) for key in having[:: -(-len(having) // 3)])):
+            thread = np.zeros_like(thread)
         parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
         return infer(program, thread, sample(program, parts))
 

@@ -1,6 +1,6 @@
 """What held each operation back, as recorded: the host's last call, the stream's last end, those of the step before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -88,6 +88,23 @@ def threads_of(program: Program) -> Ints:
     return own if threads > 1 and switches > _SWITCHES * threads else np.zeros_like(own)
 
 
+def take_turns(program: Program, steps: Iterable[Recorded]) -> bool:
+    """Whether the threads' calls follow each other however often they switch, none beginning while another's lasts.
+
+    So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
+    """
+    own = np.array([op.thread for op in program.operations], np.int64)
+    first = np.flatnonzero(np.diff(own) != 0)
+    overlapping = switches = 0
+    for step in steps:
+        returned, called = step.back[first], step.call[first + 1]
+        switches += int((~np.isnan(returned + called)).sum())
+        overlapping += int((called < returned).sum())
+    return overlapping <= _OVERLAPPING * switches
+
+
+_OVERLAPPING = 0.01
+"""Part of the switches at which a profiler's clock may err."""
 _SWITCHES = 4
 """Switches per thread and step up to which threads are taken to hand over to each other."""
 

@@ -1,0 +1,49 @@
+"""Threads that launch one after the other, however often they switch, hold each other up; others do not."""
+
+import numpy as np
+import pytest
+
+from jitter.kinds import COMPUTE
+from jitter.program import Operation, Program
+from jitter.readiness import take_turns
+from jitter.recorded import StepArrays
+
+NONE = np.nan
+THREADS = [0, 0, 1, 1, 0, 1]
+"""Of six operations: they switch before the third, the fifth and the sixth."""
+
+
+def step(*calls: list[float], length: float = 5.0) -> StepArrays:
+    """(operations,) calls of each rank, each so long."""
+    call = np.array(calls).T
+    return StepArrays(np.arange(call.shape[1]), np.ones(call.shape, np.bool_), call + 9, call + 10, call, call + length)
+
+
+@pytest.fixture
+def program() -> Program:
+    return Program(tuple(Operation("k", COMPUTE, 0, thread) for thread in THREADS), {}, (0, "k"))
+
+
+def test_one_after_the_other(program: Program):
+    assert take_turns(program, [step([10, 20, 30, 40, 50, 60], [0, 6, 12, 18, 24, 30])])
+
+
+def test_begun_while_the_others_lasts(program: Program):
+    assert not take_turns(program, [step([10, 20, 24, 40, 50, 60])])
+    assert not take_turns(program, [step([10, 20, 30, 40, 50, 60]), step([10, 20, 30, 40, 44, 60])])
+
+
+def test_within_a_thread_it_does_not_matter(program: Program):
+    assert take_turns(program, [step([10, 12, 30, 33, 50, 60])])
+
+
+def test_calls_that_were_not_recorded(program: Program):
+    assert take_turns(program, [step([10, 20, NONE, 40, 50, 60])])
+    assert not take_turns(program, [step([10, 20, NONE, 40, 44, 60])])
+    assert take_turns(program, [step([NONE] * 6)])
+
+
+def test_a_clock_may_err_now_and_then(program: Program):
+    apart, touching = [10.0, 20, 30, 40, 50, 60], [10.0, 20, 24, 40, 50, 60]
+    assert take_turns(program, [step(*[apart] * 99, touching)])
+    assert not take_turns(program, [step(*[apart] * 9, touching)])

@@ -26,7 +26,7 @@ WAITING = {
     "data parallel": (small(steps=STEPS), frozenset()),
     "tensor parallel": (small("tensor_parallel", steps=STEPS, syncs=LOSS), frozenset()),
     "a launch queue": (small("tensor_parallel", steps=STEPS, launch_queue=12), frozenset()),
-    "pipeline": (small("pipeline", steps=STEPS, syncs=LOSS), frozenset()),
+    "pipeline": (small("pipeline", steps=STEPS, syncs=frozenset({"after"})), frozenset()),
     "pipeline with a launch queue": (small("pipeline", steps=STEPS, launch_queue=40), frozenset()),
     "two blocks": (small("tensor_data", steps=STEPS, syncs=LOSS), frozenset()),
     "late returns": (small("data_parallel", steps=STEPS, cpu_bound=True), frozenset()),

@@ -44,7 +44,7 @@ picture:  ## make data/report.png anew: the page on the sample, as Chromium show
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 
-bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way, answers from a lake: two hours and a half, 10 GB of disk, 6 GB of memory
+bench:  ## PyTorch traces against HTA, 960 nsys exports against the talk's way, answers from a lake: two hours, 10 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python

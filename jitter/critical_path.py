@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.kinds import COLLECTIVE, SYNC
 from jitter.meetings import Meetings
-from jitter.observed import TeamStep
+from jitter.observed_step import TeamStep
 from jitter.program import Program
 from jitter.rerun import StepWork
 from jitter.rules import Rules

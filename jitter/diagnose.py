@@ -1,6 +1,5 @@
 """Puts the seven answers together: the one diagnosis that every form of report shows."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from jitter.culprits import Case, cases, culprit
@@ -98,8 +97,7 @@ def _notes(examined: Examination) -> tuple[str, ...]:
 
 def _lone(run: Observed) -> list[int]:
     """Ranks that nobody can be compared with, though there are others: these run other programs."""
-    sizes = Counter(run.team_of.values())
-    return sorted(rank for rank, team in run.team_of.items() if sizes[team] == 1 < len(run.team_of))
+    return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 
 
 def _unpriced(examined: Examination) -> list[str]:

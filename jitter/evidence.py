@@ -13,15 +13,13 @@ from jitter.findings import Candidate, Found
 from jitter.holdings import Held
 from jitter.host_rows import Loading
 from jitter.repaired import CPU, START
-from jitter.same_work import gpu_cause
+from jitter.same_work import MOST, gpu_cause
 from jitter.scopes import Place
 from jitter.slow_transfers import SlowLinks
 from jitter.steps import StepKey
 from jitter.suspects import Suspect
 from jitter.words import count_words, time_words
 
-_MOST = 0.5
-"""Part of an excess that must be of one kind for that to be the cause."""
 _STEPS_LOOKED_AT = 3
 
 
@@ -43,9 +41,8 @@ class Evidence:
 
     def compared_with(self, ranks: Collection[int]) -> int:
         """How many ranks the least compared of these were compared with."""
-        team_of = self._examined.run.team_of
-        sizes = Counter(team_of.values())
-        return min(sizes[team_of[rank]] for rank in ranks if rank in team_of) - 1
+        run = self._examined.run
+        return min(run.sizes[run.team_of[rank]] for rank in ranks if rank in run.team_of) - 1
 
     def doubts(self, ranks: Collection[int], *, transfers: bool) -> bool:
         """Whether something that was not recorded may explain it as well."""
@@ -118,7 +115,7 @@ class Evidence:
         told = f"its data-loading ranges take {time_words(float(np.median(own)))} a step" + (
             f", the others' {time_words(float(np.median(others)))}" if others else ""
         )
-        if more >= _MOST * excess_ns:
+        if more >= MOST * excess_ns:
             return (f"{told}: the input pipeline stalled",)
         return (f"{told}: they do not cover it",)
 

@@ -1,6 +1,5 @@
 """The run's steps one after another, ready to be computed again: all of them, or a stretch."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,8 +47,7 @@ class ExaminedSteps:
     @cached_property
     def alone(self) -> Mapping[int, OwnTimes]:
         """Of teams of one rank, which has no peers: the medians over its steps."""
-        sizes = Counter(self.run.team_of.values())
-        alone = {team for team, size in sizes.items() if size == 1}
+        alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
         seen: dict[int, list[OwnTimes]] = {team: [] for team in alone}

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ from jitter.dependencies import infer
 from jitter.kinds import COLLECTIVE, SYNC
 from jitter.laid import Laid, rows
 from jitter.meetings import Group, Meetings, match
-from jitter.own_time import OwnTimes, own_times
+from jitter.observed_step import ObservedStep, TeamStep
 from jitter.program import Example, Program, lay_out
-from jitter.readiness import Readiness, Tail, readiness, take_turns, threads_of
+from jitter.readiness import readiness, threads_of
 from jitter.recorded import Recorded, StepArrays
 from jitter.rules import Rules
 from jitter.sampling import Followed, sample
 from jitter.schedule import Schedule, schedule
-from jitter.sheets import Bools, Ints, Kinds, Sheet, Signature
+from jitter.sheets import Ints, Kinds, Sheet, Signature
 from jitter.steps import StepKey
 from jitter.tails import Tails
 from jitter.teams import teams
@@ -32,6 +32,8 @@ _SAMPLED_CELLS = 512
 
 _SURVEYED_ROWS = 5_000_000
 _SURVEYED_STEPS = 6
+_STEPS_OF_THREADS = 3
+"""Steps in which threads are seen to take turns, or not."""
 _TRIED_STEPS = 4
 """Steps in which collectives without a recorded group are tried for being left together."""
 
@@ -59,53 +61,6 @@ class Source:
     """Rank to row in the step (ordinal) to the group of the collective there."""
     rows: int
     """Activities in all."""
-
-
-class OneRank(NamedTuple):
-    """One rank's step, (operations, 1): as recorded, what held each operation back, and its own times."""
-
-    recorded: Recorded
-    ready: Readiness
-    own: OwnTimes
-
-
-@dataclass(frozen=True)
-class TeamStep:
-    """One team in one step; columns are its ranks of the run that have the step."""
-
-    program: Program
-    rules: Rules
-    recorded: Recorded
-    tail: Tail
-    """How the step before left these ranks."""
-    joined: Bools
-    """(ranks,) whose step before is not known."""
-    _columns: dict[int, OneRank] = field(default_factory=dict, repr=False)
-
-    @cached_property
-    def own(self) -> OwnTimes:
-        """All operations', on all ranks."""
-        return self._own_times(self.recorded, self.tail)[1]
-
-    def column(self, column: int) -> OneRank:
-        """What one rank did; who asks again is given the same."""
-        if column not in self._columns:
-            which = slice(column, column + 1)
-            recorded = self.recorded.columns(which)
-            self._columns[column] = OneRank(recorded, *self._own_times(recorded, self.tail.columns(which)))
-        return self._columns[column]
-
-    def _own_times(self, arrays: Recorded, tail: Tail) -> tuple[Readiness, OwnTimes]:
-        ready = readiness(self.program, self.rules.thread, arrays, tail)
-        return ready, own_times(self.program, self.rules, arrays, ready, tail)
-
-
-@dataclass(frozen=True)
-class ObservedStep:
-    """All teams in one step."""
-
-    key: StepKey
-    teams: Mapping[int, TeamStep]
 
 
 class Understood(NamedTuple):
@@ -137,6 +92,11 @@ class Observed:
     def keys(self) -> Sequence[StepKey]:
         """The steps, in order."""
         return self._source.steps
+
+    @cached_property
+    def sizes(self) -> Counter[int]:
+        """How many ranks each team has."""
+        return Counter(self.team_of.values())
 
     def _members(self, key: StepKey) -> Sequence[Member]:
         if key not in self._known_members:
@@ -230,13 +190,11 @@ class Observed:
     def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Rules:
         """Infer what waits for what from these steps alone."""
         program = self.programs[team]
-        having = [key for key in steps if any(self.team_of[m.rank] == team for m in self._members(key))]
-        ranks = max(sum(self.team_of[m.rank] == team for m in self._members(key)) for key in having)
-        wanted = max(2, _SAMPLED_CELLS // ranks)
+        sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
+        having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
-        thread = threads_of(program)
-        if thread.any() and take_turns(program, (self.placed(key, team) for key in having[:: -(-len(having) // 3)])):
-            thread = np.zeros_like(thread)
+        tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
+        thread = threads_of(program, (self.placed(key, team) for key in tried))
         parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
         return infer(program, thread, sample(program, parts))
 

@@ -76,8 +76,8 @@ def latest(values: Floats, first: Floats) -> Floats:
     return stacked
 
 
-def threads_of(program: Program) -> Ints:
-    """(operations,) whose calls each follows: one chain, 0, unless the threads' launches interleave.
+def threads_of(program: Program, steps: Iterable[Recorded]) -> Ints:
+    """(operations,) whose calls each follows: one chain, 0, unless the threads' launches interleave in these steps.
 
     Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
     each other.
@@ -85,15 +85,15 @@ def threads_of(program: Program) -> Ints:
     own = np.array([op.thread for op in program.operations], np.int64)
     switches = int((np.diff(own) != 0).sum())
     threads = len(np.unique(own))
-    return own if threads > 1 and switches > _SWITCHES * threads else np.zeros_like(own)
+    interleave = threads > 1 and switches > _SWITCHES * threads and not _take_turns(own, steps)
+    return own if interleave else np.zeros_like(own)
 
 
-def take_turns(program: Program, steps: Iterable[Recorded]) -> bool:
+def _take_turns(own: Ints, steps: Iterable[Recorded]) -> bool:
     """Whether the threads' calls follow each other however often they switch, none beginning while another's lasts.
 
     So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
     """
-    own = np.array([op.thread for op in program.operations], np.int64)
     first = np.flatnonzero(np.diff(own) != 0)
     overlapping = switches = 0
     for step in steps:

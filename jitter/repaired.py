@@ -8,16 +8,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.own_time import CELLS_AT_ONCE, OwnOfStrips, OwnTimes
 from jitter.program import Program
 from jitter.readiness import Tail
 from jitter.recorded import Recorded
 from jitter.rules import Rules
-from jitter.sheets import Floats
+from jitter.sheets import Bools, Floats
 
-Bools = npt.NDArray[np.bool_]
 START, CPU, GPU = range(3)
 """Positions in `Repairs`."""
 _OF_HOST: Final = ("host", "call", "lead")

@@ -7,7 +7,8 @@ import numpy as np
 
 from jitter.medians import lower_median
 from jitter.meetings import Meetings
-from jitter.observed import Observed, ObservedStep, TeamStep
+from jitter.observed import Observed
+from jitter.observed_step import ObservedStep, TeamStep
 from jitter.own_time import OwnTimes
 from jitter.program import Program
 from jitter.recorded import StepArrays

@@ -15,7 +15,7 @@ from jitter.suspects import Suspect
 from jitter.words import percent_words
 from jitter.work_shape import work_shape
 
-_MOST: Final = 0.5
+MOST: Final = 0.5
 """Part of an excess that must be of one kind for that to be the cause."""
 _PEERS: Final = 128
 """Ranks whose launches a late one's are compared with: of each a file has to be read, for each suspect and step."""
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
     """Tell the cause of one rank's GPU time, and why, from these steps of the run."""
     run, team, rank = examined.run, suspect.team, suspect.rank
-    alone = [its for its in run.team_of.values() if its == team] == [team]
+    alone = run.sizes[team] == 1
     excess = differing = 0.0
     operations = others = extra = 0
     for number in steps:
@@ -47,7 +47,7 @@ def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> 
         excess, differing = excess + shape.excess_ns, differing + shape.differing_ns
         operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
     whose, they = ("its other steps'", "they") if alone else ("the others'", "the others")
-    if excess and differing >= _MOST * excess:
+    if excess and differing >= MOST * excess:
         told = f"{percent_words(differing / excess)} of the GPU time above {whose} is in {others} operations"
         more = f", {extra} of which {they} do not run" if extra else ""
         return "workload_imbalance", (f"{told} of another name or launch shape than theirs{more}",)

@@ -25,7 +25,7 @@ def inferred(words: str, start, end, call=None, back=None, left=None):
     tail = no_tail(lanes, 1, RANKS, None)
     if left is not None:
         tail.lane_end[:] = np.array(left, float) * US
-    thread = threads_of(one)
+    thread = threads_of(one, [step])
     ready = readiness(one, thread, step, tail)
     sample = Sample(starts, ends, calls, backs, ready.submit, ready.end_before, tail.lane_end, [])
     return infer(one, thread, sample)

@@ -6,7 +6,7 @@ from hand_made import program, rules
 
 from jitter.critical_path import Charge, Part, PathWalker
 from jitter.meetings import Attendance, Block, Meeting, Meetings
-from jitter.observed import ObservedStep, TeamStep
+from jitter.observed_step import ObservedStep, TeamStep
 from jitter.readiness import no_tail
 from jitter.recorded import StepArrays
 from jitter.replay import BlockStep

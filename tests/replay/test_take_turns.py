@@ -5,23 +5,30 @@ import pytest
 
 from jitter.kinds import COMPUTE
 from jitter.program import Operation, Program
-from jitter.readiness import take_turns
+from jitter.readiness import threads_of
 from jitter.recorded import StepArrays
 
 NONE = np.nan
 THREADS = [0, 0, 1, 1, 0, 1]
-"""Of six operations: they switch before the third, the fifth and the sixth."""
+"""Of six operations, and the same again: they switch before the third, the fifth and the sixth, and after that."""
+TIMES_OVER, LATER = 4, 100
 
 
 def step(*calls: list[float], length: float = 5.0) -> StepArrays:
-    """(operations,) calls of each rank, each so long."""
-    call = np.array(calls).T
+    """Calls of each rank, each so long, of six operations; the others' are the same, so much later each time."""
+    call = np.concatenate([np.array(calls).T + LATER * number for number in range(TIMES_OVER)])
     return StepArrays(np.arange(call.shape[1]), np.ones(call.shape, np.bool_), call + 9, call + 10, call, call + length)
 
 
 @pytest.fixture
 def program() -> Program:
-    return Program(tuple(Operation("k", COMPUTE, 0, thread) for thread in THREADS), {}, (0, "k"))
+    return Program(tuple(Operation("k", COMPUTE, 0, thread) for thread in THREADS * TIMES_OVER), {}, (0, "k"))
+
+
+def take_turns(program: Program, steps: list[StepArrays]) -> bool:
+    threads = threads_of(program, steps).tolist()
+    assert threads in ([0] * len(threads), THREADS * TIMES_OVER)
+    return not any(threads)
 
 
 def test_one_after_the_other(program: Program):

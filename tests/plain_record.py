@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jitter.records import SourceRecord
+from jitter.lake.records import SourceRecord
 
 
 def plain_record(digest: str, **own: Any) -> SourceRecord:

@@ -15,12 +15,12 @@ from hand_lake import MAIN, RankLake, collective, kernel, lake_of
 from timeline_rules import assert_keeps_the_rules, ns
 
 from jitter.cli import main
+from jitter.core.schema import HOST
+from jitter.core.step_key import StepKey
 from jitter.export.aligned import AlignedStep
 from jitter.export.perfetto import write_perfetto
-from jitter.lake import write_host
-from jitter.lake_paths import host_file
-from jitter.schema import HOST
-from jitter.steps import StepKey
+from jitter.lake.layout import host_file
+from jitter.lake.parquet import write_host
 
 STEP = (1, 2001)
 

@@ -9,7 +9,7 @@ from lake_content import content, kernel_files, records
 
 import jitter
 from jitter.cli import main
-from jitter.lake_paths import EXTRACTS, extract_file
+from jitter.lake.layout import EXTRACTS, extract_file
 from jitter.simulate import Job, simulate, write
 
 

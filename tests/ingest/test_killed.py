@@ -14,8 +14,8 @@ from deaths import dies_at
 from lake_content import content
 
 import jitter
-from jitter.lake import LakeFolder
-from jitter.lake_paths import places_of
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import places_of
 
 INGEST = [sys.executable, "-m", "jitter", "ingest", "--jobs", "2", "--quiet"]
 

@@ -14,7 +14,7 @@ import pytest
 from lake_content import catalogue, kernel_files, records
 
 import jitter
-from jitter import catalog
+from jitter.lake import catalog
 
 COLUMNS = {
     "rank": pa.int32(),

@@ -11,7 +11,8 @@ import pytest
 from added_reader import added_reader
 
 import jitter
-from jitter import catalog, workers
+from jitter.ingestion import workers
+from jitter.lake import catalog
 from jitter.readers import Advance, Batch, Files, Recording, readers
 
 PLUGIN = """

@@ -6,9 +6,9 @@ from hand_lake import RankLake, collective, kernel, lake_of
 from same_metrics import assert_as_oracle
 
 import jitter
-from jitter.errors import LakeError, UsageError
-from jitter.lake import write_kernels
-from jitter.lake_paths import kernels_file
+from jitter.core.errors import LakeError, UsageError
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_kernels
 from jitter.simulate import Fault, Job, simulate, write
 
 

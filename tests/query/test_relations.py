@@ -11,12 +11,12 @@ from random_lake import RandomLake, small_files
 
 import jitter
 from jitter.cli import main
-from jitter.compaction import compact
-from jitter.errors import LakeError, UsageError
-from jitter.lake_paths import compact_folder, kernels_file
-from jitter.query import describe, run_query
+from jitter.core.errors import LakeError, UsageError
+from jitter.core.step_key import StepKey
+from jitter.lake.derived.compaction import compact
+from jitter.lake.layout import compact_folder, kernels_file
+from jitter.query.run_query import describe, run_query
 from jitter.simulate import Fault, Job, simulate, write
-from jitter.steps import StepKey
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
 

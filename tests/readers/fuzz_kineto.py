@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kineto_traces import as_read, events_in, expected, is_within, kernel, operator, read, small, text
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 
 LARGEST = 3_000_000
 """Bytes of JSON: a case is to take some milliseconds."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kineto_traces import as_read, call, expected, kernel, operator, parsed, read, small, step, text, write
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers.kineto import READER
 
 EPOCH_US = 1_712_195_495_519_689

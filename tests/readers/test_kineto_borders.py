@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
-from jitter.readers.kineto_events import Events
+from jitter.readers.kineto.events import Events
 
 TRICKY = [
     step(name="},{"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kineto_traces import as_read, call, expected, is_within, kernel, operator, parsed, read, small, step, text, write
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 
 EVENTS = [*small(4), operator("nested", x=[{"a": 1}, {"b": 2}]), kernel("},{", ts=900, correlation=9)]
 ABOUT = {"distributedInfo": {"rank": 5}, "baseTimeNanoseconds": 10**18}
@@ -201,7 +201,7 @@ def test_trailing_commas_and_backslashes(tmp_path: Path) -> None:
 
 def test_text_without_an_end_is_not_held_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("_HELD_BYTES", "_SALVAGE_BYTES"):
-        monkeypatch.setattr(f"jitter.readers.kineto_events.{limit}", 10_000)
+        monkeypatch.setattr(f"jitter.readers.kineto.events.{limit}", 10_000)
     content = text([*EVENTS, kernel("x" * 50_000), kernel("y", 2000), kernel("z", 3000)], after={"INFO": "y" * 50_000})
     recording, rows = one(tmp_path, content, 1000)
     assert len(rows["activities"]) == 7

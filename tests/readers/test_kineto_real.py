@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kineto_traces import as_read, events_in, expected, read
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 from jitter.readers.kineto import READER
 

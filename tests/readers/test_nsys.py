@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from nsys_exports import call, export, global_id, kernel, marker, memory, string
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import readers
 from jitter.readers.nsys import READER
-from jitter.schema import ACTIVITIES, CALLS, RANGES
 
 pytestmark = pytest.mark.parametrize("form", nsys.FORMS)
 

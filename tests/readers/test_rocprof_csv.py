@@ -7,10 +7,10 @@ import pytest
 from rocprof_reading import needs_traces, read, real
 
 import jitter
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
-from jitter.readers.rocprof_agents import Agents
+from jitter.readers.amd.agents import Agents
 from jitter.simulate import Job, simulate, write
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=3, epoch=None, marker="profiler")

@@ -10,8 +10,8 @@ import pytest
 from rocprof_reading import Read, needs_traces, read, real
 
 import jitter
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
 from jitter.simulate import Job, simulate, write
 

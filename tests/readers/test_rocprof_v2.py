@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from rocprof_reading import read
 
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
 
 RESULTS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rocprof_reading import needs_traces, read, real
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 
 DDL = (

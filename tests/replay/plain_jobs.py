@@ -11,8 +11,8 @@ from examined_jobs import changed_by_hand, lake_of_run, on_disk, small
 from plain_replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 
 import jitter
-from jitter.kinds import COLLECTIVE, SYNC
-from jitter.rules import Wait
+from jitter.analysis.execution.rules import Wait
+from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 
 FAULTS = [

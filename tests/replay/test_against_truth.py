@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from examined_jobs import lake_of_run, small
 
-from jitter.repaired import CPU, GPU, START
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, Run, simulate
-from jitter.what_if import Scenario, WhatIf
 
 FAULTS = {
     Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],

@@ -8,7 +8,7 @@ import pytest
 from examined_jobs import changed_by_hand, lake_of_run, small
 from replayed import assert_as_recorded
 
-from jitter import repaired
+from jitter.analysis.replay import scenario_times
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
 
@@ -24,7 +24,7 @@ MISSING = {"pipeline": "5"}
 @pytest.fixture(autouse=True)
 def _strips_of_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a job of many ranks."""
-    monkeypatch.setattr(repaired, "CELLS_AT_ONCE", 28)
+    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", 28)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hand_made import program, rules, step_of
 
-from jitter import own_time
-from jitter.own_time import OwnTimes, own_times
-from jitter.readiness import Tail, no_tail, readiness
-from jitter.recorded import StepArrays
-from jitter.rules import Rules, Wait
+from jitter.analysis.execution import own_time
+from jitter.analysis.execution.own_time import OwnTimes, own_times
+from jitter.analysis.execution.ready_times import Tail, no_tail, readiness
+from jitter.analysis.execution.rules import Rules, Wait
+from jitter.analysis.execution.step_times import StepArrays
 
 WORDS = "kkaKskgkKsak"
 RANKS = 5

@@ -15,7 +15,7 @@ from examined_jobs import lake_of_run, small
 
 import jitter
 from jitter.cli import main
-from jitter.errors import ExitCode
+from jitter.core.errors import ExitCode
 from jitter.simulate import Fault, Job, Run, simulate
 
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")

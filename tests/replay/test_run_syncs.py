@@ -3,11 +3,10 @@
 import numpy as np
 from plain_record import plain_record
 
-from jitter.extract import Calls
-from jitter.holdings import Held
-from jitter.records import SourceRecord, StepRecord
-from jitter.run_syncs import RunSyncs
-from jitter.steps import StepKey
+from jitter.analysis.execution.sync_calls import RunSyncs
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import Calls
+from jitter.lake.records import Held, SourceRecord, StepRecord
 
 MAIN, AUTOGRAD, WATCHDOG = 11, 12, 99
 THREADS = {0: np.array([MAIN, AUTOGRAD]), 1: np.array([MAIN]), 2: np.array([MAIN])}

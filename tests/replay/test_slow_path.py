@@ -5,7 +5,7 @@ import pytest
 from plain_jobs import PlainJob
 from slow_path import Charged, Path
 
-from jitter.critical_path import Part
+from jitter.analysis.replay.critical_path import Part
 
 
 def usual_transfers(job: PlainJob) -> dict[int, float]:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hand_made import program
 
-from jitter.meetings import match
-from jitter.slow_transfers import behind, slow_transfers
-from jitter.suspects import Limits
+from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.slow_collectives import behind, slow_transfers
+from jitter.analysis.execution.collectives import match
 
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)

@@ -10,8 +10,8 @@ import pytest
 from examined_jobs import lake_of_run, small
 
 import jitter
-from jitter.examined_steps import ExaminedSteps
-from jitter.passes import look, walk
+from jitter.analysis.detection.passes import look, walk
+from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.simulate import Fault, simulate
 
 STEPS = 7

@@ -3,9 +3,9 @@
 import numpy as np
 from hand_made import program
 
-from jitter.readiness import Tail
-from jitter.steps import StepKey
-from jitter.tails import Tails
+from jitter.analysis.execution.carried_state import Tails
+from jitter.analysis.execution.ready_times import Tail
+from jitter.core.step_key import StepKey
 
 
 def tails() -> Tails:

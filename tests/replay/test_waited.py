@@ -7,8 +7,8 @@ import pytest
 from examined_jobs import activities, lake_of_run, small
 
 import jitter
+from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
-from jitter.steps import StepKey
 
 JOBS = {
     "all with all": small(ranks=4),

@@ -9,9 +9,9 @@ import pytest
 from examined_jobs import changed_by_hand, lake_of_run, small
 
 import jitter
-from jitter.repaired import GPU
+from jitter.analysis.replay.scenario_times import GPU
+from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, simulate
-from jitter.what_if import Scenario, WhatIf
 
 STEPS = 6
 

@@ -9,11 +9,12 @@ import pyarrow as pa
 from plain_record import plain_record
 
 import jitter
-from jitter.lake import LakeFolder, write_kernels
-from jitter.lake_paths import kernels_file
-from jitter.records import SourceRecord, StepRecord
-from jitter.schema import KERNELS
-from jitter.steps import StepKey
+from jitter.core.schema import KERNELS
+from jitter.core.step_key import StepKey
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_kernels
+from jitter.lake.records import SourceRecord, StepRecord
 
 MAIN = 7
 Rows = list[dict[str, Any]]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from report_lakes import job, lake_of, step_rows
 
-from jitter.report.step_grid import StepGrid
-from jitter.report.step_view import KernelNames, step_view
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames, step_view
 
 
 def view_of(lake, number=1):

@@ -9,14 +9,14 @@ from page import Text, item, sources, titles
 from report_lakes import job, lake_of, step_rows
 
 import jitter
+from jitter.analysis.replay.scenario_times import START
 from jitter.cli import main
-from jitter.repaired import START
-from jitter.report.answer import answer
-from jitter.report.excess import PATH, TRANSFERS, own_layer
 from jitter.report.html import MOST_STEPS, embedded_steps, html_report
-from jitter.report.run_page import RunPage, first_layer
-from jitter.report.seven import seven_answers
-from jitter.report.step_view import KernelNames
+from jitter.report.questions import seven_answers
+from jitter.report.step_text import answer
+from jitter.report.views.excess_heatmap import PATH, TRANSFERS, own_layer
+from jitter.report.views.run_report import RunPage, first_layer
+from jitter.report.views.step_view import KernelNames
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"

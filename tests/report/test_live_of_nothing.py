@@ -3,8 +3,8 @@
 from bokeh.document import Document
 from report_lakes import lake_of, step_rows
 
-from jitter.report.run_page import RunPage
-from jitter.serve import LivePage, LiveRun
+from jitter.report.server import LivePage, LiveRun
+from jitter.report.views.run_report import RunPage
 
 
 def test_no_rank_recorded_a_step_whole(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from report_lakes import job, lake_of, step_rows
 
 from jitter.cli import main
-from jitter.errors import ExitCode
+from jitter.core.errors import ExitCode
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import pytest
 from report_lakes import job, lake_of, step_rows
 
-from jitter.report.run_facts import run_facts
-from jitter.report.run_words import alignment_words, coverage_words, remainder_words
+from jitter.report.run_text import alignment_words, coverage_words, remainder_words
+from jitter.report.views.run_overview import run_facts
 
 
 def facts_of(lake, steps=None):

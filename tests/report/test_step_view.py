@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from report_lakes import job, lake_of, step_rows
 
-from jitter.report import step_view as module
-from jitter.report.step_grid import StepGrid
-from jitter.report.step_view import KernelNames, step_view
+from jitter.report.views import step_view as module
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames, step_view
 
 
 @pytest.fixture(scope="module")

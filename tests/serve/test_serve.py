@@ -16,8 +16,8 @@ from in_chromium import INK, PLACE
 import jitter
 from jitter.cli import main
 from jitter.report.html import html_report
-from jitter.report.run_page import RunPage
-from jitter.serve import LivePage, LiveRun
+from jitter.report.server import LivePage, LiveRun
+from jitter.report.views.run_report import RunPage
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 

@@ -181,7 +181,7 @@ class Lake:
 
         `passes` makes what goes through the steps, if that is not to be done in this process.
         """
-        from jitter.analysis.detection import pool_executor
+        from jitter.analysis.detection.local_executor import LocalExecutor
         from jitter.analysis.detection.outliers import Limits
         from jitter.analysis.detection.run_analysis import Examination
         from jitter.lake.derived.build_timing_cache import extract_before
@@ -189,10 +189,7 @@ class Lake:
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
             extract_before(self.root, self.sources, self._progress)
-            if passes is None:
-                rows = sum(one.step.rows for key in chosen for one in self._by_step[key].values())
-                passes = pool_executor.passes(self.root.absolute(), rows, len(chosen))
-            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes)
+            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes or LocalExecutor)
         return self._examined[chosen]
 
     def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":

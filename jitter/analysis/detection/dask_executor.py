@@ -4,25 +4,25 @@ What the whole run tells is inferred here; the steps are looked at and walked st
 replays some of the scenarios over all steps. The code is that of `passes`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitter.analysis.detection.passes import Gone, Passes, SeenStep
+from jitter.analysis.detection.passes import Gone, Passes, SeenStep, step_ranges
 from jitter.analysis.detection.step_ranges import (
     SentRun,
-    cut,
+    baselines_of,
     look_there,
     replay_there,
     sent_run,
-    typical_of,
     walk_there,
 )
 from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.analysis.replay.what_if import Scenario
+from jitter.core.arrays import Floats
 from jitter.core.dask_client import connect
 from jitter.core.errors import JitterError
 
@@ -54,13 +54,13 @@ class _PassesThere:
         found = self._gather([self._submit(look_there, *stretch) for stretch in self._stretches()])
         return [seen for stretch in found for seen in stretch]
 
-    def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+    def go(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
         """Do as `Passes` says."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
-        typical = self._steps.typical
-        replays = [self._submit(replay_there, [scenarios[at] for at in part], usual, typical) for part in shares]
+        baselines = self._steps.baselines
+        replays = [self._submit(replay_there, [scenarios[at] for at in part], usual, baselines) for part in shares]
         stretches = self._stretches() if walk else []
-        walks = [self._submit(walk_there, *one, usual, typical_of(self._steps, *one)) for one in stretches]
+        walks = [self._submit(walk_there, *one, usual, baselines_of(self._steps, *one)) for one in stretches]
         found = self._gather([*replays, *walks])
         gained, paths = found[: len(replays)], found[len(replays) :]
         return Gone(np.concatenate(gained, axis=1), [path for stretch in paths for path in stretch])
@@ -69,7 +69,7 @@ class _PassesThere:
         return max(1, len(self._client.ncores()))
 
     def _stretches(self) -> list[tuple[int, int]]:
-        return cut(len(self._steps.run.keys), _STRETCHES_A_WORKER * self._workers())
+        return step_ranges(len(self._steps.run.keys), _STRETCHES_A_WORKER * self._workers())
 
     def _submit(self, work: Callable[..., Any], *told: Any) -> "Future":
         if self._sent is None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Sheet
+from jitter.analysis.execution.rank_groups import RankGroup
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.analysis.metrics.alignment import StepIndex
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
-from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import MEMORY
 
 
@@ -31,27 +30,11 @@ class StepQuality:
     """Kernels of the index, cohort by cohort."""
 
 
-class Looked(Protocol):
-    """What is asked of a team's step."""
-
-    @property
-    def ranks(self) -> Ints:
-        """(ranks,)."""
-
-    @property
-    def end(self) -> Floats:
-        """(operations, ranks)."""
-
-    @property
-    def negative_latencies(self) -> int:
-        """Kernels that start before their own launch."""
-
-
 def step_quality(
-    teams: Mapping[int, Looked],
+    teams: Mapping[int, TeamTimes],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[StepIndex],
-    sheets: Callable[[], Sequence[Sheet]],
+    sheets: Callable[[], Sequence[RankGroup]],
 ) -> StepQuality:
     """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
 
@@ -71,12 +54,12 @@ def step_quality(
         sum(count for count, _ in unmatched),
         sum(ns for _, ns in unmatched),
         sum(len(index.left_out) for index in indices),
-        sum(step.negative_latencies for step in teams.values()),
+        sum(int((step.start < step.call).sum()) for step in teams.values()),
         tuple(len(index.names) for index in indices),
     )
 
 
-def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
+def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[RankGroup]]) -> tuple[int, int]:
     """Kernels of a cohort without a place in the index, and how much time they take."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)
@@ -88,8 +71,8 @@ def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple
     for sheet in sheets() if members else ():
         own = np.isin(sheet.ranks, list(members))
         if own.any():
-            times = sheet.times()
-            durations = (times.end - times.start)[:, own][sheet.kind < MEMORY]
+            times = sheet.times[own][:, :, sheet.kind[sheet.row >= 0] < MEMORY].astype(np.float64)
+            durations = times[:, 1] - times[:, 0]
             count += int(own.sum() * alone[sheet.signature[0]].sum())
-            ns += float(durations[alone[sheet.signature[0]]].sum())
+            ns += float(durations[:, alone[sheet.signature[0]]].sum())
     return count, round(ns)

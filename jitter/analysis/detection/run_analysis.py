@@ -1,6 +1,6 @@
 """The run examined: each step's time, its path, the suspects, and by replay what each of them costs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,13 +8,13 @@ import numpy as np
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, deviations_of_run
 from jitter.analysis.detection.findings import Candidate, Found, repair_of
+from jitter.analysis.detection.local_executor import LocalExecutor
 from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
-from jitter.analysis.detection.passes import Passes, PassesHere, SeenStep, StepPath
+from jitter.analysis.detection.passes import Passes, SeenStep, StepPath
 from jitter.analysis.detection.slow_collectives import SlowLinks, behind, slow_transfers
 from jitter.analysis.execution.run_reader import LakeRun
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.run_steps import ExaminedSteps
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import Scenario, together, usual_transfers
 from jitter.core.arrays import Floats
 from jitter.core.step_key import StepKey
@@ -23,7 +23,9 @@ from jitter.core.step_key import StepKey
 class Examination:
     """Goes through the run's steps as often as it must, and keeps what is small."""
 
-    def __init__(self, lake: LakeRun, limits: Limits, passes: Callable[[ExaminedSteps], Passes] = PassesHere) -> None:
+    def __init__(
+        self, lake: LakeRun, limits: Limits, passes: Callable[[ExaminedSteps], Passes] = LocalExecutor
+    ) -> None:
         """`passes` makes what goes through the steps."""
         self.lake, self.limits = lake, limits
         self.steps = ExaminedSteps(lake)
@@ -39,7 +41,7 @@ class Examination:
     @cached_property
     def _seen(self) -> list[SeenStep]:
         seen = self._passes.look()
-        self.steps.typical.update((number, one.typical) for number, one in enumerate(seen))
+        self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
         return seen
 
     @property
@@ -67,13 +69,13 @@ class Examination:
         """One team's."""
         return next(own for own in self.deviations if own.team == team)
 
-    def variance_of(self, number: int, team: int, part: Part) -> float:
+    def variance_of(self, number: int, team: int, part: int) -> float:
         """The variance by chance alone, ns², of one operation's own time of this part in the run's `number`th step.
 
         What the part's operations have together, shared out evenly.
         """
         size, first = len(self.run.programs[team].operations), self.run.programs[team].first_kernel + 1
-        operations = {START: first, CPU: size - first, GPU: size}[int(part)]
+        operations = {START: first, CPU: size - first, GPU: size}[part]
         return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
 
     def total(self, gained: Floats) -> Floats:
@@ -92,17 +94,18 @@ class Examination:
 
     def transfer_excess(self, meetings: Sequence[tuple[int, int]], number: int) -> float:
         """How much longer than usual these (meeting, group) took in a step."""
-        took = self._seen[number].transfers
-        return float(np.nansum([took[meeting][group] - self.usual_transfers[meeting] for meeting, group in meetings]))
+        first = self.run.collectives.first_group
+        groups = [int(first[meeting]) + group for meeting, group in meetings]
+        return float(np.nansum((self._seen[number].transfers - self.usual_transfers)[groups]))
 
     @property
-    def _transfers(self) -> list[Mapping[int, Floats]]:
+    def _transfers(self) -> list[Floats]:
         return [seen.transfers for seen in self._seen]
 
     @cached_property
-    def usual_transfers(self) -> dict[int, float]:
-        """By meeting, ns."""
-        return usual_transfers(self.run.meetings, self._transfers)
+    def usual_transfers(self) -> Floats:
+        """(groups of all collectives,) ns from the last arrival to the end."""
+        return usual_transfers(self.run.collectives.first_group, self._transfers)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -118,12 +121,11 @@ class Examination:
         if not np.isnan(self.step_ns).all():
             return np.where(np.isnan(self.step_ns), np.nanmedian(self.step_ns), self.step_ns)
         spans = []
-        for _, work in self.steps.works():
-            of_ranks = [
-                np.fmax.reduce(step.recorded.end) - np.fmin.reduce(step.recorded.start)
-                for step in work.observed.teams.values()
-            ]
-            spans.append(float(np.median(np.concatenate(of_ranks))) if of_ranks else np.nan)
+        for step in self.steps.steps():
+            here = np.flatnonzero(step.times.row >= 0)
+            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:])
+            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
+            spans.append(float(np.median(of_ranks)) if len(here) else np.nan)
         known = [span for span in spans if not np.isnan(span)]
         return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
 

@@ -1,7 +1,8 @@
 """Collectives that take long from the last arrival to their end: in some steps, or in some groups all along."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,66 +53,70 @@ class SlowLinks:
         return max(one.sigmas for one in self.slow)
 
 
+class _Family(NamedTuple):
+    """Collectives that divide the same ranks into the same groups."""
+
+    ranks: tuple[frozenset[int], ...]
+    """Of each group."""
+    number: Ints
+    """(collectives,) which they are."""
+    group: Ints
+    """(collectives, groups) each one's numbers of these groups."""
+
+    def late(self, late: Floats, first_group: Ints) -> Floats:
+        """(steps, collectives, groups) of (steps, groups of all collectives)."""
+        return late[:, first_group[self.number][:, None] + self.group]
+
+
 def slow_transfers(
-    meetings: Meetings,
-    seen: Sequence[Mapping[int, Floats]],
-    usual: Mapping[int, float],
-    step_ns: Floats,
-    limits: Limits,
+    meetings: Meetings, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Limits
 ) -> list[SlowTransfers]:
-    """Find them; `seen` are each step's transfers by meeting, (groups,) ns, `usual` their medians.
+    """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
     First those of all ranks in some steps; then those of some groups, in the other steps.
     """
-    late = {
-        number: np.stack([step[number] - usual[number] for step in seen]) for number in range(len(meetings.meetings))
-    }
-    families = _families(meetings)
+    first_group = np.cumsum([0, *(meeting.groups for meeting in meetings.meetings)])
+    late = np.stack(seen) - usual
+    families = [(family, family.late(late, first_group)) for family in _families(meetings)]
     found = []
-    everywhere = _everywhere(families, late, step_ns, limits)
+    everywhere = _everywhere(families, step_ns, limits)
     if everywhere is not None:
-        everyone = frozenset(rank for groups in families for group in groups for rank in group)
+        everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
         every = tuple(
             (number, group)
-            for members in families.values()
-            for number, _ in members
-            for group in range(late[number].shape[1])
+            for family, _ in families
+            for number in family.number.tolist()
+            for group in range(family.group.shape[1])
         )
         found.append(SlowTransfers(everyone, every, *everywhere))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
-    for groups, members in families.items():
-        # (steps, groups), meeting after meeting
-        own = [late[number][:, order] for number, order in members]
-        total = np.nansum(np.stack(own), axis=0)
-        for column, ranks in enumerate(groups):
-            one = _outside(total[elsewhere], own, column, step_ns, limits)
+    for family, own in families:
+        total, noise = np.nansum(own, axis=1)[elsewhere], _chance(own)
+        for column, ranks in enumerate(family.ranks):
+            one = _outside(total, noise, column, step_ns, limits)
             if one is not None:
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
-                which = tuple((number, int(order[column])) for number, order in members)
+                which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
                 found.append(SlowTransfers(ranks, which, numbered, excess, sigmas))
     return found
 
 
 def _everywhere(
-    families: Mapping[tuple[frozenset[int], ...], Sequence[tuple[int, Ints]]],
-    late: Mapping[int, Floats],
-    step_ns: Floats,
-    limits: Limits,
+    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, limits: Limits
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which the collectives of nearly all groups of all kinds are slow."""
-    if sum(len(groups) for groups in families) < 2:
+    if sum(len(family.ranks) for family, _ in families) < 2:
         return None  # one group is all there is
     steps: set[int] | None = None
     sigmas, total = np.inf, np.zeros(len(step_ns))
-    for groups, members in families.items():
-        own = [late[number][:, order] for number, order in members]
+    for family, own in families:
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
-        least = np.sum([np.nan_to_num(np.sort(one, axis=1)[:, len(groups) // 4]) for one in own], axis=0)[:, None]
+        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)[:, None]
         total = total + least[:, 0]
-        one = _outside(least, own, 0, np.array([np.nan]), limits)
+        one = _outside(least, _chance(own), 0, np.array([np.nan]), limits)
         here = set() if one is None else set(one[0])
         steps = here if steps is None else steps & here
         sigmas = min(sigmas, 0.0 if one is None else one[2])
@@ -123,14 +128,23 @@ def _everywhere(
     return (ordered, excess, sigmas) if excess >= limits.worth_replaying * usual_step * len(ordered) else None
 
 
+def _chance(own: Floats) -> float:
+    """The standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
+    apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
+    known = ~np.isnan(apart).any(axis=1)
+    spread = np.empty(len(apart))
+    spread[known] = np.median(apart[known], axis=1)
+    spread[~known] = [np.nanmedian(one) for one in apart[~known]]
+    return float(np.sqrt(((TO_SIGMA * spread) ** 2).sum()))
+
+
 def _outside(
-    total: Floats, late: Sequence[Floats], column: int, step_ns: Floats, limits: Limits
+    total: Floats, chance: float, column: int, step_ns: Floats, limits: Limits
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    chance = float(np.sqrt(sum((TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
     noise = max(chance, scatter(total), 1.0)
     own = total[:, column]
     outside = own >= limits.sigmas * noise
@@ -143,11 +157,9 @@ def _outside(
     return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
 
-def _families(
-    meetings: Meetings,
-) -> dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]]:
-    """Meetings that divide the same ranks into the same groups, with each one's numbers of these groups."""
-    found: dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]] = {}
+def _families(meetings: Meetings) -> list[_Family]:
+    """Collectives by the groups into which they divide the ranks."""
+    found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
     for number, meeting in enumerate(meetings.meetings):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
@@ -157,8 +169,11 @@ def _families(
             continue  # one rank alone exchanges with ranks that were not recorded
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))
         key = tuple(frozenset(ranks[group]) for group in ordered)
-        found.setdefault(key, []).append((number, np.array(ordered)))
-    return found
+        found.setdefault(key, []).append((number, ordered))
+    return [
+        _Family(ranks, np.array([number for number, _ in own]), np.array([groups for _, groups in own]))
+        for ranks, own in found.items()
+    ]
 
 
 def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:

@@ -6,16 +6,13 @@ Whoever sends the work (a pool on this machine, a cluster) sends these functions
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-import numpy as np
-
-from jitter.analysis.detection.passes import PassesHere, SeenStep, StepPath, look, walk
-from jitter.analysis.execution.own_time import OwnTimes
+from jitter.analysis.detection.passes import SeenStep, StepPath, look, replay, walk
 from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.metrics.kernel_index import LakeIndices
 from jitter.analysis.replay.run_steps import ExaminedSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
@@ -25,8 +22,8 @@ from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.records import holdings
 
-Typical = Mapping[int, Mapping[int, OwnTimes]]
-"""Each step's medians, by team."""
+Baselines = Mapping[int, SelfTimes]
+"""By step the medians of self times."""
 
 
 class SentRun(NamedTuple):
@@ -44,14 +41,9 @@ def sent_run(root: Path, steps: ExaminedSteps) -> SentRun:
     return SentRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared)
 
 
-def typical_of(steps: ExaminedSteps, first: int, last: int) -> Typical:
+def baselines_of(steps: ExaminedSteps, first: int, last: int) -> Baselines:
     """The medians that are needed to walk a stretch: of its steps, and of the one before."""
-    return {number: steps.typical[number] for number in range(max(0, first - 1), last)}
-
-
-def cut(steps: int, stretches: int) -> list[tuple[int, int]]:
-    """Cut so many steps into stretches as long as each other, no more than there are steps."""
-    return list(pairwise(np.linspace(0, steps, min(steps, stretches) + 1).astype(int).tolist()))
+    return {number: steps.baselines[number] for number in range(max(0, first - 1), last)}
 
 
 def look_there(run: SentRun, first: int, last: int) -> list[SeenStep]:
@@ -59,19 +51,19 @@ def look_there(run: SentRun, first: int, last: int) -> list[SeenStep]:
     return look(_opened(run), first, last)
 
 
-def walk_there(run: SentRun, first: int, last: int, usual: Mapping[int, float], typical: Typical) -> list[StepPath]:
-    """Walk the paths of a stretch; `typical` are its steps' medians, and of the step before it."""
-    return walk(_told(run, typical), first, last, usual)
+def walk_there(run: SentRun, first: int, last: int, usual: Floats, baselines: Baselines) -> list[StepPath]:
+    """Walk the paths of a stretch; `baselines` are its steps' medians, and of the step before it."""
+    return walk(_told(run, baselines), first, last, usual)
 
 
-def replay_there(run: SentRun, scenarios: Sequence[Scenario], usual: Mapping[int, float], typical: Typical) -> Floats:
+def replay_there(run: SentRun, scenarios: Sequence[Scenario], usual: Floats, baselines: Baselines) -> Floats:
     """Replay the run: (steps, scenarios) gained."""
-    return PassesHere(_told(run, typical)).go(usual, scenarios, walk=False).gained_ns
+    return replay(_told(run, baselines), usual, scenarios).gained_ns
 
 
-def _told(run: SentRun, typical: Typical) -> ExaminedSteps:
+def _told(run: SentRun, baselines: Baselines) -> ExaminedSteps:
     steps = _opened(run)
-    steps.typical.update(typical)
+    steps.baselines.update(baselines)
     return steps
 
 

@@ -14,8 +14,8 @@ from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange
 from jitter.analysis.diagnosis.scopes import Group, group
 from jitter.analysis.diagnosis.step_pattern import ordinal, step_pattern
-from jitter.analysis.replay.critical_path import Charge, Part
-from jitter.analysis.replay.scenario_times import CPU, START
+from jitter.analysis.execution.self_times import CPU, START, TRANSFER
+from jitter.analysis.replay.critical_path import Charges
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.core.formatting import count_words, format_numbers, percent_words, time_words
 
@@ -203,30 +203,32 @@ def _confidence(case: Case, facts: Evidence) -> Confidence:
     return "high" if strong and facts.compared_with(case.group.ranks) >= 2 else "medium"
 
 
-def _charges(examined: Examination, case: Case, rank: int) -> Mapping[int, list[Charge]]:
+def _charges(examined: Examination, case: Case, rank: int) -> Mapping[int, Charges]:
     """The path's charges of this case, by step: those of its worst rank, or of its collectives."""
     found = {}
     meetings = {which for links in case.links for which in links.meetings}
     for number in case.steps:
         path = examined.paths[number]
         if case.parts:
-            parts = {Part(part) for part in case.parts}
-            own = [charge for charge in path.charges if charge.rank == rank and charge.part in parts]
+            own = path.charges.where((path.charges.rank == rank) & np.isin(path.charges.part, list(case.parts)))
         else:
-            own = [c for c in path.charges if c.part == Part.TRANSFER and (c.meeting, c.group) in meetings]
-        if own:
+            own = path.charges.where(path.charges.part == TRANSFER)
+            places = zip(own.collective.tolist(), own.group.tolist(), strict=True)
+            own = own.where(np.array([place in meetings for place in places], np.bool_))
+        if len(own):
             found[number] = own
     return found
 
 
-def _range(charges: Mapping[int, Sequence[Charge]], facts: Evidence, share: float) -> IndexRange | None:
+def _range(charges: Mapping[int, Charges], facts: Evidence, share: float) -> IndexRange | None:
     """The kernels among which nearly all of the excess arose."""
     by_index: dict[int, float] = {}
     for own in charges.values():
-        for charge in own:
-            index = facts.kernel_index(charge.team, charge.place)
+        places = zip(own.team.tolist(), own.place.tolist(), own.excess_ns.tolist(), strict=True)
+        for team, place, excess_ns in places:
+            index = facts.kernel_index(team, place)
             if index is not None:
-                by_index[index] = by_index.get(index, 0.0) + charge.excess_ns
+                by_index[index] = by_index.get(index, 0.0) + excess_ns
     if not by_index:
         return None
     indices = np.array(sorted(by_index))

@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.model import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import FirstAndLast, step_answers
 from jitter.analysis.diagnosis.verdict import beyond_comparison, verdict
 from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import together
 from jitter.core.formatting import count_words, time_words
 

@@ -13,8 +13,8 @@ from jitter.analysis.detection.slow_collectives import SlowLinks
 from jitter.analysis.diagnosis.model import Cause, LookAt
 from jitter.analysis.diagnosis.scopes import Place
 from jitter.analysis.diagnosis.workload import MOST, gpu_cause
-from jitter.analysis.replay.critical_path import Charge, Part
-from jitter.analysis.replay.scenario_times import CPU, START
+from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.replay.critical_path import Charges
 from jitter.core.formatting import count_words, time_words
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import Loading
@@ -77,9 +77,9 @@ class Evidence:
         places = [place for place, own in self._indices[team].items() if own == index and operations[place].is_kernel]
         return operations[places[-1]].name
 
-    def usual_last(self, charges: Mapping[int, Sequence[Charge]]) -> int:
+    def usual_last(self, charges: Mapping[int, Charges]) -> int:
         """The rank that came last most often."""
-        counts = Counter(charge.rank for own in charges.values() for charge in own)
+        counts = Counter(rank for own in charges.values() for rank in own.rank.tolist())
         return max(counts, key=lambda rank: (counts[rank], -rank))
 
     def excess_of_step(self, findings: Sequence[Found], number: int) -> float:
@@ -126,10 +126,10 @@ class Evidence:
     def _launch_evidence(self, rank: int, steps: Sequence[int]) -> tuple[str, ...]:
         waited = passed = 0
         for number in steps:
-            for charge in self._examined.paths[number].charges:
-                if charge.rank == rank and charge.part in (Part.CPU, Part.GPU):
-                    passed += 1
-                    waited += charge.part == Part.CPU
+            charges = self._examined.paths[number].charges
+            part = charges.part[charges.rank == rank]
+            waited += int((part == CPU).sum())
+            passed += int(((part == CPU) | (part == GPU)).sum())
         if not passed:
             return ("its launches come late; other ranks are later still where it would show",)
         return (f"on the critical path {waited} of its {passed} waits were for the host's launches, not for the GPU",)
@@ -137,7 +137,8 @@ class Evidence:
     def link_evidence(self, links: SlowLinks) -> tuple[str, ...]:
         """Say what is known of slow collectives."""
         number = len(links.meetings)
-        usual = sum(self._examined.usual_transfers[meeting] for meeting, _ in links.meetings)
+        first = self._examined.run.collectives.first_group
+        usual = sum(float(self._examined.usual_transfers[first[meeting] + group]) for meeting, group in links.meetings)
         taken = usual + links.excess_ns / max(len(links.steps), 1)
         told = [
             f"the ranks arrive together; from the last arrival to the end {count_words(number, 'collective')} a step "
@@ -149,17 +150,19 @@ class Evidence:
             told.append("ranks of these groups were not recorded: the wait may be for them")
         return tuple(told)
 
-    def look_at(self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]) -> LookAt | None:
+    def look_at(self, rank: int, charges: Mapping[int, Charges], steps: Sequence[int]) -> LookAt | None:
         """Find the stretch of the worst step in the rank's own recording."""
-        number = max(charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ())))
+        number = max(charges or steps, key=lambda n: float(charges[n].excess_ns.sum()) if n in charges else 0.0)
         key = self._examined.keys[number]
         if rank not in self._held[key]:
             return None
         team = self._examined.run.team_of[rank]
         arrays = self._examined.run.of_rank(key, rank)
-        worst = max((c.excess_ns for c in charges.get(number, ())), default=0.0)
-        places = sorted({c.place for c in charges.get(number, ()) if c.excess_ns >= worst / 100 and c.team == team})
-        chosen = places or list(range(len(arrays.start)))
+        chosen = np.arange(len(arrays.start))
+        if number in charges:
+            own = charges[number]
+            there = (own.excess_ns >= own.excess_ns.max() / 100) & (own.team == team)
+            chosen = np.unique(own.place[there]) if there.any() else chosen
         begun = np.fmin(arrays.call[chosen, 0], arrays.start[chosen, 0])
         ended = np.fmax(arrays.back[chosen, 0], arrays.end[chosen, 0])
         before = arrays.back[: chosen[0], 0]

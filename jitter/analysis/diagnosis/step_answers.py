@@ -1,9 +1,7 @@
 """One answer a step: its time, its loss, who came first and last, where the last one left the others, and why."""
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 
@@ -12,7 +10,9 @@ from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.diagnosis.culprits import Case
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
-from jitter.analysis.replay.critical_path import Charge, Part
+from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER
+from jitter.analysis.replay.critical_path import Charges
+from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 
 _NOISE = 5.0  # standard deviations
@@ -33,7 +33,7 @@ def step_answers(
     answers = [_answer(number, path, examined, facts, cases) for number, path in enumerate(examined.paths)]
     several = len(examined.run.team_of) > 1
     for number, path in enumerate(examined.paths):
-        if several and not path.charges:
+        if several and not len(path.charges):
             least, greatest = talks_reading(path.key)
             answers[number] = replace(answers[number], min_rank=least, max_rank=greatest)
     return tuple(answers)
@@ -46,10 +46,9 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
     told = (known or np.isnan(examined.step_ns).all()) and not np.isnan(loss_ns)
     if len(examined.run.team_of) == 1:  # it can be compared with its own other steps alone
         told = told and len(examined.keys) >= examined.limits.least_steps_alone
-    excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
-    for charge in path.charges:
-        excess[charge.rank][charge.part] += charge.excess_ns
-    own = {rank: parts[Part.START] + parts[Part.CPU] + parts[Part.GPU] for rank, parts in excess.items()}
+    ranks: list[int] = np.unique(path.charges.rank).tolist()
+    excess = dict(zip(ranks, path.charges.sums(ranks).tolist(), strict=True))
+    own = {rank: parts[START] + parts[CPU] + parts[GPU] for rank, parts in excess.items()}
     worst = max(own, key=lambda rank: (own[rank], -rank), default=None)
     if worst is not None and own[worst] <= 0:
         worst = None
@@ -68,10 +67,10 @@ def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence,
     )
 
 
-def _split(parts: dict[Part, float]) -> Split:
+def _split(parts: Sequence[float]) -> Split:
     """Round so that the parts still add up to the whole."""
-    start, cpu = round(parts[Part.START]), round(parts[Part.CPU])
-    return Split(start, cpu, round(parts[Part.START] + parts[Part.CPU] + parts[Part.GPU]) - start - cpu)
+    start, cpu = round(parts[START]), round(parts[CPU])
+    return Split(start, cpu, round(parts[START] + parts[CPU] + parts[GPU]) - start - cpu)
 
 
 def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
@@ -84,40 +83,44 @@ def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
 
 
 def _began(
-    number: int, charges: Sequence[Charge], worst: int | None, cause: Cause, examined: Examination, facts: Evidence
+    number: int, charges: Charges, worst: int | None, cause: Cause, examined: Examination, facts: Evidence
 ) -> Divergence | None:
     """Where it began: on the max rank's worst stretch; of slow collectives, at the first that was slow."""
     if cause == "communication":
-        slow = [charge for charge in reversed(charges) if charge.part == Part.TRANSFER and charge.excess_ns > 0]
-        least = max((charge.excess_ns for charge in slow), default=0.0) / 2
-        first = next((charge for charge in slow if charge.excess_ns >= least), None)
-        return None if first is None else _at(first, facts)
+        slow = np.flatnonzero((charges.part == TRANSFER) & (charges.excess_ns > 0))[::-1]
+        if not len(slow):
+            return None
+        first = int((charges.excess_ns[slow] >= charges.excess_ns[slow].max() / 2).argmax())
+        return _at(charges, int(slow[first]), facts)
     return None if worst is None or cause == "none" else _divergence(number, charges, worst, examined, facts)
 
 
-def _at(charge: Charge, facts: Evidence) -> Divergence | None:
-    index = facts.kernel_index(charge.team, charge.place)
-    return None if index is None else Divergence(index, facts.kernel_name(charge.team, index))
+def _at(charges: Charges, which: int, facts: Evidence) -> Divergence | None:
+    team = int(charges.team[which])
+    index = facts.kernel_index(team, int(charges.place[which]))
+    return None if index is None else Divergence(index, facts.kernel_name(team, index))
 
 
-def _divergence(
-    number: int, charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
-) -> Divergence | None:
+def _divergence(number: int, charges: Charges, rank: int, examined: Examination, facts: Evidence) -> Divergence | None:
     """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
-    best: list[Charge] = []
-    for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
-        stretch = [charge for charge in group if charge.part != Part.TRANSFER]
-        if of == rank and sum(c.excess_ns for c in stretch) > sum(c.excess_ns for c in best):
-            best = stretch
-    if not best:
+    order = np.arange(len(charges))[::-1]
+    walked = charges.rank[order]
+    best: Ints = np.zeros(0, np.int64)
+    for stretch in np.split(order, np.flatnonzero(np.diff(walked)) + 1):
+        if len(stretch) and charges.rank[stretch[0]] == rank:
+            own = stretch[charges.part[stretch] != TRANSFER]
+            if charges.excess_ns[own].sum() > charges.excess_ns[best].sum():
+                best = own
+    if not len(best):
         return None
-    excess = np.array([charge.excess_ns for charge in best])
-    kinds = {(charge.team, charge.part) for charge in best}
-    variance = {kind: examined.variance_of(number, *kind) for kind in kinds}
-    noise = _NOISE * np.sqrt(np.cumsum([variance[charge.team, charge.part] for charge in best]))
+    excess, team, part = charges.excess_ns[best], charges.team[best], charges.part[best]
+    variance = np.zeros(len(best))
+    for one, other in set(zip(team.tolist(), part.tolist(), strict=True)):
+        variance[(team == one) & (part == other)] = examined.variance_of(number, one, other)
+    noise = _NOISE * np.sqrt(np.cumsum(variance))
     least = max(_FLOOR_NS, _LEAST_SHARE * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:
         return None
     inside = np.flatnonzero(~outside)
-    return _at(best[int(inside[-1]) + 1 if len(inside) else 0], facts)
+    return _at(charges, int(best[int(inside[-1]) + 1 if len(inside) else 0]), facts)

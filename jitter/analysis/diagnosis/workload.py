@@ -37,10 +37,12 @@ def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> 
         recorded = run.of_rank(key, rank)
         gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
         gpu[run.collective_places(team)] = 0.0
+        first = run.job.first[team : team + 2]
+        usual = examined.steps.baselines[number].gpu[slice(*first.tolist())]
         shape = work_shape(
             np.hstack([run.rows(step, team, ranks) for step, ranks in beside]),
             gpu,
-            examined.steps.typical[number][team].gpu[:, 0],
+            usual,
             [(step, one) for step, ranks in beside for one in ranks].index((key, rank)),
             [its for step, ranks in beside for its in examined.lake.launch_shapes(step, ranks)],
         )

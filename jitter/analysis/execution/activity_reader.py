@@ -106,5 +106,4 @@ class LakeActivities:
 
     def _together(self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: Ints) -> Activities:
         zero = np.array([self._held[key][rank].step.start_ns for rank in ranks], np.int64)
-        columns = (times[:, number] for number in range(len(TIMES)))
-        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *columns)
+        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, times)

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +63,85 @@ class Meetings:
             np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)
             for block in self.blocks
         ]
+
+
+class CollectiveArrays(NamedTuple):
+    """All collectives as flat arrays: one entry an attendance, collective by collective, block by block."""
+
+    first: Ints
+    """(collectives + 1,) where each one's attendances begin."""
+    first_group: Ints
+    """(collectives + 1,) where each one's groups begin, of all groups."""
+    rank: Ints
+    """(attendances,) the rank's number in the run."""
+    place: Ints
+    group: Ints
+    """(attendances,) the group, of all groups."""
+    first_in_group: Ints
+    """(groups of all collectives + 1,) where each group's attendances begin in `by_group`."""
+    by_group: Ints
+    """(attendances,) group after group."""
+    incomplete: Bools
+    """(groups of all collectives,) which of them have ranks that were not recorded."""
+    first_member: Ints
+    """(blocks + 1,) where each block's ranks begin in `member`."""
+    member: Ints
+    """(ranks,) the blocks' ranks."""
+    block: Ints
+    """(ranks of the run,) each one's block."""
+    column: Ints
+    """(ranks of the run,) each one's position in its block."""
+    first_place: Ints
+    """(blocks + 1,) where each block's places begin in the two that follow."""
+    number_at: Ints
+    """(blocks × places,) the collective there, -1 for none."""
+    attendance_at: Ints
+    """(blocks × places,) where the block's attendances of it begin."""
+
+
+def collective_arrays(
+    meetings: Meetings, operations: Mapping[int, int], numbers: Mapping[int, int]
+) -> CollectiveArrays:
+    """Flatten the collectives; `operations` is how many each team's program has, `numbers` the ranks' in the run."""
+    members = [np.array([numbers[rank] for rank in block.ranks], np.int64) for block in meetings.blocks]
+    first_place = np.array([0, *accumulate(operations[block.team] for block in meetings.blocks)], np.int64)
+    number_at, attendance_at = np.full((2, int(first_place[-1])), -1, np.int64)
+    first_group = np.array([0, *accumulate(meeting.groups for meeting in meetings.meetings)], np.int64)
+    first, rank, place, group, so_far = [0], [], [], [], 0
+    for number, meeting in enumerate(meetings.meetings):
+        for one in meeting.members:
+            number_at[first_place[one.block] + one.place] = number
+            attendance_at[first_place[one.block] + one.place] = so_far
+            so_far += len(one.group)
+            rank.append(members[one.block])
+            place.append(np.full(len(one.group), one.place))
+            group.append(first_group[number] + one.group)
+        first.append(so_far)
+    every, groups = _joined(members), _joined(group)
+    block, column = np.zeros((2, len(every)), np.int64)
+    block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
+    column[every] = _joined([np.arange(len(own)) for own in members])
+    return CollectiveArrays(
+        np.array(first, np.int64),
+        first_group,
+        _joined(rank),
+        _joined(place),
+        groups,
+        np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=int(first_group[-1])))]),
+        np.argsort(groups, kind="stable"),
+        np.concatenate([np.zeros(0, np.bool_), *(meeting.incomplete for meeting in meetings.meetings)]),
+        np.array([0, *accumulate(len(own) for own in members)], np.int64),
+        every,
+        block,
+        column,
+        first_place,
+        number_at,
+        attendance_at,
+    )
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 class _Attended(NamedTuple):

@@ -1,100 +1,195 @@
-"""What waits for what: inferred, for each place in the program, from what all ranks and steps did there.
+"""What waits for what: inferred, for each place in a program, from what all ranks and steps did there.
 
-METRICS, "From deviations to answers", 1. An operation always starts after its launch and after the one before it on
-its stream. It waits for an operation of another stream too if it never starts before that one ends, and if that is
-what it was waiting for when nothing else explains its start. Wherever a wait never mattered it is not seen, and does
-no harm.
+An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
+another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
+does. A wait that never mattered is not seen, and does no harm.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.launch_queue import Launches, queue_limit
-from jitter.analysis.execution.program import NO_LANE, Program
+from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.rules import Rules, Wait
 from jitter.core.arrays import Floats, Ints
+from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
+from jitter.core.selection import later
 
 RIGHT_AFTER_NS: Final = 20_000
-"""An operation that starts within this of another's end started right after it (METRICS)."""
+"""An operation that starts within this of another's end started right after it."""
 _LATER_NS: Final = 2_000
 """A start this long after all that is known to hold an operation back is not explained by it."""
 _EXPLAINED: Final = 0.5
 """Of the starts that nothing else explains, a wait must explain this part."""
 _LOOK_BACK: Final = 64
 """Operations of another stream that may be pending at once."""
+_NONE: Final = -(1 << 62)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Cells side by side: (operations, cells), and what each cell's step before left on its lanes (lanes, cells)."""
+class Sample(NamedTuple):
+    """Ranks' steps one after another: (cells, operations), and how each cell comes to its step (cells, lanes); ns."""
 
     start: Floats
     end: Floats
+    """Its own; where a rank lacks it, that of the one before it on its stream."""
     call: Floats
     back: Floats
     submit: Floats
     end_before: Floats
     lane_end: Floats
-    launch_orders: Sequence[Launches]
-    """Of some ranks, over consecutive steps."""
 
 
-def infer(program: Program, thread: Ints, sample: Sample) -> Rules:
-    """Infer the rules of a program from a sample of its cells."""
-    launch_ns, stream_ns = _floors(sample)
-    waits: list[Wait] = []
-    on_lane: dict[int, list[int]] = {lane: [] for lane in range(len(sample.lane_end))}
-    for place, op in enumerate(program.operations):
-        others = {lane: places for lane, places in on_lane.items() if lane != op.lane}
-        if op.kind == SYNC:
-            awaited = _held_by(sample.back[place], sample.call[place], others, sample)
+def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Rules:
+    """Infer the dependencies of a program from a sample of its cells, and of some ranks' launches in order."""
+    launch_ns, stream_ns = _usual_delays(sample)
+    cells, operations = sample.start.shape
+    lanes = sample.lane_end.shape[1]
+    awaited = np.full((operations, lanes), _NONE, np.int64)
+    previous = np.full(operations, -1, np.int64)
+    room = np.empty((3, cells))
+    find_waits(
+        program.kinds,
+        program.lanes,
+        sample,
+        launch_ns,
+        stream_ns,
+        previous,
+        np.full(lanes, -1, np.int64),
+        room,
+        awaited,
+    )
+    waits = [
+        Wait(place, int(awaited[place, lane]), "sync" if program.kinds[place] == SYNC else "event")
+        for place, lane in np.argwhere(awaited != _NONE).tolist()
+    ]
+    return Rules(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns)
+
+
+@compiled
+def find_waits(
+    kind: Ints,
+    lane: Ints,
+    sample: Sample,
+    launch_ns: float,
+    stream_ns: float,
+    previous: Ints,
+    last: Ints,
+    room: Floats,
+    awaited: Ints,
+) -> None:
+    """Find, (operations, lanes), what each operation waits for on each stream: a place, ~lane, or `_NONE`.
+
+    `previous` (operations,) and `last` (lanes,) come as -1: they chain each stream's operations. `room` (3, cells) is
+    overwritten: until when each cell was held back, what explains that, and the latest end of what may be awaited.
+    """
+    cells = sample.start.shape[0]
+    for op in range(len(kind)):
+        for cell in range(cells):
+            if kind[op] == SYNC:
+                room[0, cell], room[1, cell] = sample.back[cell, op], sample.call[cell, op]
+            else:
+                room[0, cell] = sample.start[cell, op]
+                room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
+        found = find_awaited(lane[op], sample, 0.0, previous, last, room, awaited, op)
+        if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            awaited = awaited or _held_by(sample.back[place], sample.call[place], others, sample, RIGHT_AFTER_NS)
-        else:
-            known = np.fmax(sample.submit[place] + launch_ns, sample.end_before[place] + stream_ns)
-            awaited = _held_by(sample.start[place], known, others, sample)
-        waits += [Wait(place, other, "sync" if op.kind == SYNC else "event") for other in awaited]
-        if op.lane != NO_LANE:
-            on_lane[op.lane].append(place)
-    return Rules(tuple(waits), thread, queue_limit(sample.launch_orders), launch_ns, stream_ns)
+            find_awaited(lane[op], sample, float(RIGHT_AFTER_NS), previous, last, room, awaited, op)
+        if lane[op] >= 0:
+            previous[op] = last[lane[op]]
+            last[lane[op]] = op
 
 
-def _held_by(
-    until: Floats, known: Floats, others: Mapping[int, Sequence[int]], sample: Sample, slack_ns: float = 0.0
-) -> list[int]:
-    """What an operation waited for, that was held back `until` then where `known` explains less; (cells,) each."""
-    unexplained = until - known > _LATER_NS
-    if not unexplained.any():
-        return []
-    found = _always_ended(until + slack_ns, others, sample)
-    if not found:
-        return []
-    latest = np.fmax.reduce(np.stack(list(found.values())))
-    right_after = unexplained & (latest > known) & (until - latest <= RIGHT_AFTER_NS)
-    if right_after.sum() < _EXPLAINED * unexplained.sum():
-        return []
-    # of several, those that it was waiting for somewhere
-    return [place for place, end in found.items() if (right_after & (end == latest)).any()]
+@compiled
+def find_awaited(
+    own_lane: int,
+    sample: Sample,
+    slack_ns: float,
+    previous: Ints,
+    last: Ints,
+    room: Floats,
+    awaited: Ints,
+    op: int,
+) -> bool:
+    """Find what one operation waits for; return whether it waits for anything.
+
+    On each other stream that is the latest operation that had always ended when this one was let go. Together they
+    must explain half of the starts that nothing else explains; of several, those are kept that were the last somewhere.
+    """
+    cells = sample.start.shape[0]
+    unexplained = 0
+    for cell in range(cells):
+        unexplained += room[0, cell] - room[1, cell] > _LATER_NS
+        room[2, cell] = math.nan
+    if unexplained == 0:
+        return False
+    for lane in range(len(last)):
+        if lane != own_lane:
+            awaited[op, lane] = find_always_ended(lane, sample, slack_ns, previous, last[lane], room)
+            if awaited[op, lane] != _NONE:
+                for cell in range(cells):
+                    room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, lane]))
+    explained = 0
+    for cell in range(cells):
+        explained += is_right_after(room, cell)
+    kept = False
+    for lane in range(len(last)):
+        if awaited[op, lane] != _NONE:
+            matters = False
+            if explained > 0 and explained >= _EXPLAINED * unexplained:
+                for cell in range(cells):
+                    if is_right_after(room, cell) and ended(sample, cell, awaited[op, lane]) == room[2, cell]:
+                        matters = True
+                        break
+            if matters:
+                kept = True
+            else:
+                awaited[op, lane] = _NONE
+    return kept
 
 
-def _always_ended(by: Floats, others: Mapping[int, Sequence[int]], sample: Sample) -> dict[int, Floats]:
-    """For each lane the latest operation that had always ended by then (~lane: of the step before), with its ends."""
-    found: dict[int, Floats] = {}
-    for lane, places in others.items():
-        for candidate in [*places[: -_LOOK_BACK - 1 : -1], ~lane]:
-            end: Floats = sample.end[candidate] if candidate >= 0 else sample.lane_end[~candidate]
-            both = ~np.isnan(end) & ~np.isnan(by)
-            if both.any() and (end[both] <= by[both]).all():
-                found[candidate] = end
-                break
-    return found
+@compiled
+def find_always_ended(lane: int, sample: Sample, slack_ns: float, previous: Ints, latest: int, room: Floats) -> int:
+    """Return the latest operation of a stream that had ended in every cell by then; ~lane: of the step before."""
+    candidate = latest
+    for _ in range(_LOOK_BACK):
+        if candidate < 0:
+            break
+        if had_always_ended(sample, candidate, slack_ns, room):
+            return candidate
+        candidate = previous[candidate]
+    return ~lane if had_always_ended(sample, ~lane, slack_ns, room) else _NONE
 
 
-def _floors(sample: Sample) -> tuple[float, float]:
+@compiled
+def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floats) -> bool:
+    """Tell whether an operation had ended in every cell where that is known, and it is known in one at least."""
+    known = False
+    for cell in range(sample.start.shape[0]):
+        end, by = ended(sample, cell, candidate), room[0, cell] + slack_ns
+        if end > by:
+            return False
+        known = known or end <= by
+    return known
+
+
+@compiled
+def ended(sample: Sample, cell: int, candidate: int) -> float:
+    """Return the end of an operation, or for ~lane of the last on it in the step before."""
+    return sample.end[cell, candidate] if candidate >= 0 else sample.lane_end[cell, ~candidate]
+
+
+@compiled
+def is_right_after(room: Floats, cell: int) -> bool:
+    """Tell whether an unexplained start is right after the end of what may be awaited."""
+    until, known, latest = room[0, cell], room[1, cell], room[2, cell]
+    return until - known > _LATER_NS and latest > known and until - latest <= RIGHT_AFTER_NS
+
+
+def _usual_delays(sample: Sample) -> tuple[float, float]:
     """Usual times from a launch's return, and from the stream's last end, to the start, where that alone held back."""
     launch_held = sample.submit - sample.end_before > RIGHT_AFTER_NS
     stream_held = sample.end_before - sample.submit > RIGHT_AFTER_NS
@@ -105,4 +200,5 @@ def _floors(sample: Sample) -> tuple[float, float]:
 
 def _usual(delays: Floats) -> float:
     short = delays[delays <= RIGHT_AFTER_NS]
-    return float(np.sort(short)[(len(short) - 1) // 2]) if len(short) else 0.0
+    middle = (len(short) - 1) // 2
+    return float(np.partition(short, middle)[middle]) if len(short) else 0.0

@@ -1,36 +1,35 @@
-"""The run as operations: each team's program, its rules, who meets whom; and its steps, one after another."""
+"""The run as operations: each team's program, what waits for what, who meets whom; and its steps as recorded."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import Tails
-from jitter.analysis.execution.collectives import Group, Meetings, match
+from jitter.analysis.execution.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.collectives import CollectiveArrays, Group, Meetings, collective_arrays, match
 from jitter.analysis.execution.dependencies import infer
+from jitter.analysis.execution.job_arrays import JobArrays, job_arrays, lanes_in, threads_in
 from jitter.analysis.execution.program import Example, Program, lay_out
-from jitter.analysis.execution.rank_groups import Sheet, Signature
-from jitter.analysis.execution.ready_times import readiness, threads_of
+from jitter.analysis.execution.rank_groups import RankGroup, Signature
 from jitter.analysis.execution.rules import Rules
-from jitter.analysis.execution.sampling import Followed, sample
+from jitter.analysis.execution.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
-from jitter.analysis.execution.step_model import ObservedStep, TeamStep
-from jitter.analysis.execution.step_times import Recorded, StepArrays
+from jitter.analysis.execution.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.synchronisation import not_together
-from jitter.analysis.execution.team_times import Laid, rows
 from jitter.analysis.execution.teams import teams
-from jitter.core.arrays import Ints, Kinds
+from jitter.core.arrays import Bools, Ints, Kinds
 from jitter.core.kernels import COLLECTIVE, SYNC
-from jitter.core.prefetch import ahead
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512
 """Cells of a team from which the rules are inferred."""
 
 
+_MOST_SAMPLED = 4_000_000
+"""Operations of cells."""
 _SURVEYED_ROWS = 5_000_000
 _SURVEYED_STEPS = 6
 _STEPS_OF_THREADS = 3
@@ -54,7 +53,7 @@ class Source:
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
-    sheets: Callable[[StepKey], Sequence[Sheet]]
+    sheets: Callable[[StepKey], Sequence[RankGroup]]
     """A step's."""
     example: Callable[[StepKey, int], Example]
     """What a rank did in a step."""
@@ -153,35 +152,88 @@ class Observed:
         """Where a team's program has collectives."""
         return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
 
-    def placed(self, key: StepKey, team: int) -> StepArrays:
+    @cached_property
+    def rank_numbers(self) -> Ints:
+        """(ranks of the run,) the ranks, team by team: a rank's position is its number in compiled loops."""
+        return np.array(sorted(self.team_of, key=lambda rank: (self.team_of[rank], rank)), np.int64)
+
+    @cached_property
+    def number_of(self) -> dict[int, int]:
+        """Rank to its number."""
+        return {rank: number for number, rank in enumerate(self.rank_numbers.tolist())}
+
+    @cached_property
+    def _teams(self) -> Ints:
+        """(ranks of the run,) by number."""
+        return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
+
+    @cached_property
+    def job(self) -> JobArrays:
+        """All programs and dependencies, flat."""
+        return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.rules)
+
+    @cached_property
+    def collectives(self) -> CollectiveArrays:
+        """All collectives, flat."""
+        return collective_arrays(self.meetings, self._operations, self.number_of)
+
+    @cached_property
+    def _operations(self) -> dict[int, int]:
+        return {team: len(program.operations) for team, program in self.programs.items()}
+
+    def placed(self, key: StepKey, team: int) -> TeamTimes:
         """One team's step, laid out along its program."""
-        return self._laid(key, team).whole
+        return of_team(self.step_times(key, self._teams == team), self.rank_numbers, team, self._operations[team])
 
-    def _laid(self, key: StepKey, team: int) -> Laid:
-        return Laid(self.programs[team], self.ranks(key, team), self._fitting(key, team))
-
-    def of_rank(self, key: StepKey, rank: int) -> Recorded:
+    def of_rank(self, key: StepKey, rank: int) -> TeamTimes:
         """One rank's step, (operations, 1)."""
         team = self.team_of[rank]
-        return self._laid(key, team).recorded.columns(np.array([self.ranks(key, team).index(rank)]))
+        return of_rank(
+            self.step_times(key, self.rank_numbers == rank),
+            self.rank_numbers,
+            self.number_of[rank],
+            self._operations[team],
+        )
+
+    def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
+        """Read a step of all ranks, or of those of the run that are wanted."""
+        here = np.zeros(len(self.rank_numbers), np.bool_)
+        here[[self.number_of[member.rank] for member in self._members(key)]] = True
+        if wanted is not None:
+            here &= wanted
+        operations = np.array([self._operations[own] for own in sorted(self._operations)], np.int64)
+        step = empty_step(self._teams, operations[self._teams], here)
+        number_of = np.full(int(self.rank_numbers.max()) + 1, -1, np.int64)
+        number_of[self.rank_numbers[here]] = np.flatnonzero(here)
+        for group in self._source.sheets(key):
+            numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
+            for own in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
+                mine = (numbers >= 0) & (self._teams[numbers] == own)
+                places = self._places(own, key, group, int(group.ranks[mine.argmax()]))
+                fill_group(step, group, places, np.where(mine, numbers, -1))
+        return step
+
+    def _places(self, team: int, key: StepKey, group: RankGroup, rank: int) -> Ints:
+        """The places of a group's operations in a team's program; what the survey did not see is fitted into it."""
+        program = self.programs[team]
+        if group.signature not in program.places:
+            program.fit(group.signature, self._source.example(key, rank))
+        return program.places[group.signature]
 
     def rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
-        return rows(self.programs[team], ranks, self._fitting(key, team))
+        found = np.full((self._operations[team], len(ranks)), -1, np.int64)
+        column_of = {rank: column for column, rank in enumerate(ranks)}
+        for group in self._source.sheets(key):
+            columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
+            if len(columns):
+                places = self._places(team, key, group, ranks[int(columns[0])])
+                found[np.ix_(places[places >= 0], columns)] = group.row[places >= 0, None]
+        return found
 
     def ranks(self, key: StepKey, team: int) -> list[int]:
         """A team's ranks that have a step."""
         return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
-
-    def _fitting(self, key: StepKey, team: int) -> list[Sheet]:
-        """A step's sheets with ranks of the team; what the survey did not see is fitted into its program."""
-        wanted, program = set(self.ranks(key, team)), self.programs[team]
-        found = [sheet for sheet in self._source.sheets(key) if wanted & set(sheet.ranks.tolist())]
-        for sheet in found:
-            if sheet.signature not in program.places:
-                rank = next(rank for rank in sheet.ranks.tolist() if rank in wanted)
-                program.fit(sheet.signature, self._source.example(key, rank))
-        return found
 
     @cached_property
     def rules(self) -> dict[int, Rules]:
@@ -196,26 +248,22 @@ class Observed:
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
         tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
         thread = threads_of(program, (self.placed(key, team) for key in tried))
-        parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
-        return infer(program, thread, sample(program, parts))
-
-    def _followed(self, team: int, steps: Sequence[StepKey], thread: Ints) -> Iterator[Followed]:
-        """Each step with what held its operations back; the step before it is read for that where it is there."""
-        program = self.programs[team]
-        tails = Tails(program, thread, None)
-        there = set(self._source.steps)
-        last: StepKey | None = None
-        for key in steps:
+        chosen = self._sampled_ranks(team, len(sampled))
+        cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
+        for key in sorted(sampled, key=lambda k: k.order):
             before = StepKey(key.epoch, key.step - 1)
-            if before in there and before != last:
-                placed = self.placed(before, team)
-                tails.follow(before, placed)
-            placed = self.placed(key, team)
-            tail, _ = tails.before(key, placed.ranks)
-            ready = readiness(program, thread, placed, tail)
-            tails.follow(key, placed)
-            last = key
-            yield Followed(key, placed, ready, tail)
+            if before in there and before not in sampled:
+                cells.pass_by(before, self.step_times(before, chosen))
+            cells.add(key, self.step_times(key, chosen))
+        return infer(program, thread, *cells.sample())
+
+    def _sampled_ranks(self, team: int, steps: int) -> Bools:
+        """(ranks of the run,) the team's; of a team with too many cells to keep as many as can be, evenly spread."""
+        own = np.flatnonzero(self._teams == team)
+        most = max(1, _MOST_SAMPLED // max(1, steps * self._operations[team]))
+        chosen = np.zeros(len(self._teams), np.bool_)
+        chosen[own[np.linspace(0, len(own) - 1, min(most, len(own))).astype(int)]] = True
+        return chosen
 
     @cached_property
     def meetings(self) -> Meetings:
@@ -248,7 +296,12 @@ class Observed:
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
-            counts.update(not_together(meetings, {team: self._laid(key, team).recorded for team in self.programs}))
+            step = self.step_times(key)
+            every = {
+                team: of_team(step, self.rank_numbers, team, operations)
+                for team, operations in self._operations.items()
+            }
+            counts.update(not_together(meetings, every))
         return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
     @cached_property
@@ -256,42 +309,18 @@ class Observed:
         """In which order to compute."""
         return schedule(self.programs, self.rules, self.meetings)
 
-    def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
-        """Go through the run, or through its steps from `first` up to but not including `last`."""
-        tails = self.tails()
-        for number, key, laid_teams in self.laid(first, last):
-            found = {}
-            for team, laid in laid_teams.items():
-                tail, joined = tails[team].before(key, laid.ranks)
-                tails[team].follow(key, laid.recorded)
-                found[team] = TeamStep(self.programs[team], self.rules[team], laid.recorded, tail, joined)
-            if number >= first:
-                yield ObservedStep(key, found)
+    def prepare(self) -> None:
+        """Infer all there is to infer."""
+        self.understood, self.job, self.collectives, self.remembered  # noqa: B018
 
-    def tails(self) -> dict[int, Tails]:
-        """Each team's, for who goes through its steps."""
-        return {
-            team: Tails(program, self.rules[team].thread, self.rules[team].queue)
-            for team, program in self.programs.items()
-        }
+    def tracker(self) -> StateTracker:
+        """Follow the ranks' state through the steps: what one step leaves for the next."""
+        job = self.job
+        queue = int(job.queue.max(initial=0))
+        return StateTracker(unknown_state(len(self.rank_numbers), lanes_in(job), threads_in(job), queue))
 
-    def laid(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepKey, dict[int, Laid]]]:
-        """Read the steps from `first` up to but not including `last`, and before them those that may hold them up.
-
-        Gives each one's number in the run, and its teams.
-        """
-        begin = max(0, first - self._remembered)
-
-        def read() -> Iterator[tuple[StepKey, dict[int, Laid]]]:
-            for key in self._source.steps[begin:last]:
-                there = {self.team_of[member.rank] for member in self._members(key)}
-                yield key, {team: self._laid(key, team) for team in self.programs if team in there}
-
-        for number, (key, laid_teams) in enumerate(ahead(read()), begin):
-            yield number, key, laid_teams
-
-    @property
-    def _remembered(self) -> int:
+    @cached_property
+    def remembered(self) -> int:
         """How many steps back what holds up a step may lie: the one before, and as many as the launch queue holds."""
         held = [
             -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
@@ -307,7 +336,7 @@ class _Survey:
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, Kinds] = {}
 
-    def add(self, key: StepKey, member: Member, sheet: Sheet) -> None:
+    def add(self, key: StepKey, member: Member, sheet: RankGroup) -> None:
         signature = sheet.signature
         # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1

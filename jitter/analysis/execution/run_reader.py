@@ -14,7 +14,7 @@ from jitter.analysis.execution.activity_reader import LakeActivities
 from jitter.analysis.execution.collectives import Group
 from jitter.analysis.execution.launch_shapes import Shapes
 from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
-from jitter.analysis.execution.rank_groups import Sheet, sheets
+from jitter.analysis.execution.rank_groups import RankGroup, rank_groups
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncs
 from jitter.analysis.metrics.alignment import StepIndex
@@ -41,7 +41,7 @@ class LakeRun:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._activities = LakeActivities(root, held)
-        self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
+        self._sheets: OrderedDict[StepKey, list[RankGroup]] = OrderedDict()
         self._hosts: dict[str, HostRows] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -89,14 +89,14 @@ class LakeRun:
         ]
         return sorted(found, key=lambda member: member.rank)
 
-    def sheets(self, key: StepKey) -> list[Sheet]:
+    def sheets(self, key: StepKey) -> list[RankGroup]:
         """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
         with self._one_looks:
             if key in self._sheets:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
         syncs = self._syncs.of(key)
-        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, self.origin_ns)]
+        found = [sheet for part in self._activities.of_step(key) for sheet in rank_groups(part, syncs, self.origin_ns)]
         with self._one_looks:
             self._sheets[key] = found
             while len(self._sheets) > _SHEETS_KEPT:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.execution.collectives import Meeting
 from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.kernels import collective_operation
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
@@ -87,7 +87,7 @@ def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Colle
                 int(came.rank[_last(came, waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
-                examined.usual_transfers[number],
+                float(examined.usual_transfers[run.collectives.first_group[number]]),
                 float(came.bytes[_last(came, slowest)]),
             )
         )
@@ -103,7 +103,7 @@ def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Colle
     )
 
 
-def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays], grid: StepGrid) -> _Attended:
+def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
     found: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
     for member in meeting.members:
         block = run.meetings.blocks[member.block]
@@ -120,7 +120,7 @@ def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays],
     return _Attended(*(np.concatenate(values) for values in zip(*found, strict=True)))
 
 
-def _position(run: Observed, team: int, step: StepArrays, place: int) -> Ints:
+def _position(run: Observed, team: int, step: TeamTimes, place: int) -> Ints:
     """Each rank's position of a place among the kernels that it ran, copies and calls left out."""
     kernels = np.array([op.is_kernel for op in run.programs[team].operations[: place + 1]], np.bool_)
     position: Ints = step.present[: place + 1][kernels].sum(axis=0) - 1

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from jitter.analysis.detection.deviations import PARTS
 from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.replay.critical_path import Part
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]
@@ -104,14 +103,14 @@ def _charged(examined: Examination, column: Mapping[int, int]) -> tuple[Doubles,
     """Sum what the path charges ranks, and groups for transfers, (ranks, steps) each; NaN where it charges nothing."""
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
-        own: dict[int, float] = {}
         shared: dict[tuple[int, int], float] = {}
-        for charge in one.charges:
-            if charge.part != Part.TRANSFER:
-                own[charge.rank] = own.get(charge.rank, 0.0) + charge.excess_ns
-            elif charge.meeting is not None and charge.group is not None:
-                group = (charge.meeting, charge.group)
-                shared[group] = shared.get(group, 0.0) + charge.excess_ns
+        of_ranks = one.charges.where(one.charges.part != TRANSFER)
+        ranks: list[int] = np.unique(of_ranks.rank).tolist()
+        own = dict(zip(ranks, of_ranks.sums(ranks).sum(axis=1).tolist(), strict=True))
+        transfers_there = one.charges.where(one.charges.part == TRANSFER)
+        groups = zip(transfers_there.collective.tolist(), transfers_there.group.tolist(), strict=True)
+        for group, ns in zip(groups, transfers_there.excess_ns.tolist(), strict=True):
+            shared[group] = shared.get(group, 0.0) + ns
         path[[column[rank] for rank in own], number] = list(own.values())
         for group, ns in shared.items():
             members = [column[rank] for rank in _members(examined.run.meetings, *group)]

@@ -7,7 +7,7 @@ from functools import cached_property
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import rank_words

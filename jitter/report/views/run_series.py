@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
-from jitter.analysis.replay.critical_path import Part
 from jitter.core.step_key import StepKey
 
 PARTS = ("start", "cpu", "gpu", "transfer")
@@ -34,12 +35,10 @@ def run_view(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Sequence[in
         steps=diagnosis.steps,
         labels=tuple(f"{s.key.epoch}/{s.key.step}" if several else str(s.key.step) for s in diagnosis.steps),
         ranks=tuple(ranks),
-        parts_ns=tuple(_parts(path) if path.charges else None for path in paths),
+        parts_ns=tuple(_parts(path) if len(path.charges) else None for path in paths),
     )
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    sums = dict.fromkeys(Part, 0.0)
-    for charge in path.charges:
-        sums[charge.part] += charge.excess_ns
-    return (sums[Part.START], sums[Part.CPU], sums[Part.GPU], sums[Part.TRANSFER])
+    start, cpu, gpu, transfer = np.bincount(path.charges.part, path.charges.excess_ns, len(PARTS)).tolist()
+    return start, cpu, gpu, transfer

@@ -1,0 +1,52 @@
+"""Go through a run's steps in this process, on threads where the run is large: compiled loops release the interpreter."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from jitter.analysis.detection.passes import Gone, SeenStep, look, replay, step_ranges
+from jitter.analysis.replay.critical_path import PathWalker
+from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.analysis.replay.what_if import Scenario
+from jitter.core.arrays import Floats
+from jitter.core.processes import processors
+
+_LARGE: Final = 500_000
+"""Activities from which on a run is worth threads."""
+_MOST_THREADS: Final = 8
+_MOST_CELLS: Final = 6_000_000
+"""Operations × ranks of the steps that are in memory at once, some 100 bytes each."""
+_RANGES: Final = 4
+"""A thread."""
+
+
+class LocalExecutor:
+    """Goes through the steps here."""
+
+    def __init__(self, steps: ExaminedSteps) -> None:
+        self._steps = steps
+
+    def look(self) -> list[SeenStep]:
+        """Measure each step by itself."""
+        steps, count = self._steps, len(self._steps.run.keys)
+        threads = self._threads()
+        if threads < 2:
+            return look(steps, 0, count)
+        steps.prepare()
+        with ThreadPoolExecutor(threads, thread_name_prefix="steps") as pool:
+            ranges = [pool.submit(look, steps, *one) for one in step_ranges(count, _RANGES * threads)]
+            try:
+                return [seen for found in ranges for seen in found.result()]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def go(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+        """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
+        return replay(self._steps, usual, scenarios, PathWalker(self._steps.run, usual) if walk else None)
+
+    def _threads(self) -> int:
+        steps = self._steps
+        if steps.lake.source.rows < _LARGE:
+            return 1
+        return min(processors(), _MOST_THREADS, len(steps.run.keys), _MOST_CELLS // max(1, 2 * steps.largest_step))

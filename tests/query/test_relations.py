@@ -4,10 +4,8 @@ import json
 import shutil
 from pathlib import Path
 
-import oracle
 import pyarrow.parquet as pq
 import pytest
-from random_lake import RandomLake, small_files
 
 import jitter
 from jitter.cli import main
@@ -17,6 +15,8 @@ from jitter.lake_paths import compact_folder, kernels_file
 from jitter.query import describe, run_query
 from jitter.simulate import Fault, Job, simulate, write
 from jitter.steps import StepKey
+from tests.support.oracles import metrics as oracle
+from tests.support.random_lake import RandomLake, small_files
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
 

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page import Text, item, sources, titles
-from report_lakes import job, lake_of, step_rows
 
 import jitter
 from jitter.cli import main
@@ -17,6 +15,8 @@ from jitter.report.html import MOST_STEPS, embedded_steps, html_report
 from jitter.report.run_page import RunPage, first_layer
 from jitter.report.seven import seven_answers
 from jitter.report.step_view import KernelNames
+from tests.support.page import Text, item, sources, titles
+from tests.support.report_lakes import job, report_lake, step_rows
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -113,7 +113,7 @@ def test_no_element_asks_for_anything(page):
 
 def test_what_a_trace_says_stays_text(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r}, name=lambda k: f"{EVIL}{k}")} for r in range(3)}
-    lake = lake_of(tmp_path / "lake", ranks, problems=[EVIL], refused=[EVIL], host=lambda rank: EVIL)
+    lake = report_lake(tmp_path / "lake", ranks, problems=[EVIL], refused=[EVIL], host=lambda rank: EVIL)
     page = html_report(lake)
     seen = Text(page)
     assert [tag for tag, _ in seen.tags if tag == "img"] == []
@@ -195,7 +195,7 @@ def test_one_step(tmp_path):
 
 
 def test_ranks_that_cannot_be_aligned(tmp_path):
-    lake = lake_of(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
+    lake = report_lake(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
     page = html_report(lake)
     text = Text(page).all
     assert "Its ranks cannot be aligned" in text
@@ -216,7 +216,7 @@ def test_cohorts(tmp_path):
         r: {(1, s): step_rows(r, s, late={4: 200_000} if r == 3 else None, name=names[r % 2]) for s in range(2)}
         for r in range(6)
     }
-    lake = lake_of(tmp_path / "lake", ranks)
+    lake = report_lake(tmp_path / "lake", ranks)
     page = html_report(lake)
     text = Text(page).all
     assert "compared within 2 cohorts" in text
@@ -231,12 +231,14 @@ def test_cohorts(tmp_path):
 
 def test_every_rank_cut(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0)[:5]} for r in range(2)}
-    page = html_report(lake_of(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
+    page = html_report(report_lake(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
     assert "There is nothing to draw" in Text(page).all
 
 
 def test_epochs_that_repeat_step_numbers(tmp_path):
-    lake = lake_of(tmp_path / "lake", {r: {(e, s): step_rows(r, s) for e in (1, 2) for s in (0, 1)} for r in range(2)})
+    lake = report_lake(
+        tmp_path / "lake", {r: {(e, s): step_rows(r, s) for e in (1, 2) for s in (0, 1)} for r in range(2)}
+    )
     drawn = sources(html_report(lake), "run")
     assert list(drawn["steps"]["x"]) == [0, 1, 2, 3]
     assert drawn["steps"]["step"][3] == "epoch 2, step 1"

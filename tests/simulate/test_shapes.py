@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slow_replay import slow_replay
 
 from jitter.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, RankRun, Run, simulate
 from jitter.simulate import run as run_module
 from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, numbered
 from jitter.simulate.shapes import SHAPES
+from tests.support.oracles.simulation import simulation_oracle
 
 SIZE = {"ranks": 8, "gpus_per_node": 4, "steps": 2, "kernels": 110, "seed": 4, "first_step": 10}
 MODIFIERS: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ def test_as_a_slow_replay(shape: str, modifier: str):
         Fault.parse("pause:every=2,ms=0.4"),
     ]
     run = simulate(job(shape, modifier), faults)
-    wanted = slow_replay(run)
+    wanted = simulation_oracle(run)
     for recording in run.ranks():
         program = run.plan.programs[run.plan.stage[recording.rank]]
         lengths = (len(program.prologue), *[len(program.step)] * run.job.steps, len(program.epilogue))

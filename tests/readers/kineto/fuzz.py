@@ -1,6 +1,6 @@
 """Cuts and flipped bytes: the reader must neither fail, nor hang, nor pass damaged rows off as whole.
 
-    python tests/readers/fuzz.py [CASES] [SEED]
+    python -m tests.readers.kineto.fuzz [CASES] [SEED]
 
 Takes real traces from JITTER_TRACES if that is set, else one that is made here; prints what it met.
 """

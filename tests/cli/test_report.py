@@ -7,12 +7,12 @@ import pytest
 
 from jitter.cli import main
 from jitter.errors import ExitCode
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    return job(tmp_path_factory.mktemp("cli") / "lake").root
+    return report_job(tmp_path_factory.mktemp("cli") / "lake").root
 
 
 def test_html_alone_writes_here_and_says_where(root, tmp_path, monkeypatch, capsys):
@@ -81,7 +81,7 @@ def test_names_with_brackets_are_no_markup(tmp_path, capsys):
 
 
 def test_one_rank_is_told(tmp_path, capsys):
-    lake = job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
+    lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
     assert main(["report", str(lake.root)]) == ExitCode.DONE
     assert "Only one rank" in " ".join(capsys.readouterr().out.split())
 

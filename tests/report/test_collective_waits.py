@@ -5,7 +5,7 @@ import pytest
 
 from jitter.report.step_grid import StepGrid
 from jitter.report.step_view import KernelNames, step_view
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 def view_of(lake, number=1):
@@ -15,7 +15,7 @@ def view_of(lake, number=1):
 
 
 def test_all_wait_for_the_late_one(tmp_path):
-    lake = job(tmp_path / "lake")
+    lake = report_job(tmp_path / "lake")
     rows = [row for row in lake.metrics(1).rows.to_pylist() if row["kind"] == "collective"]
     took = {row["rank"]: row["duration_ns"] for row in rows}
     met = view_of(lake).collectives
@@ -61,9 +61,9 @@ def test_groups_wait_by_themselves(tmp_path):
 
 
 def test_waits_that_count_are_lines(tmp_path):
-    view = view_of(job(tmp_path / "lake", late=(2, 1, 5, 4_000_000)))
+    view = view_of(report_job(tmp_path / "lake", late=(2, 1, 5, 4_000_000)))
     assert view.waits == (0,)
-    quiet = view_of(job(tmp_path / "quiet", late=(2, 1, 5, 400_000)))
+    quiet = view_of(report_job(tmp_path / "quiet", late=(2, 1, 5, 400_000)))
     assert quiet.collectives.waited_ns[0] < 0.01 * 50_000_000
     assert quiet.waits == ()
 

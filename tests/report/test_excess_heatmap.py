@@ -9,7 +9,7 @@ from jitter.critical_path import Part
 from jitter.repaired import CPU
 from jitter.report import excess as module
 from jitter.report.excess import PATH, excess_map, lay_out, own_layer
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 values = st.one_of(st.just(float("nan")), st.integers(-9, 9).map(float))
 
@@ -62,7 +62,7 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
 
 
 def test_the_path_is_the_sum_of_its_charges(tmp_path):
-    lake = job(tmp_path / "lake")
+    lake = report_job(tmp_path / "lake")
     examined = lake.examination()
     drawn = excess_map(lake, examined)
     assert drawn.layers[0].name == PATH
@@ -78,7 +78,7 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
 
 
 def test_own_time_is_that_of_the_deviations(tmp_path):
-    lake = job(tmp_path / "lake")
+    lake = report_job(tmp_path / "lake")
     examined = lake.examination()
     drawn = excess_map(lake, examined, own_layer(CPU))
     assert drawn.layers[0].name == own_layer(CPU)
@@ -95,5 +95,5 @@ def test_a_missing_step_is_a_hole(tmp_path):
 
 
 def test_one_rank_has_no_map(tmp_path):
-    lake = job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000))
+    lake = report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000))
     assert excess_map(lake, lake.examination()) is None

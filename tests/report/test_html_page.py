@@ -16,7 +16,7 @@ from jitter.report.run_page import RunPage, first_layer
 from jitter.report.seven import seven_answers
 from jitter.report.step_view import KernelNames
 from tests.support.page import Text, item, sources, titles
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -123,7 +123,7 @@ def test_what_a_trace_says_stays_text(tmp_path):
 
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
-    lake = job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
+    lake = report_job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
     page, diagnosis = html_report(lake), lake.diagnosis()
     assert f"{MOST_STEPS} steps of {MOST_STEPS + 3} are in this page in detail" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
@@ -161,7 +161,7 @@ def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
 
 
 def test_one_rank(tmp_path):
-    page = html_report(job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
+    page = html_report(report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
     text = Text(page).all
     assert "Only one rank ran these kernels in this step" in text
     assert "With one rank there is nobody to compare with" in text
@@ -173,7 +173,7 @@ def test_one_rank(tmp_path):
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
-    page = RunPage(job(tmp_path / "lake", ranks=3))
+    page = RunPage(report_job(tmp_path / "lake", ranks=3))
     step = replace(page.diagnosis.steps[1], split=None)
     view = page.view(page.grid(step.key), KernelNames())
     told = answer(step, view, page.lake.hosts, 1, None).sentence
@@ -182,14 +182,14 @@ def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
 
 
 def test_words_that_the_page_uses_are_explained(tmp_path):
-    text = Text(html_report(job(tmp_path / "lake"))).all
+    text = Text(html_report(report_job(tmp_path / "lake"))).all
     told = text[text.index("How to read this") :]
     for word in ("Loss", "Cohort", "Gain", "Own time", "Critical path", "Excess", "Began to diverge", "Deviation"):
         assert word in told
 
 
 def test_one_step(tmp_path):
-    page = html_report(job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
+    page = html_report(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
     assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
     assert "Step time" not in titles(page)
 

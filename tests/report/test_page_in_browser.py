@@ -9,7 +9,7 @@ import jitter
 from jitter.cli import main
 from jitter.report.html import html_report
 from tests.support.chromium import INK, PLACE
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -213,7 +213,7 @@ def written(lake, path):
 
 
 def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
-    path = written(job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)), tmp_path / "one.html")
+    path = written(report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)), tmp_path / "one.html")
     page = opened(browser, path)
     assert "rank 0: 20.087 µs" in hover(page, "figure:duration", 3)
     assert "max rank" not in page.locator("main .key:visible").inner_text()
@@ -221,7 +221,7 @@ def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
 
 
 def test_a_single_step_time_has_an_axis_that_can_be_read_and_printed(browser, tmp_path):
-    path = written(job(tmp_path / "lake", ranks=2, steps=2, late=(1, 1, 5, 400_000)), tmp_path / "two.html")
+    path = written(report_job(tmp_path / "lake", ranks=2, steps=2, late=(1, 1, 5, 400_000)), tmp_path / "two.html")
     page = opened(browser, path)
     start, end = page.evaluate(
         "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('figure:step_time').y_range)"
@@ -262,7 +262,7 @@ def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
 
 
 def test_steps_that_are_not_in_the_page(browser, tmp_path):
-    path = written(job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
+    path = written(report_job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
     page = opened(browser, path)
     there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
     absent = next(step for step in range(9) if str(step) not in there)

@@ -4,7 +4,7 @@ import pytest
 
 from jitter.report.run_facts import run_facts
 from jitter.report.run_words import alignment_words, coverage_words, remainder_words
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 def facts_of(lake, steps=None):
@@ -13,7 +13,7 @@ def facts_of(lake, steps=None):
 
 
 def test_a_whole_run(tmp_path):
-    facts = facts_of(job(tmp_path / "lake"))
+    facts = facts_of(report_job(tmp_path / "lake"))
     assert (facts.ranks, facts.steps, facts.hosts, facts.formats) == (4, 3, ("node0", "node1"), ("nsys 2026.2",))
     assert (facts.kernels, facts.kernels_per_step) == (4 * 3 * 14, (14, 14))
     assert (facts.outside_steps, facts.before_capture) == (12, 4)
@@ -37,7 +37,7 @@ def test_holes_cut_and_left_out(tmp_path):
 
 
 def test_leaving_steps_out_counts_only_the_others(tmp_path):
-    lake = job(tmp_path / "lake")
+    lake = report_job(tmp_path / "lake")
     facts = facts_of(lake, lake.steps[1:])
     assert (facts.steps, facts.steps_left_out, facts.kernels) == (2, 1, 2 * 4 * 14)
     assert "1 step left out by --steps." in remainder_words(facts)

@@ -7,12 +7,12 @@ import pytest
 from jitter.report import step_view as module
 from jitter.report.step_grid import StepGrid
 from jitter.report.step_view import KernelNames, step_view
-from tests.support.report_lakes import job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    return job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
+    return report_job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
 
 
 def view_of(lake, number=1, names=None):
@@ -74,13 +74,13 @@ def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
 
 
 def test_two_ranks_leave_no_band(tmp_path):
-    view = view_of(job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)))
+    view = view_of(report_job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)))
     assert view.others == 0
     assert np.isnan(view.series["gap"].low).all()
 
 
 def test_a_single_rank_shows_its_own_values(tmp_path):
-    lake = job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
+    lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
     view = view_of(lake, 0)
     assert (view.max_rank, view.min_rank, view.values) == (0, None, True)
     table = lake.table("duration", step=0).astype({"rank_0": "float64"})

@@ -13,7 +13,7 @@ from jitter.lake_paths import kernels_file
 from jitter.records import SourceRecord, StepRecord
 from jitter.schema import KERNELS
 from jitter.steps import StepKey
-from tests.support.records import source_record
+from tests.support.records import source_record, step_record
 
 _TEXTS = ("gemm", "relu<float>", "ncclDevKernel_AllReduce", "été", "")
 
@@ -36,9 +36,11 @@ class RandomLake:
         for key in steps:
             its = self._rows(rank, self._random.randint(1, 12) if rows is None else rows)
             write_kernels(self.root / kernels_file(key, rank), its)
-            told.append(_step(key, its))
+            told.append(_random_step(key, its))
         self.forget(rank)
-        self._records[rank] = _record(f"{self._reading:032x}", rank, told)
+        self._records[rank] = source_record(
+            f"{self._reading:032x}", file=f"/traces/{rank}.sqlite", rank=rank, steps=told
+        )
         self.folder.write_record(self._records[rank])
         self.folder.close()
 
@@ -78,11 +80,9 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _step(key: StepKey, rows: pa.Table) -> StepRecord:
+def _random_step(key: StepKey, rows: pa.Table) -> StepRecord:
+    """Return a record whose sequence tells rows apart by name, kind and stream, whatever the main stream is."""
     elements = [(row["kernel_name"], row["kind"], row["stream"]) for row in rows.to_pylist()]
     sequence = hashlib.blake2b(repr(elements).encode(), digest_size=16).hexdigest()
-    return StepRecord(key.step, key.epoch, None, 0, 1, False, 0, rows.num_rows, 0, sequence)
-
-
-def _record(digest: str, rank: int, steps: list[StepRecord]) -> SourceRecord:
-    return source_record(digest, file=f"/traces/{rank}.sqlite", rank=rank, steps=steps)
+    every = {"marker": None, "kernels": rows.num_rows, "memory_activities": 0, "sequence": sequence}
+    return step_record(key, rows.to_pylist(), **every)

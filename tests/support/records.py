@@ -1,13 +1,19 @@
-"""The record of a plain recording: tests tell only what theirs has that is its own."""
+"""Records of a lake's sources and steps, made by hand: tests state only the fields that matter to them."""
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
-from jitter.records import SourceRecord
+from jitter.records import SourceRecord, StepRecord
+from jitter.steps import StepKey
+
+MAIN = 7
+"""The main stream of a source record, unless stated otherwise."""
 
 
-def source_record(digest: str, **own: Any) -> SourceRecord:
-    """One of a file of one GPU, read in whole, with its steps marked; any field may be told otherwise."""
-    plain = {
+def source_record(digest: str, **fields: Any) -> SourceRecord:
+    """Return the record of a file of one GPU, read completely, with marked steps; `fields` replace its values."""
+    defaults = {
         "record_version": 1,
         "digest": digest,
         "file": f"/traces/{digest}.sqlite",
@@ -27,7 +33,7 @@ def source_record(digest: str, **own: Any) -> SourceRecord:
         "pid": None,
         "clock": "unknown",
         "utc_offset_ns": None,
-        "main_stream": 7,
+        "main_stream": MAIN,
         "has_launches": True,
         "steps_from": "marker",
         "repetition": None,
@@ -37,4 +43,27 @@ def source_record(digest: str, **own: Any) -> SourceRecord:
         "steps": [],
         "problems": [],
     }
-    return SourceRecord(**{**plain, **own})
+    return SourceRecord(**{**defaults, **fields})
+
+
+def step_record(key: StepKey, rows: Sequence[dict[str, Any]], **fields: Any) -> StepRecord:
+    """Return the record of a rank's step with these kernel rows; `fields` replace its values.
+
+    Rows of kind "memory" count as memory activities; the sequence is of names, and of what is not on stream `MAIN`.
+    """
+    kernels = [row for row in rows if row["kind"] != "memory"]
+    elements = [(row["kernel_name"], row["kind"] == "collective" or row["stream"] != MAIN) for row in kernels]
+    cut = fields.get("cut", False)
+    defaults = {
+        "step": key.step,
+        "epoch": key.epoch,
+        "marker": f"step{key.step}",
+        "start_ns": 0,
+        "end_ns": None if cut else 1,
+        "cut": cut,
+        "launches_without_kernel": 0,
+        "kernels": len(kernels),
+        "memory_activities": len(rows) - len(kernels),
+        "sequence": hashlib.blake2b(repr(elements).encode(), digest_size=16).hexdigest(),
+    }
+    return StepRecord(**{**defaults, **fields})

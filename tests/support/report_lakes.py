@@ -1,23 +1,14 @@
 """Lakes made by hand for the report: a small job with exactly known times, and what may be missing from it."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 import jitter
-from jitter.lake import LakeFolder, write_kernels
-from jitter.lake_paths import kernels_file
-from jitter.records import SourceRecord, StepRecord
-from jitter.schema import KERNELS
-from jitter.steps import StepKey
-from tests.support.records import source_record
+from tests.support.lakes import RankLake, kernel, lake_of
+from tests.support.records import MAIN
 
-MAIN = 7
 Rows = list[dict[str, Any]]
-_PLAIN = pa.schema([pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
 
 
 def step_rows(
@@ -49,16 +40,7 @@ def step_rows(
 
 def _row(name: str, kind: str, stream: int, start: int, end: int) -> dict[str, Any]:
     launch = start - 5000 - (end - start) % 700
-    return {
-        "kernel_name": name,
-        "kind": kind,
-        "stream": stream,
-        "start_ns": start,
-        "end_ns": end,
-        "launch_start_ns": launch,
-        "launch_end_ns": launch + 900,
-        "launch_thread": 1,
-    }
+    return kernel(name, start, end, stream, kind=kind, launch_start_ns=launch, launch_end_ns=launch + 900)
 
 
 def report_lake(
@@ -69,26 +51,28 @@ def report_lake(
     problems: Sequence[str] = (),
     host: Callable[[int], str | None] = lambda rank: f"node{rank // 2}",
 ) -> "jitter.Lake":
-    """Write rank -> (epoch, step) -> rows, and open it. `cut`: (rank, step); `refused`: a source for each problem."""
-    folder = LakeFolder(root)
-    folder.create()
-    for rank, its_steps in ranks.items():
-        records = []
-        for (epoch, number), step in its_steps.items():
-            rows = [
-                row | {"rank": rank, "ordinal": n, "device": 0, "duration_ns": row["end_ns"] - row["start_ns"]}
-                for n, row in enumerate(step)
-            ]
-            key = StepKey(epoch, number)
-            write_kernels(root / kernels_file(key, rank), pa.Table.from_pylist(rows, _PLAIN))
-            records.append(_step(key, rows, (rank, number) in cut))
-        folder.write_record(_record(f"{rank:032x}", rank, host(rank), records, list(problems)))
-    for n, problem in enumerate(refused):
-        folder.write_record(_record(f"{10**6 + n:032x}", None, None, [], [problem]))
-    return jitter.open(root)
+    """Write and open a lake of rank -> (epoch, step) -> rows, two ranks a host.
+
+    `cut`: (rank, step) that were not recorded to their end; `refused`: the problem of each source without a rank;
+    `problems`: of every other source.
+    """
+    sources = [
+        RankLake(
+            rank,
+            dict(its_steps),
+            cut={key for key in its_steps if (rank, key[1]) in cut},
+            fields={**_FIELDS, "host": host(rank), "problems": list(problems)},
+        )
+        for rank, its_steps in ranks.items()
+    ]
+    sources += [RankLake(None, {}, fields={**_FIELDS, "problems": [problem]}) for problem in refused]
+    return lake_of(root, sources)
 
 
-def job(
+_FIELDS = {"profiler_version": "2026.2", "outside_steps": 3, "before_capture": 1}
+
+
+def report_job(
     root: Path, ranks: int = 4, steps: int = 3, late: tuple[int, int, int, int] = (2, 1, 5, 400_000)
 ) -> "jitter.Lake":
     """A job where `late` = (rank, step, kernel, ns) is the one thing that goes wrong."""
@@ -99,37 +83,4 @@ def job(
             r: {(1, s): step_rows(r, s, late={kernel: ns} if (r, s) == (rank, step) else None) for s in range(steps)}
             for r in range(ranks)
         },
-    )
-
-
-def _step(key: StepKey, rows: Rows, cut: bool) -> StepRecord:
-    elements = [(row["kernel_name"], row["kind"] == "collective" or row["stream"] != MAIN) for row in rows]
-    return StepRecord(
-        step=key.step,
-        epoch=key.epoch,
-        marker=f"step{key.step}",
-        start_ns=0,
-        end_ns=None if cut else 1,
-        cut=cut,
-        launches_without_kernel=0,
-        kernels=len(rows),
-        memory_activities=0,
-        sequence=hashlib.blake2b(repr(elements).encode(), digest_size=16).hexdigest(),
-    )
-
-
-def _record(
-    digest: str, rank: int | None, host: str | None, steps: list[StepRecord], problems: list[str]
-) -> SourceRecord:
-    return source_record(
-        digest,
-        file=f"/traces/{digest.lstrip('0') or '0'}.sqlite",
-        profiler_version="2026.2",
-        rank=rank,
-        host=host,
-        main_stream=MAIN,
-        outside_steps=3,
-        before_capture=1,
-        steps=steps,
-        problems=problems,
     )

@@ -20,17 +20,27 @@ def small(shape: str = "data_parallel", **more: Any) -> Job:
     return Job(**{**SMALL, "ranks": 4, "seed": 5, "shape": shape, **sized, **more})
 
 
-def ingest_run(
+def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, **options: Any) -> "jitter.Lake":
+    """Write the run's traces in a profiler's format, ingest them, and open the lake.
+
+    `rejected` is how many files the ingest must reject; `options` are the format's. Traces go to `folder / "traces"`,
+    the lake to `folder / "lake"`.
+    """
+    write(run, folder / "traces", form, **options)
+    report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    assert len(report.refused) == rejected
+    return jitter.open(folder / "lake")
+
+
+def ingest_partial_run(
     run: Run,
     folder: Path,
     form: str = "kineto",
     absent: frozenset[int] = frozenset(),
     sees: Callable[[int, int], bool] = lambda rank, step: True,
 ) -> "jitter.Lake":
-    write(PartialRun(run, absent, sees), folder / "traces", form)  # type: ignore[arg-type]
-    report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
-    assert not report.refused
-    return jitter.open(folder / "lake")
+    """Do as `ingest_run` without the ranks in `absent`, and with the steps for which `sees(rank, step)` is true."""
+    return ingest_run(PartialRun(run, absent, sees), folder, form)  # type: ignore[arg-type]
 
 
 def remove_derived_data(lake: "jitter.Lake") -> None:

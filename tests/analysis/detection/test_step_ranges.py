@@ -12,7 +12,7 @@ import jitter
 from jitter.examined_steps import ExaminedSteps
 from jitter.passes import look, walk
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_partial_run, small
 
 STEPS = 7
 JOBS = {
@@ -30,7 +30,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run = simulate(job, [Fault.parse("cpu_stall:rank=2,step=3,kernel=9,ms=2")])
     first = job.first_step
     folder: Path = tmp_path_factory.mktemp("stretches")
-    return ingest_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
+    return ingest_partial_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
 
 
 @pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])

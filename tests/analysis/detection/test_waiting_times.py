@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.simulate import Fault, simulate
 from jitter.steps import StepKey
-from tests.support.simulated import activities, ingest_run, small
+from tests.support.simulated import activities, ingest_partial_run, small
 
 JOBS = {
     "all with all": small(ranks=4),
@@ -25,7 +25,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     faults = ["slow_gpu:rank=2,factor=1.4", "late_start:rank=0,step=2,ms=2"]
     run = simulate(job, [Fault.parse(fault) for fault in faults])
     folder: Path = tmp_path_factory.mktemp("waited")
-    return ingest_run(run, folder, sees=lambda rank, step: (step - job.first_step, rank) not in ABSENT)
+    return ingest_partial_run(run, folder, sees=lambda rank, step: (step - job.first_step, rank) not in ABSENT)
 
 
 def in_collectives(rows: pd.DataFrame) -> dict[tuple[object, int], int]:

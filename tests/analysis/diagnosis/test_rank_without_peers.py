@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 STEPS = 20
 
@@ -59,7 +59,7 @@ def test_who_has_peers_is_cleared(tmp_path: Path, shape: str):
 def test_who_is_held_up_by_the_launch_queue_is_not_to_blame(tmp_path: Path, queue: int, unseen: int | None):
     """Forward and backward passes take turns, each on its thread: where one waits for a place the other does, too."""
     run = simulate(small("pipeline", steps=12, launch_queue=queue), [Fault.parse("slow_gpu:rank=3,step=4-5,factor=3")])
-    lake = ingest_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (unseen, 4))
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (unseen, 4))
     (culprit,) = lake.diagnosis().culprits
     assert (culprit.ranks, culprit.cause, {key.step for key in culprit.steps}) == ((3,), "gpu_compute", {4, 5})
     (fault,) = run.faults

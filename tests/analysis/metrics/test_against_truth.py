@@ -11,15 +11,9 @@ from jitter.simulate import Fault, Job, KernelTruth, RankRun, Run, answers, simu
 from jitter.simulate.capture import Capture, captured
 from jitter.simulate.truth import truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
+from tests.support.simulated import ingest_run
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
-
-
-def ingest_whole_run(run: Run, folder: Path, form: str = "nsys", refused: int = 0, **options: object) -> "jitter.Lake":
-    write(run, folder / "traces", form, **options)
-    report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
-    assert len(report.refused) == refused
-    return jitter.open(folder / "lake")
 
 
 def nothing_is_lost(lake: "jitter.Lake") -> None:
@@ -39,7 +33,7 @@ def nothing_is_lost(lake: "jitter.Lake") -> None:
 )
 def test_every_layout(tmp_path, layout, seed, options):
     run = simulate(Job(**SMALL, seed=seed, first_step=2000, era="2020" if layout == "2020.3" else "2024"))
-    lake = ingest_whole_run(run, tmp_path, layout=layout, **options)
+    lake = ingest_run(run, tmp_path, "nsys", layout=layout, **options)
     assert_matches_truth(lake, run.truth())
     nothing_is_lost(lake)
     # before the first step and after the last
@@ -50,7 +44,7 @@ def test_every_layout(tmp_path, layout, seed, options):
 @pytest.mark.parametrize("layout", ["2024", "rocm"])
 def test_pytorch_traces(tmp_path, layout):
     run = simulate(Job(**SMALL, seed=5, marker="profiler"))
-    lake = ingest_whole_run(run, tmp_path, "kineto", layout=layout)
+    lake = ingest_run(run, tmp_path, "kineto", layout=layout)
     wanted = {
         (None, step, rank): [_as_rccl(kernel) if layout == "rocm" else kernel for kernel in kernels]
         for (_, step, rank), kernels in run.truth().items()
@@ -70,7 +64,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
         Fault.parse("missing_kernel:rank=2,step=1,kernel=20"),
     ]
     run = simulate(Job(ranks=4, steps=2, kernels=40), faults)
-    lake = ingest_whole_run(run, tmp_path)
+    lake = ingest_run(run, tmp_path, "nsys")
     assert_matches_truth(lake, run.truth())
     assert_matches_oracle(lake)
     unmatched = lake.unmatched(1, 1)
@@ -101,7 +95,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
 def test_captures_that_lack_launches(tmp_path, capture):
     """Kernels of lost launches go with the one before on their stream; those before the first launch go nowhere."""
     run = simulate(Job(ranks=2, steps=2, kernels=40, seed=3, warmup_kernels=12))
-    lake = ingest_whole_run(run, tmp_path, shuffle=True, **capture)
+    lake = ingest_run(run, tmp_path, "nsys", shuffle=True, **capture)
     placed = [_placed(captured(recording, Capture(**capture))) for recording in run.ranks()]
     assert_matches_truth(lake, truth([one for one, _ in placed], run.job.epoch))
     assert_matches_oracle(lake)
@@ -130,7 +124,7 @@ def _placed(recording: RankRun) -> tuple[RankRun, int]:
 
 def test_whole_graphs_are_one_kernel_each(tmp_path):
     run = simulate(Job(ranks=2, steps=2, kernels=40))
-    lake = ingest_whole_run(run, tmp_path, graphs="graph")
+    lake = ingest_run(run, tmp_path, "nsys", graphs="graph")
     measured = assert_matches_oracle(lake)
     last = max(index for (key, _), one in measured.items() for _, index in one.rows)
     assert 0 < last < 39
@@ -166,14 +160,14 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
 def test_the_last_range_is_open_on_every_rank(tmp_path):
     """No uncut sequence of the step: the run's usual one is the reference, for those that got that far."""
     run = simulate(Job(ranks=3, steps=3, kernels=40, tail_kernels=0))
-    lake = ingest_whole_run(run, tmp_path, open_last=True)
+    lake = ingest_run(run, tmp_path, "nsys", open_last=True)
     assert [[step.cut for step in source.steps] for source in lake.sources] == [[False, False, True]] * 3
     assert_matches_truth(lake, run.truth())
     assert_matches_oracle(lake)
 
 
 def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
-    lake = ingest_whole_run(simulate(Job(ranks=2, steps=1, kernels=40)), tmp_path, open_last=True)
+    lake = ingest_run(simulate(Job(ranks=2, steps=1, kernels=40)), tmp_path, "nsys", open_last=True)
     assert lake.metrics(0, 1).rows.num_rows == 0
     (step,) = lake.run().steps
     assert (step.worst.ranks, step.worst.left_out, step.step_time_ns) == (0, (0, 1), None)
@@ -181,7 +175,7 @@ def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
 
 def test_all_that_stalls_before_its_last_collective_is_left_out(tmp_path):
     run = simulate(Job(ranks=2, steps=2, kernels=40))
-    lake = ingest_whole_run(run, tmp_path, cut_kernels=30)
+    lake = ingest_run(run, tmp_path, "nsys", cut_kernels=30)
     assert lake.metrics(1, 1).rows.num_rows == 0
     assert [(step.step.step, step.worst.left_out) for step in lake.run().steps] == [(0, ()), (1, (0, 1))]
     assert_as_truth_of(lake, run, 0)
@@ -230,7 +224,7 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
 
 def test_step_times_are_those_of_the_job(tmp_path):
     run = simulate(Job(ranks=3, steps=4, kernels=40, seed=9), [Fault.parse("late_start:rank=1,step=2,ms=3")])
-    lake = ingest_whole_run(run, tmp_path)
+    lake = ingest_run(run, tmp_path, "nsys")
     assert [step.step_time_ns for step in lake.run().steps] == [s["step_time_ns"] for s in answers(run)["steps"]]
 
 

@@ -11,7 +11,7 @@ import pytest
 from jitter.repaired import CPU, GPU, START
 from jitter.simulate import Fault, Run, simulate
 from jitter.what_if import Scenario, WhatIf
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 FAULTS = {
     Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],
@@ -66,7 +66,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     job = small("data_parallel", steps=6, noise=0.0, cpu_noise=0.0)
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
-    examined = ingest_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
+    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
     replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
     for number, work in examined.steps.works():
         replay.step(number, work)

@@ -11,7 +11,7 @@ import jitter
 from jitter.repaired import GPU
 from jitter.simulate import Fault, simulate
 from jitter.what_if import Scenario, WhatIf
-from tests.support.simulated import ingest_run, remove_derived_data, small
+from tests.support.simulated import ingest_partial_run, remove_derived_data, small
 
 STEPS = 6
 
@@ -32,7 +32,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path, shape: 
     """Rank 3 was not recorded in step 2; with the fault repaired all stand earlier by then."""
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(small(shape, steps=STEPS, noise=0.0, cpu_noise=0.0), [fault])
-    lake = ingest_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
     forget_launches(lake)
     examined = lake.examination()
     repaired = Scenario({(1, GPU): frozenset(range(STEPS))})

@@ -13,7 +13,7 @@ from jitter.rerun import StepWork
 from jitter.sheets import Ints
 from jitter.simulate import Fault, simulate
 from jitter.what_if import Scenario, WhatIf
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_partial_run, small
 
 STEPS = 8
 FAULTS = [
@@ -68,7 +68,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run = simulate(job, [Fault.parse(fault) for fault in FAULTS])
     folder: Path = tmp_path_factory.mktemp("come-back")
     first = job.first_step
-    return ingest_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
+    return ingest_partial_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
 
 
 def scenarios(examined) -> list[Scenario]:

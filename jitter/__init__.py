@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from jitter._version import __version__
 
 if TYPE_CHECKING:
-    from jitter.analysis import Lake as Lake
-    from jitter.analysis import open_lake as open  # noqa: A004  # the name users type: jitter.open
-    from jitter.figures import Figures as Figures
-    from jitter.intake import ingest as ingest
+    from jitter.api import Lake as Lake
+    from jitter.api import open_lake as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.ingestion.ingest import ingest as ingest
+    from jitter.report.notebook import Figures as Figures
 
 __all__ = ["Figures", "Lake", "__version__", "ingest", "open"]
 
 _WHERE = {
-    "Figures": ("jitter.figures", "Figures"),
-    "Lake": ("jitter.analysis", "Lake"),
-    "open": ("jitter.analysis", "open_lake"),
-    "ingest": ("jitter.intake", "ingest"),
+    "Figures": ("jitter.report.notebook", "Figures"),
+    "Lake": ("jitter.api", "Lake"),
+    "open": ("jitter.api", "open_lake"),
+    "ingest": ("jitter.ingestion.ingest", "ingest"),
 }
 
 

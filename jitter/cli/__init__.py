@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from jitter._version import __version__
-from jitter.cli import streams
-from jitter.errors import ExitCode, JitterError
+from jitter.cli.output import stdio
+from jitter.core.errors import ExitCode, JitterError
 
 _VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
 
@@ -36,7 +36,7 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            if streams.reader_has_left():
+            if stdio.reader_has_left():
                 raise
             raise ConnectionError("a process that worked for this one is gone") from error
 
@@ -55,7 +55,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
-    streams.prepare()
+    stdio.prepare()
     try:
         return _run(arguments)
     except JitterError as error:
@@ -95,14 +95,14 @@ def run() -> NoReturn:
 def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
-        streams.flush()
+        stdio.flush()
     except (SystemExit, BrokenPipeError):  # the reader of our output has left, which is nobody's failure
-        streams.forget()
+        stdio.forget()
         return ExitCode.DONE
     except OSError as error:
-        refused = streams.refused(error)
+        refused = stdio.refused(error)
         if refused is not None:
-            streams.forget()
+            stdio.forget()
             raise refused from None
         if error.filename is None:
             raise

@@ -8,7 +8,7 @@ import click
 from jitter.cli.options import force_option, lake_argument
 
 if TYPE_CHECKING:
-    from jitter.analysis import Lake
+    from jitter.api import Lake
 
 
 @click.command()
@@ -47,9 +47,9 @@ def export(
         jitter export --perfetto step.json.gz
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
     """
-    from jitter.cli.lakes import open_lake
-    from jitter.errors import UsageError
-    from jitter.numbers import parse_numbers
+    from jitter.cli.open_lake import open_lake
+    from jitter.core.errors import UsageError
+    from jitter.core.formatting import parse_numbers
 
     if (folder is None) == (timeline is None):
         raise UsageError("say what to write", "one of --csv DIR and --perfetto FILE.json")
@@ -65,8 +65,8 @@ def export(
 def _csv(
     lake: "Lake", folder: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.output import check_target
-    from jitter.errors import UsageError
+    from jitter.cli.output.files import check_target
+    from jitter.core.errors import UsageError
     from jitter.export.talk_csv import COLUMNS, csv_name, talk_rows, write_talk_csv
 
     steps = [
@@ -90,12 +90,12 @@ def _csv(
 def _timeline(
     lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.frames import NEVER
-    from jitter.cli.output import check_target
-    from jitter.errors import UsageError
+    from jitter.cli.output.files import check_target
+    from jitter.cli.output.table import NEVER
+    from jitter.core.errors import UsageError
+    from jitter.core.formatting import format_numbers
     from jitter.export.aligned import AlignedStep, ranks_to_see
     from jitter.export.perfetto import begins_as_ours, write_perfetto
-    from jitter.numbers import format_numbers
 
     if wanted is not None and len(wanted) != 1:
         raise UsageError("a timeline is of one step", "give one number with --step")

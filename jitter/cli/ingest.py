@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from jitter.cli.options import ingest_options, quiet_option
-from jitter.cli.progress import byte_progress
-from jitter.errors import ExitCode
-from jitter.lake_paths import DEFAULT_LAKE
+from jitter.cli.output.progress import byte_progress
+from jitter.core.errors import ExitCode
+from jitter.lake.layout import DEFAULT_LAKE
 
 
 @click.command()
@@ -45,18 +45,19 @@ def ingest(
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    from jitter.cli.lakes import check_name
+    from jitter.cli.open_lake import check_name
 
     check_name(lake)
     # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs != 1 and scheduler is None:
-        from jitter import fork_server
+        from jitter.core import processes
+        from jitter.ingestion import worker_modules
 
         # loads on another core what this process is about to load, too
-        fork_server.context(*fork_server.of_an_ingest())
-    from jitter.arrow_alone import leave_pandas_out
-    from jitter.intake import ingest as run
+        processes.context(*worker_modules())
+    from jitter.core.pandas_free import leave_pandas_out
+    from jitter.ingestion.ingest import ingest as run
 
     leave_pandas_out()
     with byte_progress("Reading", quiet) as progress:
@@ -72,6 +73,6 @@ def ingest(
             scheduler=scheduler,
             progress=progress,
         )
-    from jitter.cli.ingest_words import say_ingested
+    from jitter.cli.ingest_text import say_ingested
 
     return say_ingested(report, strict)

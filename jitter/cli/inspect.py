@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from jitter.cli.options import ingest_options, quiet_option
-from jitter.cli.progress import byte_progress
-from jitter.errors import ExitCode
+from jitter.cli.output.progress import byte_progress
+from jitter.core.errors import ExitCode
 
 
 @click.command()
@@ -32,8 +32,8 @@ def inspect(
         jitter inspect traces/
         jitter inspect report3.sqlite --json
     """
-    from jitter.inspect import inspect as run
-    from jitter.inspect_words import as_data, as_text
+    from jitter.cli.inspect_text import as_data, as_text
+    from jitter.ingestion.inspect import inspect as run
 
     with byte_progress("Reading", quiet) as progress:
         findings = run(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from jitter.lake_paths import DEFAULT_LAKE
+from jitter.lake.layout import DEFAULT_LAKE
 
 Command = Callable[..., Any]
 

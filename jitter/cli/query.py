@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option
-from jitter.lake_paths import DEFAULT_LAKE
+from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
-    from jitter.query import Described
+    from jitter.query.run_query import Described
 
 
 @click.command()
@@ -32,10 +32,10 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.cli.batches import write_rows
-    from jitter.cli.lakes import open_lake
-    from jitter.errors import UsageError
-    from jitter.query import describe, run_query
+    from jitter.cli.open_lake import open_lake
+    from jitter.cli.output.rows import write_rows
+    from jitter.core.errors import UsageError
+    from jitter.query.run_query import describe, run_query
 
     text = None if listing or not words else words[-1]
     before = words if text is None else words[:-1]

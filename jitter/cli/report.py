@@ -10,10 +10,10 @@ import click
 from jitter.cli.options import force_option, lake_argument
 
 if TYPE_CHECKING:
-    from jitter.analysis import Lake
-    from jitter.diagnosis import Diagnosis
-    from jitter.report.run_facts import RunFacts
-    from jitter.steps import StepKey
+    from jitter.analysis.diagnosis.model import Diagnosis
+    from jitter.api import Lake
+    from jitter.core.step_key import StepKey
+    from jitter.report.views.run_overview import RunFacts
 
 _HTML = Path("jitter-report.html")
 _SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
@@ -48,7 +48,7 @@ def report(
     if chosen == "html":
         _page(asked)
     elif chosen == "json":
-        from jitter.report.as_json import MARK, json_report
+        from jitter.report.json_report import MARK, json_report
 
         _text(asked, MARK, lambda opened, steps: json_report(*_answers(opened, steps)))
     elif chosen == "markdown":
@@ -75,7 +75,7 @@ class _Asked(NamedTuple):
 
 
 def _page(asked: _Asked) -> None:
-    from jitter.cli.output import check_target, write_whole
+    from jitter.cli.output.files import check_target, write_whole
     from jitter.report.page_mark import MARK
 
     target = asked.output or _HTML
@@ -89,7 +89,7 @@ def _page(asked: _Asked) -> None:
 
 def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str]") -> None:
     """Write a form that is text to stdout, or to a file."""
-    from jitter.cli.output import check_target, write_whole
+    from jitter.cli.output.files import check_target, write_whole
 
     if asked.output is not None:
         check_target(asked.output, asked.force, mark)
@@ -103,7 +103,7 @@ def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str
 
 
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
-    from jitter.report.run_facts import run_facts
+    from jitter.report.views.run_overview import run_facts
 
     return lake.diagnosis(steps), run_facts(lake, steps)
 
@@ -113,7 +113,7 @@ def _form(output: Path | None) -> str | None:
     if output is None:
         return None
     if output.suffix.lower() not in _SUFFIXES:
-        from jitter.errors import UsageError
+        from jitter.core.errors import UsageError
 
         raise UsageError(
             f"{output}: its suffix picks no form of report", "add --html, --json or --markdown, or name it so"
@@ -124,9 +124,9 @@ def _form(output: Path | None) -> str | None:
 @contextmanager
 def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     """Open the lake, for what is done here, or on a cluster while this lasts; gives also the steps asked for."""
-    from jitter.cli.lakes import open_lake
-    from jitter.errors import UsageError
-    from jitter.numbers import parse_numbers
+    from jitter.cli.open_lake import open_lake
+    from jitter.core.errors import UsageError
+    from jitter.core.formatting import parse_numbers
 
     lake = open_lake(asked.lake)
     steps = lake.steps
@@ -141,7 +141,7 @@ def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     if asked.scheduler is None:
         yield lake, steps
         return
-    from jitter.elsewhere import examined_on
+    from jitter.analysis.detection.dask_executor import examined_on
 
     with examined_on(asked.scheduler, asked.lake) as passes:
         lake.examination(steps, passes)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jitter.errors import JitterError, UsageError
+from jitter.core.errors import JitterError, UsageError
 
 _TRUTH = "truth.json"
 _WRITER = "jitter sample"

@@ -22,12 +22,12 @@ def serve(lake: Path, address: str, port: int) -> None:
         jitter serve run17-lake --port 8080
         ssh -L 5006:localhost:5006 cluster jitter serve run17-lake     then open http://localhost:5006/ here
     """
-    from jitter.analysis import open_lake
+    from jitter.api import open_lake
 
     opened = open_lake(lake)
-    from jitter.report.run_page import RunPage
-    from jitter.serve import LiveRun, is_loopback
-    from jitter.serve import serve as serve_page
+    from jitter.report.server import LiveRun, is_loopback
+    from jitter.report.server import serve as serve_page
+    from jitter.report.views.run_report import RunPage
 
     if not is_loopback(address):
         click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)

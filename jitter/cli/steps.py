@@ -22,9 +22,9 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     """
     import pyarrow as pa
 
-    from jitter.cli.frames import write_table
-    from jitter.cli.lakes import open_lake
-    from jitter.step_lines import step_lines, step_text
+    from jitter.cli.open_lake import open_lake
+    from jitter.cli.output.table import write_table
+    from jitter.report.step_table import step_lines, step_text
 
     frame = step_lines(open_lake(lake).diagnosis().steps)
     if form == "text" or (form is None and output is None):

@@ -46,9 +46,9 @@ def table(
         jitter table --metric duration --step 2003 --ranks 0-7,180
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
-    from jitter.cli.frames import write_table
-    from jitter.cli.lakes import open_lake
-    from jitter.numbers import parse_numbers
+    from jitter.cli.open_lake import open_lake
+    from jitter.cli.output.table import write_table
+    from jitter.core.formatting import parse_numbers
 
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)

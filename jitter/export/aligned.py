@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis import Lake
-from jitter.diagnosis import StepAnswer
-from jitter.errors import UsageError
-from jitter.holdings import holdings
-from jitter.host_table import read_host
-from jitter.metrics import StepMetrics
-from jitter.numbers import format_numbers
-from jitter.schema import HOST
-from jitter.step_columns import read_step
-from jitter.steps import StepKey
+from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.api import Lake
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_numbers
+from jitter.core.schema import HOST
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import read_host
+from jitter.lake.records import holdings
+from jitter.lake.step_reader import read_step
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from jitter.core.files import whole_file
+from jitter.core.kernels import short_name
 from jitter.export.aligned import AlignedStep, RankStep
-from jitter.export.lanes import lanes
-from jitter.kernels import short_name
-from jitter.whole_file import whole_file
+from jitter.export.tracks import lanes
 
 Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.analysis import Lake
-from jitter.lake_paths import kernels_file
-from jitter.small_file import unreadable_file
-from jitter.steps import StepKey
-from jitter.whole_file import whole_file
+from jitter.api import Lake
+from jitter.core.files import whole_file
+from jitter.core.step_key import StepKey
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import unreadable_file
 
 COLUMNS = (
     "nvtx_text",

@@ -1,7 +1,7 @@
 """What a reader is. A new profiler is one new file here, one entry point, one fixture.
 
 A reader knows its format and nothing else: it turns one source into batches of three tables (see
-`jitter.schema`: activities, calls, ranges) and says who recorded them. It does not know of steps, of the lake,
+`jitter.core.schema`: activities, calls, ranges) and says who recorded them. It does not know of steps, of the lake,
 or of other ranks, and it never guesses a rank.
 """
 

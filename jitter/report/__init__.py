@@ -1,0 +1,1 @@
+"""The report as terminal text, JSON, Markdown, an HTML page and a live page."""

@@ -8,14 +8,14 @@ from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from jitter.analysis import Lake
-from jitter.diagnosis import Diagnosis, StepAnswer
-from jitter.report.page_body import Choice, page_body, templates
+from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.api import Lake
+from jitter.core.step_key import StepKey
+from jitter.report.page import Choice, page_body, templates
 from jitter.report.page_figures import page_figures
-from jitter.report.run_page import RunPage, Section
-from jitter.report.step_grid import StepGrid
-from jitter.report.step_view import KernelNames
-from jitter.steps import StepKey
+from jitter.report.views.run_report import RunPage, Section
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames
 
 MOST_STEPS = 6
 """Steps whose details are embedded: the costliest, and one of each of the first culprits."""

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from jitter.diagnosis import Culprit, Diagnosis, StepAnswer
-from jitter.kernels import short_name
-from jitter.report.run_facts import RunFacts
-from jitter.report.run_words import alignment_words, coverage_words, remainder_words
-from jitter.report.seven import Hosts, seven_answers
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.verdict import subject
+from jitter.core.formatting import brief, percent_words, plain_words, time_words
+from jitter.core.kernels import short_name
+from jitter.report.questions import Hosts, seven_answers
+from jitter.report.run_text import alignment_words, coverage_words, remainder_words
 from jitter.report.terminal import what_ran
-from jitter.verdict import subject
-from jitter.words import brief, percent_words, plain_words, time_words
+from jitter.report.views.run_overview import RunFacts
 
 MARK = b"# jitter report"
 """How a file of ours begins."""

@@ -8,7 +8,7 @@ from jitter.report.figures import collective_sizes, per_step, profile, step_spli
 from jitter.report.figures.frame import stack
 from jitter.report.figures.kernel_axis import KernelAxis, kernel_axis
 from jitter.report.figures.step_axis import step_axis
-from jitter.report.run_page import RunPage, Section
+from jitter.report.views.run_report import RunPage, Section
 
 
 def page_figures(

@@ -4,11 +4,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jitter.diagnosis import Diagnosis
-from jitter.report.run_facts import RunFacts
-from jitter.report.run_words import alignment_words, coverage_words, kernels_per_step_words, remainder_words
-from jitter.report.seven import Hosts, seven_answers
-from jitter.words import count_words, plain_words
+from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.core.formatting import count_words, plain_words
+from jitter.report.questions import Hosts, seven_answers
+from jitter.report.run_text import alignment_words, coverage_words, kernels_per_step_words, remainder_words
+from jitter.report.views.run_overview import RunFacts
 
 _MOST_PROBLEMS = 3
 _MOST_EVIDENCE = 4

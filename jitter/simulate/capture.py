@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.program import MAIN_THREAD
 from jitter.simulate.rank_run import Bools, Call, RankRun
 

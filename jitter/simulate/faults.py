@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 
 CAUSES: Final = {
     "cpu_stall": "cpu_launch",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.names import Era
 
 Marker = Literal["talk", "profiler", "iteration", "none"]

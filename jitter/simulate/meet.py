@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.errors import JitterError
+from jitter.core.errors import JitterError
 from jitter.simulate.engine import Arrival
 from jitter.simulate.program import NO_GROUP, Ints, Plan
 

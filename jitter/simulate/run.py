@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.assemble import assemble
 from jitter.simulate.costs import costs, operations
 from jitter.simulate.dependencies import Dependency, dependencies

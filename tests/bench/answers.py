@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.lake_paths import ANSWERS, COMPACT
+from jitter.lake.layout import ANSWERS, COMPACT
 from tests.bench.grown_lake import FAULT, FIRST_STEP, SIMULATED, grow
 from tests.bench.measure import Cost, alternating, run
 

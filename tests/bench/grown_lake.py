@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.extract import ExtractMaker
-from jitter.lake import LakeFolder, write_host, write_kernels
-from jitter.lake_paths import extract_file, host_file, kernels_file
-from jitter.records import SourceRecord
-from jitter.schema import KERNELS
+from jitter.core.schema import KERNELS
+from jitter.lake.derived.timing_cache import ExtractMaker
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import extract_file, host_file, kernels_file
+from jitter.lake.parquet import write_host, write_kernels
+from jitter.lake.records import SourceRecord
 
 SIMULATED = 16
 FIRST_STEP = 2000

@@ -14,8 +14,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from jitter.lake import LakeFolder
-from jitter.lake_paths import places_of
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import places_of
 from tests.bench.answers import QUICK, TALK, report, table
 from tests.bench.grown_lake import grow
 from tests.bench.measure import Cost, exponent, run

@@ -7,8 +7,8 @@ import io
 import pyarrow as pa
 import pytest
 
-from jitter.cli import frames
-from jitter.cli.frames import write_table
+from jitter.cli.output import table
+from jitter.cli.output.table import write_table
 
 TEXTS = ["x,y", 'q"z', None, "", "two\nlines", "%d%s%%", " spaced ", "\r", "été"]
 
@@ -55,7 +55,7 @@ def test_as_the_csv_module_writes_it(columns, capsys):
 @pytest.mark.parametrize("columns", TABLES)
 def test_however_few_cells_are_put_into_lines_together(columns, cells, capsys, monkeypatch):
     """Fewer than a row has, too; in some blocks a column has nulls, in others none."""
-    monkeypatch.setattr(frames, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(table, "_CELLS_AT_ONCE", cells)
     rows = pa.table(columns)
     write_table(rows, "csv", None, force=False)
     assert capsys.readouterr().out == plainly(rows)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from jitter.cli import main
-from jitter.errors import ExitCode
+from jitter.core.errors import ExitCode
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 

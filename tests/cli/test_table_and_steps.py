@@ -55,7 +55,7 @@ def test_forms_agree(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_table_waits_for_nothing_that_it_does_not_need(small_lake: Path):
     script = (
         "import sys; from jitter.cli import main; code = main(['table', sys.argv[1], '--step', '2000'])\n"
-        "slow = ['pandas', 'duckdb', 'sqlalchemy', 'pyarrow.dataset', 'rich', 'bokeh', 'jitter.examination']\n"
+        "slow = ['pandas', 'duckdb', 'sqlalchemy', 'pyarrow.dataset', 'rich', 'bokeh', 'jitter.analysis.detection']\n"
         "print([name for name in slow if name in sys.modules], code, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(small_lake)], capture_output=True, text=True, check=True)

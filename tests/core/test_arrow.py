@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.buffers import column, known, list_codes, numbers, text_column
+from jitter.core.arrow import column, known, list_codes, numbers, text_column
 
 pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
 
@@ -59,7 +59,7 @@ def test_a_type_that_has_no_place_here_is_refused():
 def test_pandas_is_not_loaded():
     script = (
         "import sys, numpy as np\n"
-        "from jitter.buffers import column, known, text_column, numbers\nimport pyarrow as pa\n"
+        "from jitter.core.arrow import column, known, text_column, numbers\nimport pyarrow as pa\n"
         "made = pa.chunked_array([column(np.arange(5), np.arange(5) > 2)])\n"
         "assert known(made).sum() == 2 and numbers(made)[4] == 4\n"
         "assert text_column(['gemm', 'été']).to_pylist() == ['gemm', 'été']\n"

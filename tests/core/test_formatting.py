@@ -1,6 +1,6 @@
 import pytest
 
-from jitter.words import brief, count_words, percent_words, rank_words, time_words
+from jitter.core.formatting import brief, count_words, percent_words, rank_words, time_words
 
 
 @pytest.mark.parametrize(

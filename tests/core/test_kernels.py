@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.kernels import ALIGNING, OPERATIONS, collective_operation, is_collective, short_name
+from jitter.core.kernels import ALIGNING, OPERATIONS, collective_operation, is_collective, short_name
 
 
 @pytest.mark.parametrize(

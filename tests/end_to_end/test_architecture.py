@@ -16,15 +16,22 @@ CHECK = [
     "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(cache_dir=None))",
 ]
 
-VIOLATIONS = {
-    "One direction": ("metrics.py", "from jitter.summary import summarise"),
-    "Readers know their format and nothing else": ("readers/nsys_names.py", "import jitter.lake"),
-    "The analysis knows the lake, not how it was filled": ("tables.py", "from jitter.readers import readers"),
-    "What fills the lake knows no analysis": ("rows.py", "from jitter.align import cohorts"),
-    "Bokeh under report, figures and serve alone": ("clock.py", "from bokeh.plotting import figure"),
-    "The simulator shares no code with the analysis": ("simulate/clock.py", "from jitter.kernels import is_collective"),
-    "Only the command imports the simulator": ("lcs.py", "from jitter.simulate import simulate"),
-}
+VIOLATIONS = [
+    ("One direction", "analysis/metrics/tables.py", "from jitter.readers import readers"),
+    ("One direction", "ingestion/transform/kernel_rows.py", "from jitter.analysis.metrics.alignment import cohorts"),
+    ("One direction", "readers/nsys/names.py", "import jitter.lake.folder"),
+    ("One direction", "lake/layout.py", "import jitter.readers"),
+    ("One direction", "query/parse.py", "from jitter.simulate import simulate"),
+    ("One direction", "report/html.py", "from jitter.simulate import simulate"),
+    ("From numbers to a verdict", "analysis/metrics/lcs.py", "import jitter.analysis.execution.program"),
+    (
+        "The simulator shares no code with what it tests",
+        "simulate/clock.py",
+        "from jitter.core.stats import lower_median",
+    ),
+    ("The simulator shares no code with what it tests", "simulate/clock.py", "import jitter.lake.records"),
+    ("Bokeh under report alone", "analysis/metrics/tables.py", "from bokeh.plotting import figure"),
+]
 
 
 def _verdicts(folder: Path) -> dict[str, str]:
@@ -36,14 +43,14 @@ def _verdicts(folder: Path) -> dict[str, str]:
 
 
 def test_the_contracts_are_kept():
-    assert set(_verdicts(PYPROJECT.parent).items()) == {(name, "KEPT") for name in VIOLATIONS}
+    assert set(_verdicts(PYPROJECT.parent).items()) == {(name, "KEPT") for name, _, _ in VIOLATIONS}
 
 
 def test_each_contract_catches_its_violation(tmp_path: Path):
     clean = tmp_path / "clean"
     shutil.copytree(ROOT / "jitter", clean / "jitter", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(PYPROJECT, clean)
-    for name, (module, line) in VIOLATIONS.items():
+    for name, module, line in VIOLATIONS:
         path = clean / "jitter" / module
         before = path.read_text()
         path.write_text(f"{before}\n{line}\n")

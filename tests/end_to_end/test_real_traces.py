@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.errors import LakeError
-from jitter.report.as_json import json_report
+from jitter.core.errors import LakeError
+from jitter.report.json_report import json_report
 from jitter.report.markdown import markdown_report
-from jitter.report.run_facts import run_facts
-from jitter.step_lines import step_lines, step_text
+from jitter.report.step_table import step_lines, step_text
+from jitter.report.views.run_overview import run_facts
 from tests.support.replay_assertions import assert_replay_matches_recording
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))

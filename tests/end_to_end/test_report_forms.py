@@ -13,7 +13,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.errors import ExitCode
+from jitter.core.errors import ExitCode
 from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.json_report import assert_fits_schema
 from tests.support.simulated import ingest_run, small

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from jitter.cli import main
+from jitter.core.schema import HOST
+from jitter.core.step_key import StepKey
 from jitter.export.aligned import AlignedStep
 from jitter.export.perfetto import write_perfetto
-from jitter.lake import write_host
-from jitter.lake_paths import host_file
-from jitter.schema import HOST
-from jitter.steps import StepKey
+from jitter.lake.layout import host_file
+from jitter.lake.parquet import write_host
 from tests.support.lakes import MAIN, RankLake, collective, kernel, lake_of
 from tests.support.oracles import metrics as oracle
 from tests.support.trace_event_rules import assert_follows_format, ns

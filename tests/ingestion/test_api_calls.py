@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.calls import capture_edge, is_launch, is_synchronising
+from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
 
 LAUNCHES = [
     "cudaLaunchKernel_v7000",

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter import catalog, in_phase, unfinished
-from jitter.errors import LakeError
+from jitter.core.errors import LakeError
+from jitter.ingestion import step_numbering
+from jitter.lake import catalog, staging
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content, records
 
@@ -85,7 +86,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
     nodes: list[subprocess.Popen[bytes]] = []
-    number = in_phase.number
+    number = step_numbering.number
 
     def while_another_comes(*arguments: Any) -> Any:
         nodes.append(_node("node1", [paths[1]], lake))
@@ -93,7 +94,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
             time.sleep(0.01)
         return number(*arguments)
 
-    monkeypatch.setattr(in_phase, "number", while_another_comes)
+    monkeypatch.setattr(step_numbering, "number", while_another_comes)
     jitter.ingest([paths[0]], lake, jobs=1)
     _, err = nodes[0].communicate(timeout=120)
     assert nodes[0].returncode == 0, err
@@ -118,15 +119,15 @@ def _forget_before(export: Path, start_ns: int) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(unfinished, "_PATIENCE_S", 0)
-    first, second = unfinished.new_run(tmp_path), unfinished.new_run(tmp_path)
-    with unfinished.alone(first), pytest.raises(LakeError, match="another run"), unfinished.alone(second):
+    monkeypatch.setattr(staging, "_PATIENCE_S", 0)
+    first, second = staging.new_run(tmp_path), staging.new_run(tmp_path)
+    with staging.alone(first), pytest.raises(LakeError, match="another run"), staging.alone(second):
         pytest.fail("both are in")
-    with unfinished.alone(second):
+    with staging.alone(second):
         pass
     (first.parent / "numbering").write_text("node-0123-1-gone")  # left by a run that has been cleared away
-    monkeypatch.setattr(unfinished, "_PATIENCE_S", 60)
-    with unfinished.alone(first):
+    monkeypatch.setattr(staging, "_PATIENCE_S", 60)
+    with staging.alone(first):
         pass
     assert not (first.parent / "numbering").exists()
 
@@ -156,20 +157,20 @@ def test_what_another_publishes_meanwhile_is_not_overwritten(own_traces: Path, t
 def test_who_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    here = unfinished._here()
+    here = staging._here()
 
     def run(place: str, pid: int) -> Path:
-        path = tmp_path / unfinished.NAME / f"{place}-{pid}-0123456789abcdef"
+        path = tmp_path / staging.NAME / f"{place}-{pid}-0123456789abcdef"
         path.mkdir(parents=True)
         return path
 
     dead = run(here, ended.pid)
     run(here, os.getppid())
     elsewhere = run(here[:-1] + ("0" if here[-1] != "0" else "1"), ended.pid)  # a host of the same name
-    assert unfinished.dead_runs(tmp_path) == [dead]
-    long_ago = time.time() - unfinished._FORGOTTEN_S - 60
+    assert staging.dead_runs(tmp_path) == [dead]
+    long_ago = time.time() - staging._FORGOTTEN_S - 60
     os.utime(elsewhere, (long_ago, long_ago))
-    assert set(unfinished.dead_runs(tmp_path)) == {dead, elsewhere}
+    assert set(staging.dead_runs(tmp_path)) == {dead, elsewhere}
     (elsewhere / "note").write_bytes(b"")
     os.utime(elsewhere, (long_ago, long_ago))
-    assert unfinished.dead_runs(tmp_path) == [dead]
+    assert staging.dead_runs(tmp_path) == [dead]

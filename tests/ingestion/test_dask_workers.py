@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter import cluster
-from jitter.convert import Task
-from jitter.discover import discover
-from jitter.errors import JitterError, UsageError
+from jitter.core.errors import JitterError, UsageError
+from jitter.ingestion import dask_workers
+from jitter.ingestion.convert import Task
+from jitter.ingestion.discover import discover
 from tests.support.added_reader import added_reader
 from tests.support.dask_cluster import StartCluster, address_of
 from tests.support.lake_content import content
@@ -91,7 +91,7 @@ def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster:
 
 
 def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cluster, "_ANSWERS_WITHIN_S", 0.5)
+    monkeypatch.setattr(dask_workers, "_ANSWERS_WITHIN_S", 0.5)
     with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
         jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
     assert not (tmp_path / "lake" / ".staging").exists()
@@ -110,7 +110,7 @@ def test_jobs_are_for_this_machine(traces: Path, tmp_path: Path):
 
 def test_a_worker_that_does_not_see_the_lake_or_the_traces(traces: Path, tmp_path: Path):
     source = discover([traces]).sources[0]
-    outcome = cluster._convert(Task(source, tmp_path / "elsewhere"))
+    outcome = dask_workers._convert(Task(source, tmp_path / "elsewhere"))
     assert f"does not see {tmp_path / 'elsewhere'}" in str(outcome.error)
     assert not (tmp_path / "elsewhere").exists()
 

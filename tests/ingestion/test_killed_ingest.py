@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.lake import LakeFolder
-from jitter.lake_paths import places_of
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import places_of
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content
 

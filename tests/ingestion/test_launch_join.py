@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jitter import capture, joined_in_memory, joined_on_disk, launches
-from jitter.capture import Capture
-from jitter.joined import Gpu, Joined
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.core.step_key import StepKey
+from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches, memory_join
+from jitter.ingestion.transform.capture import Capture
+from jitter.ingestion.transform.launch_join import Gpu, Joined
+from jitter.ingestion.transform.step_markers import StepRange
 from jitter.readers import Batch
-from jitter.schema import ACTIVITIES, CALLS, RANGES
-from jitter.steps import StepKey, StepRange
 
 NAMES = [
     *("gemm", "relu", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "[CUDA memcpy HtoD]", "cudaLaunchKernel"),
@@ -175,13 +176,13 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(30))
 def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
-    monkeypatch.setattr(joined_in_memory, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
     in_memory = told(oddities, tmp_path)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(capture, "SPILL_BYTES", 0)
-    monkeypatch.setattr(joined_on_disk, "ROWS_AN_INSERT", 50)
-    monkeypatch.setattr(joined_on_disk, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-    monkeypatch.setattr(launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+    monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
+    monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
     on_disk = told(oddities, tmp_path)
     for what, found in on_disk.items():
         assert in_memory[what] == found, what

@@ -19,14 +19,14 @@ def test_no_process_of_an_ingest_loads_pandas(tmp_path: Path, form: str, jobs: i
     assert "pyarrow" in loaded
     assert "sqlalchemy" in loaded
     assert not any(name.startswith("pandas.") for name in loaded)  # `pandas` by itself is the search for it
-    others = {"nsys": "jitter.readers.rpd", "kineto": "jitter.readers.nsys"}
+    others = {"nsys": "jitter.readers.amd.rpd", "kineto": "jitter.readers.nsys"}
     assert (others[form] in loaded) == (jobs == 2)  # loaded beside the first reader's work, for all workers
 
 
 def test_pandas_works_where_pyarrow_was_kept_from_it():
     loaded = _loaded(
         "-c",
-        "from jitter.arrow_alone import leave_pandas_out\n"
+        "from jitter.core.pandas_free import leave_pandas_out\n"
         "leave_pandas_out()\n"
         "import pyarrow as pa\n"
         "frame = pa.table({'a': [1, None]}).to_pandas()\n"

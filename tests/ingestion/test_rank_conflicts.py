@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.lake_paths import EXTRACTS, extract_file
+from jitter.lake.layout import EXTRACTS, extract_file
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content, kernel_files, records

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.errors import UnknownRankError, UsageError
-from jitter.ranks import GpuEvidence, Told, Verdict, rank_in_path, read_rank_map, resolve, told_by_user
+from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.ranks import GpuEvidence, Told, Verdict, rank_in_path, read_rank_map, resolve, told_by_user
 
 
 @pytest.mark.parametrize(

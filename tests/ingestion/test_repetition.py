@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.repetition import cut_by, find_repetition
+from jitter.ingestion.transform.repetition import cut_by, find_repetition
 
 PAUSE_NS = 1_000
 

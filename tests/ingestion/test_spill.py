@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter import capture, joined_on_disk, launches
+from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content
 
@@ -18,9 +18,9 @@ def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
     jitter.ingest([traces], tmp_path / "memory", jobs=1)
     monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
-    monkeypatch.setattr(joined_on_disk, "ROWS_AN_INSERT", 50)
-    monkeypatch.setattr(joined_on_disk, "STEP_ROWS_AT_ONCE", 70)
-    monkeypatch.setattr(launches, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
+    monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 60)
     spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "disk", jobs=1)
     assert len(spilled) == 2
@@ -31,7 +31,8 @@ def test_the_command_says_nothing_else(traces: Path, tmp_path: Path):
     """The database's library tells of whatever outlives the interpreter."""
     words = f"['ingest', {str(traces)!r}, '-o', {str(tmp_path / 'lake')!r}, '--jobs', '1']"
     code = (
-        f"import sys, jitter.capture as c; c.SPILL_BYTES = 4096; from jitter.cli import main; sys.exit(main({words}))"
+        "import sys, jitter.ingestion.transform.capture as c; c.SPILL_BYTES = 4096\n"
+        f"from jitter.cli import main; sys.exit(main({words}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.errors import UsageError
-from jitter.steps import (
+from jitter.core.errors import UsageError
+from jitter.core.step_key import StepKey
+from jitter.ingestion.transform.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
-    StepKey,
     is_data_loading,
     read_marker,
     step_pattern_of,

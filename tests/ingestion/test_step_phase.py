@@ -2,9 +2,9 @@
 
 import pytest
 
-from jitter.errors import UnknownRankError
-from jitter.phase import Phased, offset, rotation
-from jitter.repetition import Repetition
+from jitter.core.errors import UnknownRankError
+from jitter.ingestion.transform.phase import Phased, offset, rotation
+from jitter.ingestion.transform.repetition import Repetition
 
 PERIOD = 10_000_000
 

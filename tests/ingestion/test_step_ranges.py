@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitter.errors import UsageError
-from jitter.steps import Marker, read_marker, step_pattern_of, step_ranges
+from jitter.core.errors import UsageError
+from jitter.ingestion.transform.step_markers import Marker, read_marker, step_pattern_of, step_ranges
 
 
 def read(text, pattern=None):

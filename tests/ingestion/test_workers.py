@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter import catalog, workers
+from jitter.ingestion import workers
+from jitter.lake import catalog
 from jitter.readers import Advance, Batch, Files, Recording, readers
 from tests.support.added_reader import added_reader
 

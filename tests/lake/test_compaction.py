@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import jitter.compact_step
-import jitter.compaction
-from jitter.compact_part import COLUMNS, Piece, write_part
-from jitter.compact_step import StepCompactor
-from jitter.compaction import compact
-from jitter.errors import LakeError
-from jitter.holdings import holdings
-from jitter.lake_paths import COMPACT, compact_folder, kernels_file
-from jitter.step_columns import StepColumns, read_step, stamp
-from jitter.steps import StepKey
+import jitter.lake.derived.compact_step
+import jitter.lake.derived.compaction
+from jitter.core.errors import LakeError
+from jitter.core.step_key import StepKey
+from jitter.lake.derived.compact_step import StepCompactor
+from jitter.lake.derived.compacted_file import COLUMNS, Piece, write_part
+from jitter.lake.derived.compaction import compact
+from jitter.lake.layout import COMPACT, compact_folder, kernels_file
+from jitter.lake.records import holdings
+from jitter.lake.step_reader import StepColumns, read_step, stamp
 from tests.support.random_lake import RandomLake, small_files
 
 ONE, TWO = StepKey(None, 7), StepKey(3, 7)
@@ -141,7 +141,7 @@ def test_ranks_one_by_one_make_few_parts_and_little_work(tmp_path: Path, monkeyp
         written.append(sum(len(pieces) for pieces, _ in kept))
         write_part(path, kept)
 
-    monkeypatch.setattr(jitter.compact_step, "write_part", counted)
+    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_part", counted)
     lake = RandomLake(tmp_path / "lake")
     ranks = list(range(40))
     random.Random(2).shuffle(ranks)
@@ -154,7 +154,7 @@ def test_ranks_one_by_one_make_few_parts_and_little_work(tmp_path: Path, monkeyp
 
 
 def test_row_groups_hold_whole_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jitter.compact_step, "GROUP_ROWS", 20)
+    monkeypatch.setattr(jitter.lake.derived.compact_step, "GROUP_ROWS", 20)
     lake = RandomLake(tmp_path / "lake")
     for rank in range(17):
         lake.put(rank, [ONE])
@@ -228,7 +228,7 @@ def test_a_source_replaced_while_it_is_read(lake: RandomLake, monkeypatch: pytes
         write_part(path, groups)
         lake.put(2, [ONE, TWO])
 
-    monkeypatch.setattr(jitter.compact_step, "write_part", meanwhile)
+    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_part", meanwhile)
     assert compact(lake.root) == 0
     assert parts(lake) == []
     assert_reads_as_small_files(lake)
@@ -243,7 +243,11 @@ def test_several_processes_at_once(tmp_path: Path):
     steps = [StepKey(None, number) for number in range(12)]
     for rank in range(8):
         lake.put(rank, steps, rows=40)
-    program = "import sys, pathlib; from jitter.compaction import compact; compact(pathlib.Path(sys.argv[1]))"
+    program = (
+        "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact\ncompact(pathlib.Path(sys.argv[1]))"
+    )
+        "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact\ncompact(pathlib.Path(sys.argv[1]))"
+    )
     running = [subprocess.Popen([sys.executable, "-c", program, str(lake.root)]) for _ in range(3)]
     for rank in range(8, 12):
         lake.put(rank, steps, rows=40)
@@ -260,8 +264,8 @@ def long_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLake:
     lake = RandomLake(tmp_path / "lake")
     for rank in range(6):
         lake.put(rank, [StepKey(None, number) for number in range(24)])
-    monkeypatch.setattr(jitter.compaction, "MANY_FILES", 6 * 24)
-    monkeypatch.setattr(jitter.compaction, "processors", lambda: 3)
+    monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", 6 * 24)
+    monkeypatch.setattr(jitter.lake.derived.compaction, "processors", lambda: 3)
     return lake
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter import catalog
+from jitter.lake import catalog
 from tests.support.lake_content import catalogue, kernel_files, records
 
 COLUMNS = {

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import jitter
-import jitter.compaction
-import jitter.extraction
-from jitter.cli.lakes import Preparing
-from jitter.compaction import compact
-from jitter.lake_paths import COMPACT, EXTRACTS, compact_folder
+import jitter.lake.derived.build_timing_cache
+import jitter.lake.derived.compaction
+from jitter.cli.open_lake import Preparing
+from jitter.lake.derived.compaction import compact
+from jitter.lake.layout import COMPACT, EXTRACTS, compact_folder
 from jitter.simulate import Fault, Job, simulate, write
 
 RANKS, STEPS = 6, 4
@@ -40,8 +40,8 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
     """From how many files on a lake is large."""
 
     def set_to(files: int = FILES) -> None:
-        monkeypatch.setattr(jitter.compaction, "MANY_FILES", files)
-        monkeypatch.setattr(jitter.extraction, "MANY_FILES", files)
+        monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", files)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", files)
 
     return set_to
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_extract
     wanted, summaries = jitter.open(root).diagnosis(), jitter.open(root).summaries()
     large()
     (root / COMPACT.parts[0]).write_text("no folder can be made here")
-    with pytest.raises(jitter.compaction.LakeError, match="cannot be compacted"):
+    with pytest.raises(jitter.lake.derived.compaction.LakeError, match="cannot be compacted"):
         compact(root)
     assert jitter.open(root).diagnosis() == wanted
     assert jitter.open(root).summaries() == summaries
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_is_said_by_who_needs_it(without_extracts: Pa
     large()
     lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
     lost.unlink()
-    with pytest.raises(jitter.compaction.LakeError, match=r"rank=3\.parquet: cannot be read"):
+    with pytest.raises(jitter.lake.derived.compaction.LakeError, match=r"rank=3\.parquet: cannot be read"):
         jitter.open(root).diagnosis()
     assert len(extracts(root)) == RANKS - 1
 

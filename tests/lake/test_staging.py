@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jitter import unfinished
-from jitter.errors import UsageError
-from jitter.lake import LakeFolder
+from jitter.core.errors import UsageError
+from jitter.lake import staging
+from jitter.lake.folder import LakeFolder
 
 NEW, OTHER = Path("kernels/step=1/rank=0.parquet"), Path("kernels/step=2/rank=0.parquet")
 
@@ -70,7 +70,7 @@ def test_who_ends_clears_away_for_those_who_died(lake: LakeFolder):
     """A run of a process that is no more, which was cut off in its note, and one in its change."""
 
     def died(name: str, note: str) -> None:
-        mine = unfinished.new_run(lake.root).name
+        mine = staging.new_run(lake.root).name
         place, _, token = mine.rpartition("-")
         run = lake.root / ".staging" / f"{place.rpartition('-')[0]}-{2**22 + 1}-{token}{name}"
         run.mkdir(parents=True)

@@ -14,15 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import jitter
-import jitter.extract
-import jitter.extraction
-import jitter.lake_activities
+import jitter.analysis.execution.activity_reader
+import jitter.lake.derived.build_timing_cache
+import jitter.lake.derived.timing_cache
 from jitter.cli import main
-from jitter.extract import Extract, ExtractMaker
-from jitter.lake import LakeFolder
-from jitter.lake_paths import EXTRACTS, extract_file
-from jitter.records import SourceRecord, StepRecord
-from jitter.schema import KERNELS
+from jitter.core.schema import KERNELS
+from jitter.lake.derived.timing_cache import Extract, ExtractMaker
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import EXTRACTS, extract_file
+from jitter.lake.records import SourceRecord, StepRecord
 from jitter.simulate import Fault, Job, simulate, write
 
 TIMES = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
@@ -108,7 +108,7 @@ def test_the_diagnosis_needs_nothing_else(
     def read_nothing(*_: object) -> None:
         raise AssertionError("the ranks' own files are read")
 
-    monkeypatch.setattr(jitter.lake_activities, "read_step", read_nothing)
+    monkeypatch.setattr(jitter.analysis.execution.activity_reader, "read_step", read_nothing)
     assert report(root, capsys) == answers
     (root / extract_file(records(root)[1].digest)).unlink()
     with pytest.raises(AssertionError, match="own files are read"):
@@ -221,9 +221,9 @@ def test_who_has_more_rows_has_none(
     rows = {r.digest: sum(step.kernels + step.memory_activities for step in r.steps) for r in records(ingested)}
     most = max(rows.values())
     for limit, expected in ((most, len(rows)), (min(rows.values()) - 1, 0)):
-        monkeypatch.setattr(jitter.extract, "MOST_ROWS", limit)
-        monkeypatch.setattr(jitter.extraction, "MOST_ROWS", limit)
-        monkeypatch.setattr(jitter.extraction, "MANY_FILES", 0)
+        monkeypatch.setattr(jitter.lake.derived.timing_cache, "MOST_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MOST_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", 0)
         lake = tmp_path / f"lake{limit}"
         jitter.ingest([ingested.parent / "traces"], lake, jobs=1)
         assert len(there(lake)) == expected
@@ -264,7 +264,7 @@ def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, step
             whole.steps[0], step=number, start_ns=start, kernels=len(rows), memory_activities=0, sequence=str(number)
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jitter.extract, "_ROWS_AT_ONCE", at_once)
+            patch.setattr(jitter.lake.derived.timing_cache, "_ROWS_AT_ONCE", at_once)
             maker.add(step, table(rows))
         told.append((step, rows))
     path = tmp_path_factory.mktemp("any") / "extract"

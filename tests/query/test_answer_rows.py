@@ -2,10 +2,10 @@
 
 import pytest
 
-from jitter.answer_rows import ANSWERS, answer_row, answer_rows
-from jitter.diagnosis import Diagnosis, Divergence, Loss, Split, StepAnswer, WhatIf
-from jitter.step_lines import step_lines
-from jitter.steps import StepKey
+from jitter.analysis.diagnosis.model import Diagnosis, Divergence, Loss, Split, StepAnswer, WhatIf
+from jitter.core.step_key import StepKey
+from jitter.query.answer_rows import ANSWERS, answer_row, answer_rows
+from jitter.report.step_table import step_lines
 
 
 def answer(number, loss_ns, *, told=True):

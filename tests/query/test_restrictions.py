@@ -9,7 +9,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 
 
 def state(folder: Path) -> dict[str, tuple[int, int]]:

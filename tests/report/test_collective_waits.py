@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jitter.report.step_grid import StepGrid
-from jitter.report.step_view import KernelNames, step_view
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames, step_view
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 

@@ -2,8 +2,8 @@
 
 from bokeh.document import Document
 
-from jitter.report.run_page import RunPage
-from jitter.serve import LivePage, LiveRun
+from jitter.report.server import LivePage, LiveRun
+from jitter.report.views.run_report import RunPage
 from tests.support.report_lakes import report_lake, step_rows
 
 

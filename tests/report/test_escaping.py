@@ -8,12 +8,12 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from jitter.analysis.diagnosis.model import Divergence
 from jitter.cli import main
-from jitter.diagnosis import Divergence
 from jitter.report.markdown import markdown_report
-from jitter.report.run_facts import run_facts
+from jitter.report.step_table import step_lines, step_text
 from jitter.report.terminal import print_report
-from jitter.step_lines import step_lines, step_text
+from jitter.report.views.run_overview import run_facts
 from tests.support.report_lakes import report_lake, step_rows
 
 COMMANDS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

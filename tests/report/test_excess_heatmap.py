@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.critical_path import Part
-from jitter.repaired import CPU
-from jitter.report import excess as module
-from jitter.report.excess import PATH, excess_map, lay_out, own_layer
+from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.replay.scenario_times import CPU
+from jitter.report.views import excess_heatmap as module
+from jitter.report.views.excess_heatmap import PATH, excess_map, lay_out, own_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 values = st.one_of(st.just(float("nan")), st.integers(-9, 9).map(float))

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.replay.scenario_times import START
 from jitter.cli import main
-from jitter.repaired import START
-from jitter.report.answer import answer
-from jitter.report.excess import PATH, TRANSFERS, own_layer
 from jitter.report.html import MOST_STEPS, embedded_steps, html_report
-from jitter.report.run_page import RunPage, first_layer
-from jitter.report.seven import seven_answers
-from jitter.report.step_view import KernelNames
+from jitter.report.questions import seven_answers
+from jitter.report.step_text import answer
+from jitter.report.views.excess_heatmap import PATH, TRANSFERS, own_layer
+from jitter.report.views.run_report import RunPage, first_layer
+from jitter.report.views.step_view import KernelNames
 from tests.support.page import Text, item, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
 

@@ -3,16 +3,16 @@
 import numpy as np
 from bokeh.resources import Resources
 
-from jitter.diagnosis import Divergence, Split, StepAnswer
-from jitter.report.collectives import Collectives
-from jitter.report.excess import MOST_COLUMNS, lay_out
+from jitter.analysis.diagnosis.model import Divergence, Split, StepAnswer
+from jitter.core.step_key import StepKey
 from jitter.report.figures import collective_sizes, per_step, profile, step_split
 from jitter.report.figures.kernel_axis import kernel_axis
 from jitter.report.figures.step_axis import step_axis
 from jitter.report.html import MOST_STEPS, figures_json
-from jitter.report.run_view import RunView
-from jitter.report.step_view import COLUMNS, METRICS, MOST_POINTS, Series, StepView
-from jitter.steps import StepKey
+from jitter.report.views.collective_waits import Collectives
+from jitter.report.views.excess_heatmap import MOST_COLUMNS, lay_out
+from jitter.report.views.run_series import RunView
+from jitter.report.views.step_view import COLUMNS, METRICS, MOST_POINTS, Series, StepView
 
 RANKS, STEPS, LIMIT = 960, 50, 8_000_000
 POINTS = max(MOST_POINTS, 8 * COLUMNS + 2)  # four lines with a highest and a lowest in each column, and both ends

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitter.report.run_facts import run_facts
-from jitter.report.run_words import alignment_words, coverage_words, remainder_words
+from jitter.report.run_text import alignment_words, coverage_words, remainder_words
+from jitter.report.views.run_overview import run_facts
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 

@@ -15,8 +15,8 @@ from bokeh.document import Document
 import jitter
 from jitter.cli import main
 from jitter.report.html import html_report
-from jitter.report.run_page import RunPage
-from jitter.serve import LivePage, LiveRun
+from jitter.report.server import LivePage, LiveRun
+from jitter.report.views.run_report import RunPage
 from tests.support.chromium import INK, PLACE
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"

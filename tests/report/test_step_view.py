@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jitter.report import step_view as module
-from jitter.report.step_grid import StepGrid
-from jitter.report.step_view import KernelNames, step_view
+from jitter.report.views import step_view as module
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames, step_view
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 

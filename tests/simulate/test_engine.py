@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, RankRun, simulate
 from jitter.simulate import run as run_module
 

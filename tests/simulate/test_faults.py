@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, RankRun, answers, simulate
 
 JOB = Job(ranks=3, steps=4, kernels=60, seed=2, first_step=10, buckets=2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.errors import JitterError, UsageError
+from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, RankRun, Run, simulate
 from jitter.simulate import run as run_module
 from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, numbered

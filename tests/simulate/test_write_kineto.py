@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRun, simulate, write
 
 JOB = Job(ranks=2, steps=2, kernels=40, seed=4, first_step=7, main_stream=7)

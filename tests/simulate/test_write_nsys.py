@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRun, simulate, write
 from jitter.simulate.formats.nsys import BROKEN_NAME, SECRET
 

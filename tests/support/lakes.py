@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 import jitter
-from jitter.lake import LakeFolder, write_kernels
-from jitter.lake_paths import kernels_file
-from jitter.schema import KERNELS
-from jitter.steps import StepKey
+from jitter.core.schema import KERNELS
+from jitter.core.step_key import StepKey
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_kernels
 from tests.support.records import MAIN, source_record, step_record
 
 

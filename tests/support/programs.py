@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jitter.program import Operation, Program
-from jitter.recorded import StepArrays
-from jitter.rules import Rules, Wait
+from jitter.analysis.execution.program import Operation, Program
+from jitter.analysis.execution.rules import Rules, Wait
+from jitter.analysis.execution.step_times import StepArrays
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 NCCL = "ncclDevKernel_{}_Sum_bf16_RING_LL"

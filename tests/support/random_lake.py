@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.lake import LakeFolder, write_kernels
-from jitter.lake_paths import kernels_file
-from jitter.records import SourceRecord, StepRecord
-from jitter.schema import KERNELS
-from jitter.steps import StepKey
+from jitter.core.schema import KERNELS
+from jitter.core.step_key import StepKey
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_kernels
+from jitter.lake.records import SourceRecord, StepRecord
 from tests.support.records import source_record, step_record
 
 _TEXTS = ("gemm", "relu<float>", "ncclDevKernel_AllReduce", "été", "")

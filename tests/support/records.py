@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from jitter.records import SourceRecord, StepRecord
-from jitter.steps import StepKey
+from jitter.core.step_key import StepKey
+from jitter.lake.records import SourceRecord, StepRecord
 
 MAIN = 7
 """The main stream of a source record, unless stated otherwise."""

@@ -3,10 +3,10 @@
 import numpy as np
 
 import jitter
-from jitter.kinds import SYNC
-from jitter.observed import Observed
-from jitter.repaired import Repairs
-from jitter.replay import Replay
+from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.replay.replay import Replay
+from jitter.analysis.replay.scenario_times import Repairs
+from jitter.core.kernels import SYNC
 from tests.support.simulated import activities
 
 

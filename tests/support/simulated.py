@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 import jitter
+from jitter.core.step_key import StepKey
 from jitter.simulate import Job, Run, write
-from jitter.steps import StepKey
 from tests.support.partial_run import PartialRun
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}

@@ -6,11 +6,11 @@ from bokeh.models import CustomJSHover, CustomJSTickFormatter, DataRange1d, Fixe
 from bokeh.plotting import figure
 from bokeh.transform import factor_mark
 
-from jitter.kernels import OPERATIONS
-from jitter.report.collectives import UNNAMED
+from jitter.core.kernels import OPERATIONS
 from jitter.report.figures.frame import frame, heading, script
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, OTHERS
+from jitter.report.views.collective_waits import UNNAMED
 
 _MARKERS: Final = (
     "circle",

@@ -19,11 +19,11 @@ from bokeh.models import (
 from bokeh.models.annotations import ColorBar
 from bokeh.plotting import figure
 
-from jitter.report.excess import ExcessMap, Layer
+from jitter.core.formatting import brief
 from jitter.report.figures.frame import script
 from jitter.report.figures.palette import GROUND, HEAT_DARK, HEAT_LIGHT, INK, MARK, OTHERS
 from jitter.report.figures.step_axis import StepAxis, bare_step_figure
-from jitter.words import brief
+from jitter.report.views.excess_heatmap import ExcessMap, Layer
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
 _FRAME = 62  # px around the rows

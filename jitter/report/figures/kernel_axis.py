@@ -18,12 +18,12 @@ from bokeh.models.annotations import Span
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.kernels import short_name
+from jitter.core.formatting import time_words
+from jitter.core.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script, time_axis
 from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MAX_RANK, MIN_RANK, OTHERS
-from jitter.report.step_grid import METRICS
-from jitter.report.step_view import Series, StepView
-from jitter.words import time_words
+from jitter.report.views.step_grid import METRICS
+from jitter.report.views.step_view import Series, StepView
 
 _HEIGHT = 230
 _FLAGGED = "ttke"

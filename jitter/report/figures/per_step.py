@@ -4,11 +4,11 @@ from collections.abc import Collection
 
 from bokeh.models import GridPlot
 
-from jitter.report.excess import ExcessMap
 from jitter.report.figures import excess_map, step_loss, step_ranks, step_time
 from jitter.report.figures.frame import stack
 from jitter.report.figures.step_axis import StepAxis
-from jitter.report.run_view import RunView
+from jitter.report.views.excess_heatmap import ExcessMap
+from jitter.report.views.run_series import RunView
 
 
 def build(axis: StepAxis, run: RunView, excess: ExcessMap | None, culprits: Collection[int] = ()) -> GridPlot | None:

@@ -8,7 +8,7 @@ from bokeh.models import GridPlot
 from jitter.report.figures import duration_deviation, gap_deviation, launch_latency, ttke_deviation
 from jitter.report.figures.frame import stack
 from jitter.report.figures.kernel_axis import KernelAxis, sources_of
-from jitter.report.step_view import StepView
+from jitter.report.views.step_view import StepView
 
 
 def build(axis: KernelAxis, others: Sequence[StepView] = ()) -> GridPlot:

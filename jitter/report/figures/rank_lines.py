@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.report.figures.kernel_axis import KernelAxis
-from jitter.report.step_grid import METRICS, StepGrid
-from jitter.report.step_view import rank_line
+from jitter.report.views.step_grid import METRICS, StepGrid
+from jitter.report.views.step_view import rank_line
 
 MOST_RANKS = 16
 """More lines cannot be told apart."""

@@ -18,10 +18,10 @@ from bokeh.models import (
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.kernels import short_name
+from jitter.core.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script
 from jitter.report.figures.palette import MARK
-from jitter.report.run_view import PARTS, RunView
+from jitter.report.views.run_series import PARTS, RunView
 
 LEFT = 132
 """Room for hosts and ranks, px."""

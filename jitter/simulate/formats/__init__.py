@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, get_type_hints
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.run import Run
 
 FORMATS: Final = {

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
 from jitter.simulate.formats.kineto_calls import counts, group_words, host_calls
 from jitter.simulate.formats.kineto_text import Spelling, duration, spelling, stamp

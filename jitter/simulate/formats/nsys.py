@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
 from jitter.simulate.formats.nsys_report import Report, write_parquet, write_sqlite
 from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured
 from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
 from jitter.simulate.rank_run import RankRun

@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, WORLD

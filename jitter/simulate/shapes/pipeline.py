@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.errors import UsageError
+from jitter.core.errors import UsageError
 from jitter.simulate import names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program

@@ -65,8 +65,8 @@ def _is_at_it(pid: int) -> bool:
 
 
 def test_a_lake_that_workers_do_not_see(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
-    from jitter.errors import LakeError
-    from jitter.stretches import SentRun, _opened
+    from jitter.analysis.detection.step_ranges import SentRun, _opened
+    from jitter.core.errors import LakeError
 
     with pytest.raises(LakeError, match="does not see it"):
         _opened(SentRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]

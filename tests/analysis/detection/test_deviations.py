@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter, spread_of
-from jitter.medians import lower_median
-from jitter.repaired import CPU, GPU, START
-from jitter.suspects import Limits, most_suspicious, suspects
+from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter, spread_of
+from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.core.stats import lower_median
 from tests.support.oracles.replay_jobs import OracleJob
 
 TO_SIGMA = 1.4826

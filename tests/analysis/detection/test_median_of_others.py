@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.deviations import against_others
+from jitter.analysis.detection.deviations import against_others
 
 
 def slowly(total: np.ndarray) -> np.ndarray:

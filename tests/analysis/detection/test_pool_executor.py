@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter import beside
-from jitter.errors import LakeError
-from jitter.passes import PassesHere
+from jitter.analysis.detection import pool_executor
+from jitter.analysis.detection.passes import PassesHere
+from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -30,8 +30,8 @@ def wanted(root: Path) -> "jitter.Diagnosis":
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "LARGE", 0)
-    monkeypatch.setattr(beside, "processors", lambda: 3)
+    monkeypatch.setattr(pool_executor, "LARGE", 0)
+    monkeypatch.setattr(pool_executor, "processors", lambda: 3)
 
 
 def kill_the_others() -> None:
@@ -45,7 +45,7 @@ def kill_the_others() -> None:
 def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis"):
     lake = jitter.open(root)
     assert lake.diagnosis() == wanted
-    assert isinstance(lake.examination()._passes, beside.PassesBeside)
+    assert isinstance(lake.examination()._passes, pool_executor.PassesBeside)
     assert wanted.culprits
     assert not multiprocessing.active_children()
 
@@ -53,7 +53,7 @@ def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis"):
 def test_the_same_paths(root: Path, wanted: "jitter.Diagnosis"):
     alone = jitter.open(root).examination()
     paths = alone.paths
-    assert isinstance(alone._passes, beside.PassesBeside)
+    assert isinstance(alone._passes, pool_executor.PassesBeside)
     assert not multiprocessing.active_children()
     whole = jitter.open(root).examination()
     assert whole.found
@@ -61,7 +61,7 @@ def test_the_same_paths(root: Path, wanted: "jitter.Diagnosis"):
 
 
 def test_others_die_looking(root: Path, wanted: "jitter.Diagnosis", monkeypatch: pytest.MonkeyPatch):
-    look, killed = beside.look, []
+    look, killed = pool_executor.look, []
 
     def killing(*stretch: Any) -> Any:
         if not killed:
@@ -69,20 +69,20 @@ def test_others_die_looking(root: Path, wanted: "jitter.Diagnosis", monkeypatch:
             killed.append(True)
         return look(*stretch)
 
-    monkeypatch.setattr(beside, "look", killing)
+    monkeypatch.setattr(pool_executor, "look", killing)
     assert jitter.open(root).diagnosis() == wanted
     assert killed
     assert not multiprocessing.active_children()
 
 
 def test_others_die_between(root: Path, wanted: "jitter.Diagnosis", monkeypatch: pytest.MonkeyPatch):
-    go = beside.PassesBeside.go
+    go = pool_executor.PassesBeside.go
 
-    def killing(self: beside.PassesBeside, *told: Any, walk: bool) -> Any:
+    def killing(self: pool_executor.PassesBeside, *told: Any, walk: bool) -> Any:
         kill_the_others()
         return go(self, *told, walk=walk)
 
-    monkeypatch.setattr(beside.PassesBeside, "go", killing)
+    monkeypatch.setattr(pool_executor.PassesBeside, "go", killing)
     assert jitter.open(root).diagnosis() == wanted
     assert not multiprocessing.active_children()
 
@@ -118,6 +118,6 @@ def test_what_they_cannot_read_is_said_here(root: Path, tmp_path: Path):
 def test_what_is_small_is_done_here(
     root: Path, processors: int, activities: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(beside, "LARGE", 5)
-    monkeypatch.setattr(beside, "processors", lambda: processors)
-    assert beside.passes(root, activities, steps) is PassesHere
+    monkeypatch.setattr(pool_executor, "LARGE", 5)
+    monkeypatch.setattr(pool_executor, "processors", lambda: processors)
+    assert pool_executor.passes(root, activities, steps) is PassesHere

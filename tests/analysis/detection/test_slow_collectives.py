@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jitter.meetings import match
-from jitter.slow_transfers import behind, slow_transfers
-from jitter.suspects import Limits
+from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.slow_collectives import behind, slow_transfers
+from jitter.analysis.execution.collectives import match
 from tests.support.programs import program
 
 STEPS = 12

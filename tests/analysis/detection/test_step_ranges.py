@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.examined_steps import ExaminedSteps
-from jitter.passes import look, walk
+from jitter.analysis.detection.passes import look, walk
+from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 

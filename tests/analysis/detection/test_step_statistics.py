@@ -5,14 +5,14 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from jitter import team_look
-from jitter.deviations import GPU, PARTS, START
-from jitter.examined_steps import ExaminedSteps
-from jitter.kinds import COLLECTIVE
-from jitter.laid import Laid
-from jitter.own_time import OwnTimes
+from jitter.analysis.detection import step_statistics
+from jitter.analysis.detection.deviations import GPU, PARTS, START
+from jitter.analysis.detection.step_statistics import TeamLook, look_at
+from jitter.analysis.execution.own_time import OwnTimes
+from jitter.analysis.execution.team_times import Laid
+from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.core.kernels import COLLECTIVE
 from jitter.simulate import Fault, simulate
-from jitter.team_look import TeamLook, look_at
 from tests.support.simulated import ingest_run, small
 
 JOBS = {
@@ -45,7 +45,7 @@ def looked(steps: ExaminedSteps) -> list[tuple[int, int, TeamLook]]:
 
 @pytest.mark.parametrize("cells", [1, 40, 10**9])
 def test_of_strips_of_any_height(steps: ExaminedSteps, cells: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(team_look, "_CELLS", cells)
+    monkeypatch.setattr(step_statistics, "_CELLS", cells)
     whole = dict(enumerate(steps.run.steps()))
     seen = looked(steps)
     assert {number for number, _, _ in seen} == whole.keys()
@@ -83,7 +83,7 @@ def _totals(own: OwnTimes, one: TeamLook, first_kernel: int) -> np.ndarray:
 
 def test_noise_does_not_depend_on_the_strips(steps: ExaminedSteps, monkeypatch: pytest.MonkeyPatch):
     before = [one.deviations.noise_ns for _, _, one in looked(steps)]
-    monkeypatch.setattr(team_look, "_CELLS", 1)
+    monkeypatch.setattr(step_statistics, "_CELLS", 1)
     after = [one.deviations.noise_ns for _, _, one in looked(steps)]
     np.testing.assert_allclose(after, before, rtol=1e-12)
     assert (np.array(before)[:, GPU] > 0).all()

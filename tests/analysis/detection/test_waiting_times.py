@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 import jitter
+from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
-from jitter.steps import StepKey
 from tests.support.simulated import activities, ingest_partial_run, small
 
 JOBS = {

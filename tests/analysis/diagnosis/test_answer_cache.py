@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter import kept_answers
-from jitter.examination import Examination
-from jitter.lake_paths import ANSWERS
+from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.diagnosis import answer_cache
+from jitter.lake.layout import ANSWERS
 
 
 @pytest.fixture
 def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lake of our own, which counts as large."""
-    monkeypatch.setattr(kept_answers, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(answer_cache, "WORTH_KEEPING", 0)
     return Path(shutil.copytree(small_lake, tmp_path / "lake"))
 
 
@@ -64,7 +64,7 @@ def test_another_source_is_another_lake(lake: Path, examined: list[int]):
 
 def test_what_other_code_made_is_made_again(lake: Path, examined: list[int], monkeypatch: pytest.MonkeyPatch):
     jitter.open(lake).answers()
-    monkeypatch.setattr(kept_answers, "_code", lambda: b"another version")
+    monkeypatch.setattr(answer_cache, "_code", lambda: b"another version")
     jitter.open(lake).answers()
     assert len(examined) == 2
     assert len(kept(lake)) == 1

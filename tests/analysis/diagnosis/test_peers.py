@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter import same_work
-from jitter.lake_run import LakeRun
-from jitter.same_work import _with_peers
+from jitter.analysis.diagnosis import workload
+from jitter.analysis.diagnosis.workload import _with_peers
+from jitter.analysis.execution.run_reader import LakeRun
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -25,7 +25,7 @@ from tests.support.simulated import ingest_run, small
 def test_the_rank_and_others_from_first_to_last(
     rank: int, ranks: list[int], chosen: list[int], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(same_work, "_PEERS", 3)
+    monkeypatch.setattr(workload, "_PEERS", 3)
     assert _with_peers(rank, list(ranks)) == chosen
 
 
@@ -42,6 +42,6 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     monkeypatch.setattr(
         LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
-    monkeypatch.setattr(same_work, "_PEERS", 3)
+    monkeypatch.setattr(workload, "_PEERS", 3)
     assert jitter.open(lake.root).diagnosis() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from jitter.scopes import Group, Place, group, nodes_of
-from jitter.step_pattern import ordinal, step_pattern
-from jitter.steps import StepKey
-from jitter.work_shape import Shapes, work_shape
+from jitter.analysis.diagnosis.scopes import Group, Place, group, nodes_of
+from jitter.analysis.diagnosis.step_pattern import ordinal, step_pattern
+from jitter.analysis.diagnosis.work_shape import work_shape
+from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.core.step_key import StepKey
 
 TWO_HOSTS = {rank: Place(f"n{rank // 4}", rank % 4) for rank in range(8)}
 

@@ -5,11 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jitter.diagnosis import Culprit, Diagnosis, Divergence, IndexRange, LookAt, Loss, Split, StepAnswer, WhatIf
-from jitter.report.seven import seven_answers
-from jitter.step_quality import step_quality
-from jitter.steps import StepKey
-from jitter.verdict import verdict
+from jitter.analysis.detection.data_quality import step_quality
+from jitter.analysis.diagnosis.model import (
+    Culprit,
+    Diagnosis,
+    Divergence,
+    IndexRange,
+    LookAt,
+    Loss,
+    Split,
+    StepAnswer,
+    WhatIf,
+)
+from jitter.analysis.diagnosis.verdict import verdict
+from jitter.core.step_key import StepKey
+from jitter.report.questions import seven_answers
 
 MS = 1_000_000
 

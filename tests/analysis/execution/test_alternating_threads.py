@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from jitter.kinds import COMPUTE
-from jitter.program import Operation, Program
-from jitter.readiness import threads_of
-from jitter.recorded import StepArrays
+from jitter.analysis.execution.program import Operation, Program
+from jitter.analysis.execution.ready_times import threads_of
+from jitter.analysis.execution.step_times import StepArrays
+from jitter.core.kernels import COMPUTE
 
 NONE = np.nan
 THREADS = [0, 0, 1, 1, 0, 1]

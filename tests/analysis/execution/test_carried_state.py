@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from jitter.readiness import Tail
-from jitter.steps import StepKey
-from jitter.tails import Tails
+from jitter.analysis.execution.carried_state import Tails
+from jitter.analysis.execution.ready_times import Tail
+from jitter.core.step_key import StepKey
 from tests.support.programs import program
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from jitter.clock import TOGETHER_NS
-from jitter.meetings import match
-from jitter.rules import Wait
-from jitter.schedule import Meet, Run, schedule
-from jitter.together import not_together
+from jitter.analysis.execution.collectives import match
+from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.schedule import Meet, Run, schedule
+from jitter.analysis.execution.synchronisation import not_together
+from jitter.analysis.metrics.clock_alignment import TOGETHER_NS
 from tests.support.programs import program, rules, step_of
 
 

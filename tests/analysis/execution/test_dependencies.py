@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from jitter.dependencies import Sample, infer
-from jitter.launch_queue import Launches, queue_limit
-from jitter.readiness import no_tail, readiness, threads_of
-from jitter.recorded import StepArrays
-from jitter.rules import Wait
+from jitter.analysis.execution.dependencies import Sample, infer
+from jitter.analysis.execution.launch_queue import Launches, queue_limit
+from jitter.analysis.execution.ready_times import no_tail, readiness, threads_of
+from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.step_times import StepArrays
 from tests.support.programs import program
 
 RANKS = 6

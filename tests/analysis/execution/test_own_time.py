@@ -5,11 +5,11 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from jitter import own_time
-from jitter.own_time import OwnTimes, own_times
-from jitter.readiness import Tail, no_tail, readiness
-from jitter.recorded import StepArrays
-from jitter.rules import Rules, Wait
+from jitter.analysis.execution import own_time
+from jitter.analysis.execution.own_time import OwnTimes, own_times
+from jitter.analysis.execution.ready_times import Tail, no_tail, readiness
+from jitter.analysis.execution.rules import Rules, Wait
+from jitter.analysis.execution.step_times import StepArrays
 from tests.support.programs import program, rules, step_of
 
 WORDS = "kkaKskgkKsak"

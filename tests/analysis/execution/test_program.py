@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.program import Example, lanes_of, lay_out
+from jitter.analysis.execution.program import Example, lanes_of, lay_out
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 KINDS = {"c": COMPUTE, "n": COLLECTIVE, "m": MEMORY, "s": SYNC}

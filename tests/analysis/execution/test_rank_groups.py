@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.recorded import OfSheet, Recorded, StepArrays
-from jitter.sheets import Activities, Sheet, Syncs, Time, sheets
+from jitter.analysis.execution.rank_groups import Activities, Sheet, Syncs, Time, sheets
+from jitter.analysis.execution.step_times import OfSheet, Recorded, StepArrays
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 FAR = 10**17

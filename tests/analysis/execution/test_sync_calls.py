@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from jitter.extract import Calls
-from jitter.holdings import Held
-from jitter.records import SourceRecord, StepRecord
-from jitter.run_syncs import RunSyncs
-from jitter.steps import StepKey
+from jitter.analysis.execution.sync_calls import RunSyncs
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import Calls
+from jitter.lake.records import Held, SourceRecord, StepRecord
 from tests.support.records import source_record
 
 MAIN, AUTOGRAD, WATCHDOG = 11, 12, 99

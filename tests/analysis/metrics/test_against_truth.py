@@ -218,7 +218,7 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
     assert_matches_truth(lake, {**runs[0].truth(), **runs[1].truth()})
     assert [tuple(step.step) for step in lake.run().steps] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert [step.step_time_ns is None for step in lake.run().steps] == [True, False, True, False]
-    with pytest.raises(jitter.errors.UsageError, match="epochs 1, 2"):
+    with pytest.raises(jitter.core.errors.UsageError, match="epochs 1, 2"):
         lake.table("gap", 0)
 
 

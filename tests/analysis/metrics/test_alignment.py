@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitter.align import Member, cohorts, index_step, usual_sequences
-from jitter.steps import StepKey
+from jitter.analysis.metrics.alignment import Member, cohorts, index_step, usual_sequences
+from jitter.core.step_key import StepKey
 
 S0, S1, S2 = (StepKey(None, n) for n in range(3))
 

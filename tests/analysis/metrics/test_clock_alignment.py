@@ -4,11 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jitter.clock import shared_moment, wall_clock
-from jitter.schema import KERNELS
-from jitter.step_collectives import collectives_of
-from jitter.step_columns import StepColumns
-from jitter.step_kernels import Placed, StepKernels
+from jitter.analysis.metrics.aligning_collectives import collectives_of
+from jitter.analysis.metrics.clock_alignment import shared_moment, wall_clock
+from jitter.analysis.metrics.step_kernels import Placed, StepKernels
+from jitter.core.schema import KERNELS
+from jitter.lake.step_reader import StepColumns
 
 RANKS = [0, 1, 2]
 ZEROS = {0: 0, 1: 7_000_000_000, 2: -3_000}  # where each rank's clock begins

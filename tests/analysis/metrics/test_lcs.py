@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.lcs import lcs_length, lcs_partners
+from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
 
 sequences = st.lists(st.integers(0, 4), max_size=14)
 

@@ -4,9 +4,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.errors import LakeError, UsageError
-from jitter.lake import write_kernels
-from jitter.lake_paths import kernels_file
+from jitter.core.errors import LakeError, UsageError
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_kernels
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.lakes import RankLake, collective, kernel, lake_of
 from tests.support.metric_assertions import assert_matches_oracle

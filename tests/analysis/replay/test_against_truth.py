@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.repaired import CPU, GPU, START
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, Run, simulate
-from jitter.what_if import Scenario, WhatIf
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 FAULTS = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.critical_path import Part
+from jitter.analysis.replay.critical_path import Part
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 

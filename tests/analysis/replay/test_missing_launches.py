@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.repaired import GPU
+from jitter.analysis.replay.scenario_times import GPU
+from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, simulate
-from jitter.what_if import Scenario, WhatIf
 from tests.support.simulated import ingest_partial_run, remove_derived_data, small
 
 STEPS = 6

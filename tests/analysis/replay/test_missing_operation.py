@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from jitter.meetings import match
-from jitter.own_time import own_times
-from jitter.readiness import no_tail, readiness
-from jitter.recorded import StepArrays
-from jitter.repaired import Repairs
-from jitter.replay import BlockStep, Replay
-from jitter.rerun import medians
-from jitter.schedule import schedule
+from jitter.analysis.execution.collectives import match
+from jitter.analysis.execution.own_time import own_times
+from jitter.analysis.execution.ready_times import no_tail, readiness
+from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.replay.replay import BlockStep, Replay
+from jitter.analysis.replay.scenario_times import Repairs
+from jitter.analysis.replay.step_inputs import medians
 from tests.support.programs import program, rules
 
 NONE = np.nan

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from jitter.critical_path import Charge, Part, PathWalker
-from jitter.meetings import Attendance, Block, Meeting, Meetings
-from jitter.observed_step import ObservedStep, TeamStep
-from jitter.readiness import no_tail
-from jitter.recorded import StepArrays
-from jitter.replay import BlockStep
-from jitter.rerun import StepWork, medians, transfers_of
-from jitter.rules import Wait
-from jitter.steps import StepKey
+from jitter.analysis.execution.collectives import Attendance, Block, Meeting, Meetings
+from jitter.analysis.execution.ready_times import no_tail
+from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.step_model import ObservedStep, TeamStep
+from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.replay.critical_path import Charge, Part, PathWalker
+from jitter.analysis.replay.replay import BlockStep
+from jitter.analysis.replay.step_inputs import StepWork, medians, transfers_of
+from jitter.core.step_key import StepKey
 from tests.support.programs import program, rules
 
 US = 1000.0

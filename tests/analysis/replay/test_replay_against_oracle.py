@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from jitter import repaired
-from jitter.kinds import SYNC
-from jitter.repaired import CPU, GPU, START, Repairs
-from jitter.replay import Replay
+from jitter.analysis.replay import scenario_times
+from jitter.analysis.replay.replay import Replay
+from jitter.analysis.replay.scenario_times import CPU, GPU, START, Repairs
+from jitter.core.kernels import SYNC
 from tests.support.oracles.replay import Own, replay
 from tests.support.oracles.replay_jobs import OracleJob
 
 
-@pytest.mark.parametrize("cells", [repaired.CELLS_AT_ONCE, 100, 1])
+@pytest.mark.parametrize("cells", [scenario_times.CELLS_AT_ONCE, 100, 1])
 def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(repaired, "CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", cells)
     scenarios = {
         "nothing": [],
         "one host": [(1, CPU)],

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jitter import repaired
+from jitter.analysis.replay import scenario_times
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
 from tests.support.replay_assertions import assert_replay_matches_recording
@@ -24,7 +24,7 @@ MISSING = {"pipeline": "5"}
 @pytest.fixture(autouse=True)
 def _strips_of_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a job of many ranks."""
-    monkeypatch.setattr(repaired, "CELLS_AT_ONCE", 28)
+    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", 28)
 
 
 @pytest.mark.parametrize("option", OPTIONS)

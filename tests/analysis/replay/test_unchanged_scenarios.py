@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.passes import PassesHere
-from jitter.repaired import CPU, GPU, START
-from jitter.rerun import StepWork
-from jitter.sheets import Ints
+from jitter.analysis.detection.passes import PassesHere
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.replay.step_inputs import StepWork
+from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.core.arrays import Ints
 from jitter.simulate import Fault, simulate
-from jitter.what_if import Scenario, WhatIf
 from tests.support.simulated import ingest_partial_run, small
 
 STEPS = 8

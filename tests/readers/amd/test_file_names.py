@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.readers.rocprof_names import rank_in_stem
+from jitter.readers.amd.file_names import rank_in_stem
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.errors import UnreadableTraceError
-from jitter.lake import LakeFolder
+from jitter.core.errors import UnreadableTraceError
+from jitter.lake.folder import LakeFolder
 from jitter.readers import readers
-from jitter.readers.rocpd_origin import rank_of
+from jitter.readers.amd.rocpd.metadata import rank_of
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import needs_traces, read, real
@@ -95,8 +95,8 @@ def test_the_database_is_not_touched(tmp_path: Path):
 def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
     """The databases have no index: every join must go by row id."""
     (path, _) = sample(tmp_path)
-    from jitter.readers.rocpd_tables import sessions_of
-    from jitter.readers.rocprof_sqlite import Database
+    from jitter.readers.amd.rocpd.tables import sessions_of
+    from jitter.readers.amd.sqlite_tables import Database
 
     database = Database(path)
     (session,) = sessions_of(database.tables)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import Read, needs_traces, read, real

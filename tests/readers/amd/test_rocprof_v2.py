@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
 from tests.support.amd_traces import read
 

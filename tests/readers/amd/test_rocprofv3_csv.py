@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.discover import discover
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
 from jitter.readers import readers
-from jitter.readers.rocprof_agents import Agents
+from jitter.readers.amd.agents import Agents
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
 

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from jitter.errors import UnreadableTraceError
-from jitter.kernels import is_collective
-from jitter.readers import readers, rocprof_json_rows
-from jitter.readers.rocprof_json_rows import pieces
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.kernels import is_collective
+from jitter.readers import readers
+from jitter.readers.amd.rocprofv3 import json_batches
+from jitter.readers.amd.rocprofv3.json_batches import pieces
 from tests.support.amd_traces import needs_traces, read, real
 
 KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
@@ -108,7 +109,7 @@ def test_real_counts():
 @pytest.mark.parametrize("dump", [{}, {"indent": 1}, {"separators": (",", ":")}])
 @pytest.mark.parametrize("piece", [1, 300, 1 << 22])
 def test_all_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: dict[str, Any], piece: int):
-    monkeypatch.setattr(rocprof_json_rows, "_PIECE", piece)
+    monkeypatch.setattr(json_batches, "_PIECE", piece)
     path = document(tmp_path / "rank-1_results.json", tool(**WHOLE), **dump)
     found = read(path)
     collective = [(found.name(k), k["collective"], (found.launch(k) or {})["start_ns"]) for k in found.kernels]
@@ -142,12 +143,12 @@ def test_several_processes(tmp_path: Path):
 def test_pieces_cover_every_record():
     records = [{"size": 1, "text": f'}}, {{"size": {n}', "n": n} for n in range(500)]
     raw = msgspec.Raw(json.dumps(records).encode())
-    before = rocprof_json_rows._PIECE
+    before = json_batches._PIECE
     try:
-        rocprof_json_rows._PIECE = 1000
+        json_batches._PIECE = 1000
         found = list(pieces(raw))
     finally:
-        rocprof_json_rows._PIECE = before
+        json_batches._PIECE = before
     assert len(found) > 20
     assert [record for piece, _ in found for record in json.loads(piece)] == records
     assert sum(length for _, length in found) == len(bytes(raw))

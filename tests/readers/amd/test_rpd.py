@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 from tests.support.amd_traces import needs_traces, read, real
 

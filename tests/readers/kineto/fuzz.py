@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from tests.support.kineto_traces import as_read, events_in, expected, is_within, kernel, operator, read, small, text
 
 LARGEST = 3_000_000

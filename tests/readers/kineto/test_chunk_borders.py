@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitter.readers.kineto_events import Events
+from jitter.readers.kineto.events import Events
 from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
 TRICKY = [

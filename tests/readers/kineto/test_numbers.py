@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from jitter.readers.kineto_numbers import joined, nanoseconds
+from jitter.readers.kineto.numbers import joined, nanoseconds
 
 PLAIN = st.builds(
     lambda whole, digits: f"{whole}.{digits}" if digits else str(whole),

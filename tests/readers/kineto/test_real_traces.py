@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 from jitter.readers.kineto import READER
 from tests.support.kineto_traces import as_read, events_in, expected, read

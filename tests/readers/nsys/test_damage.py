@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers.nsys import READER
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import call, export, kernel, marker

@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jitter.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import readers
 from jitter.readers.nsys import READER
-from jitter.schema import ACTIVITIES, CALLS, RANGES
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import call, export, global_id, kernel, marker, memory, string
 

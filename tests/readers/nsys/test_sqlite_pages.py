@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jitter.readers import nsys_sqlite
-from jitter.readers.nsys_sqlite import SqliteTables
-from jitter.readers.nsys_tables import DAMAGE, Only
+from jitter.readers.nsys import sqlite_tables
+from jitter.readers.nsys.sqlite_tables import SqliteTables
+from jitter.readers.nsys.tables import DAMAGE, Only
 from jitter.readers.sqlite_pages import NotPlain, plain_rows
 
 EDGES = [0, 1, -1, None, *(sign * (1 << bits) + more for bits in (7, 8, 15, 23, 31, 47, 62) for sign in (1, -1)
@@ -133,7 +133,7 @@ def test_what_stops_being_plain_goes_on_where_it_stopped(tmp_path: Path, monkeyp
             from_pages.append(len(found[0].values))
             yield found
 
-    monkeypatch.setattr(nsys_sqlite, "plain_rows", watched)
+    monkeypatch.setattr(sqlite_tables, "plain_rows", watched)
     assert through_jitter(path, ["a", "b"]) == through_sqlite(path, ["a", "b"])
     assert 300 < sum(from_pages) <= 500
     expected = through_sqlite(path, ["a"], " WHERE b IN (1)")

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import jitter
-from jitter.kinds import COLLECTIVE, SYNC
-from jitter.rules import Wait
+from jitter.analysis.execution.rules import Wait
+from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 from tests.support.oracles.replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 from tests.support.simulated import ingest_run, on_disk, remove_derived_data, small

@@ -1,0 +1,1 @@
+"""From a lake to a diagnosis: metrics, execution, replay, detection, diagnosis."""

@@ -1,0 +1,1 @@
+"""All steps of a run: statistics per rank, and which of them stand out."""

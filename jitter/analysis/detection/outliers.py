@@ -1,0 +1,93 @@
+"""Suspects: ranks whose own time leaves the noise, in one step, some, or all along. Whether it costs, replay says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jitter.analysis.detection.deviations import TeamDeviations, scatter
+from jitter.core.arrays import Floats
+
+Steps = tuple[int, ...]
+"""Positions of steps in the run."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Every threshold of the diagnosis."""
+
+    sigmas: float = 6.0
+    """A step's own time is out of the noise if it is this many standard deviations above the others'."""
+    run_sigmas: float = 6.0
+    """The same for the mean over steps."""
+    step_share: float = 0.01
+    """What does not cost this part of the steps it happens in is no culprit."""
+    unrecorded_factor: float = 2.0
+    """Slow collectives must cost so many times as much where ranks were not recorded."""
+    least_steps_alone: int = 5
+    """Steps that a rank without peers must have for one of them to stand out."""
+    worth_replaying: float = 0.004
+    """What is less than this part of a step's time is not even tried."""
+    most_tried: int = 24
+    """Suspects that are replayed; the rest is less suspicious than all of these."""
+    range_share: float = 0.95
+    """Of a culprit's excess, the kernel index range holds this part."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """One rank's own time of one part, in some steps."""
+
+    team: int
+    rank: int
+    part: int
+    steps: Steps
+    excess_ns: float
+    """Above the others, all its steps together."""
+    sigmas: float
+    """How far out of the noise."""
+
+
+def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> list[Suspect]:
+    """Find them in one team; `step_ns` is each step's time (NaN where unknown)."""
+    steps, ranks = deviations.total_ns.shape[1:]
+    if ranks == 1 and steps < limits.least_steps_alone:
+        return []
+    found = []
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    for part, total in enumerate(deviations.total_ns):
+        noise = np.fmax(deviations.noise_ns[part], scatter(total))
+        noise = np.maximum(noise, 1.0)
+        sigmas = total / noise
+        for column, rank in enumerate(deviations.ranks.tolist()):
+            own, own_sigmas = total[:, column], sigmas[:, column]
+            known = ~np.isnan(own)
+            if not known.any():
+                continue
+            outside = known & (own_sigmas >= limits.sigmas)
+            mean, mean_sigmas = _all_along(own[known], noise[known, 0], total)
+            if mean_sigmas >= limits.run_sigmas and known.sum() > 1 and outside.sum() < known.sum():
+                # a mean that a few steps carry is those steps', not the run's
+                rest = own[known & ~outside]
+                if len(rest) and np.median(rest) >= mean / 2:
+                    outside = known
+            if not outside.any():
+                continue
+            excess = float(own[outside].sum())
+            if excess >= limits.worth_replaying * usual_step * outside.sum():
+                worst = max(float(np.nanmax(own_sigmas[outside])), mean_sigmas if outside.all() else 0.0)
+                steps = tuple(np.flatnonzero(outside).tolist())
+                found.append(Suspect(deviations.team, rank, part, steps, excess, worst))
+    return found
+
+
+def most_suspicious(found: Sequence[Suspect], limits: Limits) -> list[Suspect]:
+    """Those with the most excess."""
+    return sorted(found, key=lambda one: -one.excess_ns)[: limits.most_tried]
+
+
+def _all_along(own: Floats, noise: Floats, total: Floats) -> tuple[float, float]:
+    """The mean over steps, and how many of its standard deviations it is above 0."""
+    mean = float(own.mean())
+    chance = float(np.sqrt((noise**2).sum())) / len(own)
+    return mean, mean / max(chance, 1.0)

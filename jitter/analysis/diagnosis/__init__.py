@@ -1,0 +1,1 @@
+"""Causes, culprits, the answers and the verdict, as plain data."""

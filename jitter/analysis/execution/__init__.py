@@ -1,0 +1,1 @@
+"""The program each rank ran: operations in launch order, their dependencies, their self time."""

@@ -1,0 +1,110 @@
+"""A lake's rows as a diagnosis reads them: from the recordings' extracts where these hold, else from ranks' files."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from jitter.analysis.execution.rank_groups import Activities
+from jitter.core.arrays import Ints, unknown
+from jitter.core.kernels import KINDS
+from jitter.core.prefetch import expect
+from jitter.core.step_key import StepKey
+from jitter.lake.derived.timing_cache import TIMES, Extract, Piece
+from jitter.lake.host_events import Calls
+from jitter.lake.layout import extract_file
+from jitter.lake.records import Held, SourceRecord
+from jitter.lake.step_reader import read_step
+
+_CODES = {word: code for code, word in enumerate(KINDS)}
+
+
+class LakeActivities:
+    """Reads the rows of a step; keeps what the extracts' headers tell."""
+
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+        self._root, self._held = root, held
+        self._extracts: dict[str, Extract | None] = {}
+        digests = {its.record.digest for found in held.values() for its in found.values()}
+        expect(root / extract_file(digest) for digest in digests)
+
+    def of_step(self, key: StepKey) -> Iterator[Activities]:
+        """Put ranks of one sequence of kernels and of kinds together."""
+        lacking: list[int] = []
+        alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, Extract, Piece]]] = {}
+        for rank, held in sorted(self._held[key].items()):
+            extract, piece = self._find(held)
+            if extract is None or piece is None:
+                lacking.append(rank)
+            else:
+                which = (held.step.sequence, extract.kinds(piece), extract.kind)
+                alike.setdefault(which, []).append((rank, extract, piece))
+        for (sequence, kinds, _), members in alike.items():
+            times = np.concatenate([extract.times(piece) for _, extract, piece in members])
+            ranks = [rank for rank, _, _ in members]
+            yield self._together(key, ranks, sequence, kinds, times.reshape(len(ranks), len(TIMES), len(kinds)))
+        if lacking:
+            yield from self._from_files(key, lacking)
+
+    def calls(self, record: SourceRecord) -> Calls | None:
+        """A recording's synchronising calls; None if it has no extract."""
+        extract = self._extract(record)
+        return None if extract is None else extract.calls
+
+    def threads(self, key: StepKey, ranks: Iterable[int]) -> dict[int, Ints]:
+        """The threads that launched each of these ranks' activities of a step."""
+        found: dict[int, Ints] = {}
+        lacking = []
+        for rank in sorted(ranks):
+            _, piece = self._find(self._held[key][rank])
+            if piece is None:
+                lacking.append(rank)
+            else:
+                found[rank] = np.array(piece.threads, np.int64)
+        if lacking:
+            read = read_step(self._root, key, self._held[key], ("launch_thread",), lacking)
+            threads, known = read.values("launch_thread"), read.known("launch_thread")
+            for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
+                found[rank] = np.unique(threads[first:last][known[first:last]])
+        return found
+
+    def may_be_grouped(self, held: Held) -> bool:
+        """Whether collectives of this rank may name their groups."""
+        extract = self._extract(held.record)
+        return extract is None or extract.grouped
+
+    def _find(self, held: Held) -> tuple[Extract | None, Piece | None]:
+        extract = self._extract(held.record)
+        return extract, None if extract is None else extract.piece(held.step)
+
+    def _extract(self, record: SourceRecord) -> Extract | None:
+        if record.digest not in self._extracts:
+            self._extracts[record.digest] = None
+            with suppress(OSError, ValueError):  # lost, damaged, or of another reading: as good as absent
+                self._extracts[record.digest] = Extract(self._root / extract_file(record.digest), record)
+        return self._extracts[record.digest]
+
+    def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[Activities]:
+        found = read_step(self._root, key, self._held[key], (*TIMES, "kind"), ranks)
+        codes, words = found.codes("kind")
+        kind = np.array([_CODES[word] for word in words], np.int8)[codes]
+        start = np.repeat([self._held[key][rank].step.start_ns for rank in found.ranks], found.rows)
+        times = []
+        for name in TIMES:
+            known = found.known(name)
+            times.append(np.where(known, found.values(name) - start, unknown(np.int64)))
+        alike: dict[tuple[str, bytes], list[int]] = {}
+        for at, (first, last) in enumerate(pairwise(found.bounds.tolist())):
+            sequence = self._held[key][found.ranks[at]].step.sequence
+            alike.setdefault((sequence, kind[first:last].tobytes()), []).append(at)
+        for (sequence, kinds), members in alike.items():
+            where = (found.bounds[members][:, None] + np.arange(len(kinds))).ravel()
+            own = [values[where].reshape(len(members), len(kinds)) for values in times]
+            yield self._together(key, [found.ranks[at] for at in members], sequence, kinds, np.stack(own, axis=1))
+
+    def _together(self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: Ints) -> Activities:
+        zero = np.array([self._held[key][rank].step.start_ns for rank in ranks], np.int64)
+        columns = (times[:, number] for number in range(len(TIMES)))
+        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *columns)

@@ -1,0 +1,179 @@
+"""Which collectives of which ranks are one: matched by (group, order), METRICS "From deviations to answers"."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.program import Program
+from jitter.core.arrays import Bools, Ints
+from jitter.core.kernels import collective_operation
+
+Group = tuple[object, ...] | None
+"""What names a collective's group; None: the trace does not tell."""
+
+
+class Attendance(NamedTuple):
+    """The ranks of one block that meet at one place of their program."""
+
+    block: int
+    place: int
+    group: Ints
+    """(ranks of the block,) which of the meeting's groups each is in."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A collective of the program, as all groups hold it."""
+
+    members: tuple[Attendance, ...]
+    groups: int
+    incomplete: Bools
+    """(groups,) which of them have ranks that were not recorded."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Ranks of one team that meet the same others at the same places."""
+
+    team: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """All of a job's collectives."""
+
+    blocks: tuple[Block, ...]
+    meetings: tuple[Meeting, ...]
+    unrecorded: bool
+    """Some collective's group was not recorded: it was read as all ranks'."""
+    named: int
+    """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
+    unpaired: int
+    """Collectives of unknown partners, rank by rank: they hold nobody up in the replay."""
+
+    def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
+        """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for who is not there."""
+        column_of = {team: {rank: column for column, rank in enumerate(its.tolist())} for team, its in ranks.items()}
+        return [
+            np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)
+            for block in self.blocks
+        ]
+
+
+class _Attended(NamedTuple):
+    rank: int
+    place: int
+
+
+def match(
+    programs: Mapping[int, Program],
+    team_of: Mapping[int, int],
+    attended: Mapping[int, Sequence[tuple[int, Group]]],
+    alone: frozenset[tuple[int, int]] = frozenset(),
+) -> Meetings:
+    """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
+
+    `alone` are (team, place) of collectives without a recorded group that turned out not to be all ranks'.
+    """
+    unrecorded = any(group is None for found in attended.values() for _, group in found)
+    whole = _whole_job(programs, team_of, attended)
+    instances: dict[tuple[Group, int], list[_Attended]] = defaultdict(list)
+    unpaired = 0
+    for rank, found in attended.items():
+        order: dict[Group, int] = defaultdict(int)
+        for place, group in found:
+            key = group
+            if group is None:
+                name = programs[team_of[rank]].operations[place].name
+                if (team_of[rank], place) in alone or (not whole and collective_operation(name) == "send_recv"):
+                    key = ("alone", rank)
+                    unpaired += 1
+                else:
+                    key = ("all",) if whole else ("team", team_of[rank])
+            instances[key, order[key]].append(_Attended(rank, place))
+            order[key] += 1
+    colour = _refined({rank: (team_of[rank],) for rank in attended}, instances.values())
+    blocks: dict[int, list[int]] = defaultdict(list)
+    for rank, number in colour.items():
+        blocks[number].append(rank)
+    ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
+    numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
+    meetings: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
+    everyone = max(attended, default=-1) + 1
+    sizes: dict[int, int] = {}
+    for (group, _), members in instances.items():
+        meetings[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
+        sizes[id(members)] = _size(group, everyone)
+    return Meetings(
+        tuple(Block(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
+        tuple(_meeting(held, ordered, numbered, sizes) for held in meetings.values()),
+        unrecorded,
+        len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
+        unpaired,
+    )
+
+
+def _meeting(
+    held: Sequence[Sequence[_Attended]],
+    blocks: Sequence[Sequence[int]],
+    numbered: Mapping[int, tuple[int, int]],
+    sizes: Mapping[int, int],
+) -> Meeting:
+    groups: dict[tuple[int, int], Ints] = {}
+    for number, members in enumerate(held):
+        for member in members:
+            block, column = numbered[member.rank]
+            at = groups.setdefault((block, member.place), np.full(len(blocks[block]), -1, np.int64))
+            at[column] = number
+    return Meeting(
+        tuple(Attendance(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])),
+        len(held),
+        np.array([len(members) < sizes[id(members)] for members in held], np.bool_),
+    )
+
+
+def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:
+    """Split the ranks until those of one colour meet the same colours at the same places throughout."""
+    held: list[list[_Attended]] = list(instances)  # type: ignore[call-overload]
+    numbers = _numbered(colour)
+    while True:
+        seen: dict[int, list[object]] = defaultdict(list)
+        for members in held:
+            whom = frozenset((numbers[m.rank], m.place) for m in members)
+            for member in members:
+                seen[member.rank].append((member.place, whom))
+        finer = _numbered({rank: (number, frozenset(seen[rank])) for rank, number in numbers.items()})
+        if len(set(finer.values())) == len(set(numbers.values())):
+            return finer
+        numbers = finer
+
+
+def _numbered(colour: Mapping[int, object]) -> dict[int, int]:
+    seen: dict[object, int] = {}
+    return {rank: seen.setdefault(colour[rank], len(seen)) for rank in sorted(colour)}
+
+
+def _whole_job(
+    programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Mapping[int, Sequence[tuple[int, Group]]]
+) -> bool:
+    """Whether collectives without a group can be all ranks': every team has the same ones in the same order."""
+    told = set()
+    for rank, found in attended.items():
+        operations = programs[team_of[rank]].operations
+        told.add(tuple(operations[place].name for place, group in found if group is None))
+    return len(told) <= 1
+
+
+def _size(group: Group, everyone: int) -> int:
+    """How many ranks a group has, as far as its name tells; all there are where it is all ranks'."""
+    if group is not None and group[0] == "ranks":
+        return len(group) - 1
+    return everyone if group == ("all",) else 0
+
+
+def _ranks_of(group: Group) -> tuple[object, ...]:
+    return group[1:] if group is not None and group[0] == "ranks" else ()

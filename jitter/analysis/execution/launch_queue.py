@@ -1,0 +1,50 @@
+"""The launch queue: how many launches may be pending on the GPU before the host has to wait for a place."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.core.arrays import Floats
+
+_LEAST_QUEUE: Final = 8
+_LEAST_WAITED: Final = 3
+"""There is a limit if so many launches at the most pending ever"""
+_LONG_CALL: Final = 2.0
+"""took so many times as long as usual"""
+_WHEN_FREED: Final = 0.9
+"""and returned, this part of them,"""
+_RIGHT_AFTER_NS: Final = 20_000
+"""within this of a place becoming free."""
+
+
+class Launches(NamedTuple):
+    """A rank's launches in order, ns."""
+
+    call: Floats
+    back: Floats
+    start: Floats
+    """Of what each launched, on the GPU."""
+
+
+def queue_limit(orders: Sequence[Launches]) -> int | None:
+    """Find the limit: the most launches ever pending, where launches then had to wait; None if none is seen."""
+    if not any(len(order.call) for order in orders):
+        return None
+    pending, freed, took = [], [], []
+    for call, back, start in orders:
+        ordered = np.sort(start)
+        started = np.searchsorted(ordered, back, side="right")
+        pending.append(np.arange(1, len(back) + 1) - started)
+        freed.append(back - ordered[np.maximum(started - 1, 0)])
+        took.append(back - call)
+    counts, since_start, in_call = np.concatenate(pending), np.concatenate(freed), np.concatenate(took)
+    most = int(counts.max(initial=0))
+    # where the GPU is always behind most launches wait: those that surely did not tell how long one takes
+    roomy = counts <= most // 2
+    usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
+    # a launch that finds the last place free does not wait
+    waited = (counts == most) & (in_call > _LONG_CALL * usual)
+    if most < _LEAST_QUEUE or waited.sum() < _LEAST_WAITED:
+        return None
+    return most if (since_start[waited] <= _RIGHT_AFTER_NS).mean() >= _WHEN_FREED else None

@@ -1,0 +1,179 @@
+"""What a cohort runs in a step: one list of operations for all its ranks and steps, found from what they did.
+
+Ranks and steps that did the same need nothing more. Those that did not are laid along the list one after another: what
+has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
+name and the same work), else it gets a place of its own, which the others leave empty.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.rank_groups import Signature
+from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.core.arrays import Ints
+from jitter.core.kernels import COLLECTIVE, COMPUTE
+
+MAIN = 0
+"""The lane of the main stream."""
+NO_LANE = -1
+
+
+class Operation(NamedTuple):
+    """A place in the program. `lane` numbers the rank's streams (0: the main one), `thread` its launching threads."""
+
+    name: str
+    kind: int
+    lane: int
+    thread: int
+
+    @property
+    def on_main(self) -> bool:
+        """Whether it is a compute kernel of the main stream."""
+        return self.kind == COMPUTE and self.lane == MAIN
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether the kernel index counts it."""
+        return self.kind in (COMPUTE, COLLECTIVE)
+
+
+class Example(NamedTuple):
+    """What one rank did in one step, operation by operation."""
+
+    kind: Sequence[int]
+    names: Sequence[str]
+    lanes: Sequence[int]
+    threads: Sequence[int]
+    """The launching threads, however they are called."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A cohort's operations in launch order, and where in them those of each kind of cell stand."""
+
+    operations: tuple[Operation, ...]
+    places: dict[Signature, Ints]
+    """For each position in a sheet its place in `operations`; -1 where it has none."""
+    reference: Signature
+    """The commonest; its operations are all in the program under their own names."""
+
+    def fit(self, signature: Signature, example: Example) -> None:
+        """Lay what the program was not made from along it; what finds no place there stays without."""
+        words: dict[_Word, int] = {}
+        theirs = [words.setdefault(_word(op), len(words)) for op in self.operations]
+        own_operations = _operations(example)
+        own = [words.setdefault(_word(op), len(words)) for op in own_operations]
+        there = [_Place(op, word) for op, word in zip(self.operations, theirs, strict=True)]
+        found = _partners(there, own_operations, own)
+        self.places[signature] = np.array([-1 if place is None else place for place in found], np.int64)
+
+    @cached_property
+    def kinds(self) -> Ints:
+        """(operations,) codes of `jitter.core.kernels`."""
+        return np.array([op.kind for op in self.operations], np.int64)
+
+    @cached_property
+    def lanes(self) -> Ints:
+        """(operations,) the streams."""
+        return np.array([op.lane for op in self.operations], np.int64)
+
+    @cached_property
+    def first_kernel(self) -> int:
+        """The place of the step's first main-stream kernel: what the host does up to it is its start."""
+        return next((place for place, op in enumerate(self.operations) if op.on_main), len(self.operations))
+
+
+@dataclass
+class _Place:
+    operation: Operation
+    word: int
+
+
+def lay_out(counts: Mapping[Signature, int], content: Callable[[Signature], Example]) -> Program:
+    """Make the program of what occurred as often as `counts` says (0: cut); `content` gives an example of each."""
+    words: dict[_Word, int] = {}
+    order: list[_Place] = []
+    found: dict[Signature, list[_Place]] = {}
+    ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
+    for signature in ranked:
+        operations = _operations(content(signature))
+        own = [words.setdefault(_word(op), len(words)) for op in operations]
+        found[signature] = _merge(order, operations, own)
+    number = {id(place): at for at, place in enumerate(order)}
+    return Program(
+        tuple(place.operation for place in order),
+        {signature: np.array([number[id(place)] for place in places], np.int64) for signature, places in found.items()},
+        ranked[0],
+    )
+
+
+_Word = tuple[str, int, bool]
+
+
+def _word(operation: Operation) -> _Word:
+    """What makes operations the same: name, kind, and whether it is on the main stream."""
+    return operation.name, operation.kind, operation.lane == MAIN
+
+
+def _operations(example: Example) -> list[Operation]:
+    seen: dict[int, int] = {}
+    threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
+    return [Operation(*one) for one in zip(example.names, example.kind, example.lanes, threads, strict=True)]
+
+
+def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
+    """Lay operations along the places there are, adding those that are missing; returns each one's place."""
+    partners = _partners(order, operations, words)
+    placed: list[_Place] = []
+    extended: list[_Place] = []
+    taken = 0
+    for at, partner in enumerate(partners):
+        if partner is None:
+            place = _Place(operations[at], words[at])
+        else:
+            extended += order[taken:partner]
+            taken, place = partner + 1, order[partner]
+        extended.append(place)
+        placed.append(place)
+    order[:] = extended + order[taken:]
+    return placed
+
+
+def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
+    """For each operation the number of its place, None where it has none."""
+    partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
+    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
+    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
+        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(there + 1, next_there))
+    return partners
+
+
+def _pair_leftovers(
+    order: Sequence[_Place],
+    operations: Sequence[Operation],
+    partners: list[int | None],
+    own: range,
+    theirs: range,
+) -> None:
+    """Between two matched operations: the first without a partner takes the first free place of its kind and lane."""
+    free = theirs.start
+    for at in own:
+        op = operations[at]
+        for place in range(free, theirs.stop):
+            there = order[place].operation
+            if there.kind == op.kind and there.lane == op.lane:
+                partners[at], free = place, place + 1
+                break
+
+
+def lanes_of(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
+    """Number a rank's streams: the main one is 0, the others by first appearance."""
+    lanes: dict[int | None, int] = {} if main_stream is None else {main_stream: MAIN}
+    for stream in streams:
+        lanes.setdefault(stream, len(lanes) + (main_stream is None))
+    return lanes

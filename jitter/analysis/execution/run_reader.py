@@ -1,0 +1,161 @@
+"""A lake's run, as the dependencies, the replay and the critical path see it."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pyarrow.compute as pc
+
+from jitter.analysis.execution.activity_reader import LakeActivities
+from jitter.analysis.execution.collectives import Group
+from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
+from jitter.analysis.execution.rank_groups import Sheet, sheets
+from jitter.analysis.execution.run_model import Member, Source
+from jitter.analysis.execution.sync_calls import RunSyncs
+from jitter.analysis.metrics.alignment import StepIndex
+from jitter.core.arrays import Ints
+from jitter.core.arrow import list_codes
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import Calls, HostRows
+from jitter.lake.records import Held, SourceRecord
+from jitter.lake.step_reader import read_step
+
+_SHEETS_KEPT = 3
+
+
+class LakeRun:
+    """Reads what `Source` needs, a step at a time."""
+
+    def __init__(
+        self,
+        root: Path,
+        held: Mapping[StepKey, Mapping[int, Held]],
+        indices: Callable[[StepKey], Sequence[StepIndex]],
+        steps: Sequence[StepKey],
+    ) -> None:
+        self._root, self._held, self._indices = root, held, indices
+        self._steps = list(steps)
+        self._activities = LakeActivities(root, held)
+        self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
+        self._hosts: dict[str, HostRows] = {}
+        self._numbers: dict[str, int] = {}
+        """Of kernels' names: the same in all steps."""
+        self._one_looks = Lock()
+        self.origin_ns: dict[int, int] = {}
+        """Each rank's zero: its first step's begin, on its own clock."""
+        for key in self._steps:
+            for rank in held[key].keys() - self.origin_ns.keys():
+                self.origin_ns[rank] = held[key][rank].step.start_ns
+
+    @property
+    def source(self) -> Source:
+        """The run."""
+        rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
+        return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
+
+    def indices(self, key: StepKey) -> Sequence[StepIndex]:
+        """The alignment of each cohort in a step."""
+        return self._indices(key)
+
+    def host(self, key: StepKey, rank: int) -> HostRows:
+        """What the rank's host did, as the source of this step tells."""
+        return self._host(self._held[key][rank].record)
+
+    def _host(self, record: SourceRecord) -> HostRows:
+        if record.digest not in self._hosts:
+            self._hosts[record.digest] = HostRows(self._root, record)
+        return self._hosts[record.digest]
+
+    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[Shapes]:
+        """What the rows of a step were launched as, of each of these ranks, which must ascend."""
+        axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+        found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
+        codes, names = found.codes("kernel_name")
+        name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
+        known = np.logical_and.reduce([found.known(axis) for axis in axes])
+        threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
+        return [Shapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
+
+    def _members(self, key: StepKey) -> list[Member]:
+        found = [
+            Member(member.rank, index.cohort, member.sequence, member.cut)
+            for index in self._indices(key)
+            for member in index.members
+        ]
+        return sorted(found, key=lambda member: member.rank)
+
+    def sheets(self, key: StepKey) -> list[Sheet]:
+        """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
+        with self._one_looks:
+            if key in self._sheets:
+                self._sheets.move_to_end(key)
+                return self._sheets[key]
+        syncs = self._syncs.of(key)
+        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, self.origin_ns)]
+        with self._one_looks:
+            self._sheets[key] = found
+            while len(self._sheets) > _SHEETS_KEPT:
+                self._sheets.popitem(last=False)
+        return found
+
+    @cached_property
+    def _syncs(self) -> RunSyncs:
+        return RunSyncs(self._steps, self._held, self._calls, self._threads)
+
+    def _calls(self, held: Held) -> Calls:
+        calls = self._activities.calls(held.record)
+        return self._host(held.record).calls if calls is None else calls
+
+    @cached_property
+    def _threads(self) -> dict[int, Ints]:
+        """The threads that launched anything, by rank: in its first step and in its last."""
+        asked: dict[StepKey, set[int]] = {}
+        for steps in (self._steps, self._steps[::-1]):
+            waiting = {rank for key in steps for rank in self._held[key]}
+            for key in steps:
+                asked.setdefault(key, set()).update(waiting & self._held[key].keys())
+                waiting -= self._held[key].keys()
+        found: dict[int, Ints] = {}
+        for key, ranks in asked.items():
+            for rank, own in self._activities.threads(key, ranks).items():
+                found[rank] = own if rank not in found else np.union1d(found[rank], own)
+        return found
+
+    def _example(self, key: StepKey, rank: int) -> Example:
+        columns = ("kernel_name", "stream", "launch_thread")
+        table = read_step(self._root, key, self._held[key], columns, [rank]).table
+        names, streams, threads = (table[column].to_pylist() for column in columns)
+        sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
+        lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
+        waits = iter(self._syncs.of(key).by(rank))
+        told = [
+            (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
+            for row in sheet.row.tolist()
+        ]
+        return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
+
+    def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
+        found: dict[int, dict[int, Group]] = {rank: {} for rank in self._held[key]}
+        ranks = [rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held)]
+        if not ranks:
+            return found
+        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks")
+        rows = read_step(self._root, key, self._held[key], columns, ranks).table
+        collectives = rows.filter(pc.equal(rows["kind"], "collective"))
+        named = collectives["group_name"].to_pylist()
+        codes, groups = list_codes(collectives["group_ranks"])
+        places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
+        for (rank, ordinal), code, name in zip(places, codes.tolist(), named, strict=True):
+            ranks_of = groups[code] if code >= 0 else ()
+            # its ranks name a group best, else its own name; where the trace tells neither, None
+            found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of else None if name is None else ("name", name)
+        return found
+
+
+def _call(name: str, thread: int) -> tuple[str, int, int]:
+    return name, NO_LANE, thread

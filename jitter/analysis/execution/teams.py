@@ -1,0 +1,56 @@
+"""Teams: ranks of a cohort that exchange at the same places of their work, and so can share one program.
+
+A cohort's kernels are alike, but pipeline stages of one cohort interleave them with their exchanges in different
+orders: what waits for what differs between them. Ranks are of one team if they have as many collectives and do nearly
+as much work before each.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.execution.rank_groups import Signature
+from jitter.core.arrays import Ints, Kinds
+from jitter.core.kernels import COLLECTIVE, COMPUTE
+
+_SAME_PLACE: Final = 0.03
+"""Part of a step's kernels by which the work before a collective may differ."""
+_SAME_PLACE_KERNELS: Final = 3
+
+
+def teams(
+    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, Kinds]
+) -> dict[int, int]:
+    """Number the teams: rank to team. `usual` is the signature that each rank's steps have most often, `kinds` what its
+    operations are.
+    """
+    places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
+    waiting = dict(usual)
+    found: dict[int, int] = {}
+    number = 0
+    while waiting:
+        cohort = min(cohort_of[rank] for rank in waiting)
+        mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
+        counts = Counter(mine.values())
+        first = {signature: rank for rank, signature in sorted(mine.items(), reverse=True)}
+        commonest = min(counts, key=lambda signature: (-counts[signature], first[signature]))
+        alike = {signature for signature in counts if _alike(places[signature], places[commonest])}
+        for rank, signature in mine.items():
+            if signature in alike:
+                found[rank] = number
+                del waiting[rank]
+        number += 1
+    return dict(sorted(found.items()))
+
+
+def _places(kind: Kinds) -> tuple[Ints, int]:
+    """How many compute kernels stand before each collective, and how many there are."""
+    compute = np.cumsum(kind == COMPUTE)
+    return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
+
+
+def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:
+    apart = max(_SAME_PLACE_KERNELS, _SAME_PLACE * max(one[1], other[1]))
+    return len(one[0]) == len(other[0]) and bool((np.abs(one[0] - other[0]) <= apart).all())

@@ -1,0 +1,1 @@
+"""One step: kernel index, duration, gap, time to kernel end and their deviations."""

@@ -1,0 +1,56 @@
+"""A cohort's collectives in one step: when each rank left them, and whether all leave them together."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.metrics.step_kernels import StepKernels
+from jitter.core.arrays import Bools, Ints
+from jitter.core.arrow import list_codes
+from jitter.core.kernels import ALIGNING
+
+
+class Collectives(NamedTuple):
+    """The collectives that have a place in the kernel index."""
+
+    ranks: list[int]
+    """The cohort's in this step, ascending; shape (ranks)."""
+    kernel_index: Ints
+    """Of each in the cohort's step, shape (collectives), ascending."""
+    end_ns: Ints
+    """Shape (collectives, ranks), each on its rank's clock; 0 where a rank has it not."""
+    may_align: Bools
+    """Shape (collectives): all have it, the whole cohort takes part, its operation (if named) lets all go together."""
+    is_named: Bools
+    """Shape (collectives): whether any rank's trace names the operation."""
+
+
+def collectives_of(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> Collectives:
+    """Find them among a step's kernels; `whole` are the cohort's ranks in the run."""
+    mine = np.flatnonzero(kernels.cohort_of == cohort)
+    rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
+    rows = rows[kernels.cohort_of[kernels.of_rank[rows]] == cohort]
+    index, place = np.unique(kernels.index[rows], return_inverse=True)
+    column = np.searchsorted(mine, kernels.of_rank[rows])
+    codes, operations = kernels.codes("collective")
+    end_ns = np.zeros((len(index), len(mine)), np.int64)
+    end_ns[place, column] = kernels.end_ns[rows]
+    may_align = np.zeros(end_ns.shape, np.bool_)
+    # of no operation, -1, anything may be: so the last of these truths
+    lets_go = np.array([*(name in ALIGNING for name in operations), True])
+    may_align[place, column] = lets_go[codes[rows]] & _takes_in(kernels, rows, whole)
+    is_named = np.zeros(len(index), np.bool_)
+    is_named[place[codes[rows] >= 0]] = True
+    ranks = [kernels.ranks[at] for at in mine.tolist()]
+    return Collectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
+
+
+def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
+    """Whether each one's group, as far as the trace tells, holds all of these ranks."""
+    sizes, known = kernels.values("group_size")[rows], kernels.known("group_size")[rows]
+    found: Bools = ~known | (sizes >= len(whole))
+    named = np.flatnonzero(kernels.known("group_ranks")[rows])
+    if len(named):
+        codes, groups = list_codes(kernels.column("group_ranks", rows[named]))
+        found[named] = np.array([whole <= set(group) for group in groups])[codes]
+    return found

@@ -1,0 +1,123 @@
+"""A moment that all ranks share, on each rank's own clock: the end of a collective that all leave together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from jitter.analysis.metrics.aligning_collectives import Collectives
+from jitter.core.arrays import Bools, Floats, Ints
+
+_Times = TypeVar("_Times", Ints, Floats)
+TOGETHER_NS = 100_000
+"""Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
+
+
+class Moment(NamedTuple):
+    """A moment as one recording's clock tells it; `utc_offset_ns` added gives UTC, None where that is unknown."""
+
+    clock: str
+    utc_offset_ns: int | None
+    at_ns: int
+
+    def since(self, earlier: "Moment") -> int | None:
+        """The ns between two moments; None where no clock relates them."""
+        if self.clock == earlier.clock:
+            return self.at_ns - earlier.at_ns
+        if self.utc_offset_ns is None or earlier.utc_offset_ns is None:
+            return None
+        return self.at_ns + self.utc_offset_ns - earlier.at_ns - earlier.utc_offset_ns
+
+
+@dataclass(frozen=True)
+class SharedMoment:
+    """How a step's ranks are aligned.
+
+    `moments_ns` is the moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (no moments).
+    `uncertainty_ns` is how far the ends of the step's aligning collectives disagree (median over them; None with
+    fewer than two); for wall clock 0 where all share one clock, None where it rests on the hosts' clocks.
+    `unsynchronised` counts collectives of unnamed operation that turned out to align nobody.
+    """
+
+    method: str
+    moments_ns: dict[int, int]
+    kernel_index: int | None = None
+    uncertainty_ns: int | None = None
+    unsynchronised: int = 0
+
+
+def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMoment | None:
+    """Find the end of the step's last aligning collective; None if there is none.
+
+    `starts_ns` is where each rank's first kernel starts, on its own clock, from which "last" is told.
+    """
+    shared = np.flatnonzero(found.may_align)
+    apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])
+    aligning = shared[~apart]
+    if not len(aligning):
+        return SharedMoment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
+    end_ns = found.end_ns[aligning]
+    starts = np.array([starts_ns.get(rank, 0) for rank in found.ranks], np.int64)
+    reached = _lower_median(end_ns - starts, axis=1)
+    last = int(np.flatnonzero(reached == reached.max())[-1])
+    return SharedMoment(
+        "collective",
+        dict(zip(found.ranks, end_ns[last].tolist(), strict=True)),
+        int(found.kernel_index[aligning[last]]),
+        disagreement_ns(end_ns),
+        int(apart.sum()),
+    )
+
+
+def wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mapping[int, str]) -> SharedMoment | None:
+    """Align by the clocks the profiler recorded, None where a rank has none.
+
+    Ranks of one recording (`clocks` names it) share its clock exactly; between hosts it is as good as theirs.
+    """
+    if len(set(clocks.values())) == 1:
+        return SharedMoment("wall clock", dict.fromkeys(utc_offsets_ns, 0), uncertainty_ns=0)
+    known = {rank: offset for rank, offset in utc_offsets_ns.items() if offset is not None}
+    if len(known) < len(utc_offsets_ns) or not known:
+        return None
+    latest = max(known.values())
+    return SharedMoment("wall clock", {rank: latest - offset for rank, offset in known.items()})
+
+
+def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
+    """Collectives of unnamed operation whose ends, (collectives, ranks), contradict the others' clock offsets.
+
+    What names its operation is believed; else the median rules, to which from three on each belongs itself: two that
+    agree are not outvoted by one that does not.
+    """
+    apart = np.zeros(len(end_ns), np.bool_)
+    voters = np.flatnonzero(is_named) if is_named.any() else np.arange(len(end_ns))
+    offsets = _offsets(end_ns)
+    for at in np.flatnonzero(~is_named).tolist():
+        others = voters if len(voters) > 2 else voters[voters != at]
+        if len(others):
+            apart[at] = (np.abs(offsets[at] - _lower_median(offsets[others], axis=0)) > TOGETHER_NS).any()
+    return apart
+
+
+def _offsets(end_ns: _Times) -> _Times:
+    """Each rank's clock against the lowest rank's, as each collective's end tells it."""
+    return end_ns - end_ns[:, :1]
+
+
+def disagreement_ns(end_ns: _Times) -> int | None:
+    """How far ranks' clock offsets, as collectives' ends (collectives, ranks) tell them, differ from the usual ones.
+
+    The lower median over collectives; None with fewer than two.
+    """
+    if len(end_ns) < 2:
+        return None
+    offsets = _offsets(end_ns)
+    residuals = offsets - _lower_median(offsets, axis=0)
+    return int(_lower_median(residuals.max(axis=1) - residuals.min(axis=1), axis=0))
+
+
+def _lower_median(values: _Times, axis: int) -> _Times:
+    """Of whole numbers as such, exactly: times since some zero may be past what a float holds."""
+    found: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
+    return found

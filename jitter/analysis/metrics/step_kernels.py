@@ -1,0 +1,152 @@
+"""One step's kernels as arrays: which rank's, with which place in the kernel index, on which stream, in which order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jitter.analysis.metrics.alignment import StepIndex
+from jitter.core.arrays import Bools, Ints
+from jitter.core.arrow import column
+from jitter.lake.step_reader import StepColumns
+
+UNMATCHED = -1
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What the alignment tells of one rank's step."""
+
+    cohort: int
+    index: Ints
+    """The kernel index of each of its kernels; UNMATCHED where one has no partner in the reference."""
+
+
+def placed(indices: Sequence[StepIndex]) -> dict[int, Placed]:
+    """Tell it of every rank that is not left out."""
+    partners = {
+        (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in its], np.int64)
+        for index in indices
+        for digest, its in index.partners.items()
+    }
+    return {
+        member.rank: Placed(index.cohort, partners[index.cohort, member.sequence])
+        for index in indices
+        for member in index.members
+    }
+
+
+class StepKernels:
+    """The kernels of some ranks, by rank, then in launch order; copies and fills are left out.
+
+    Arrays are one number a kernel, shape (kernels), unless told otherwise.
+    """
+
+    def __init__(self, read: StepColumns, places: Mapping[int, Placed], main_streams: Mapping[int, int | None]) -> None:
+        """Take the columns that were read: `kind` and those that what is asked of it needs."""
+        self.ranks = read.ranks
+        self._read = read
+        kinds, names = read.codes("kind")
+        self._kept = kinds != _code(names, "memory")
+        self.is_collective: Bools = kinds[self._kept] == _code(names, "collective")
+        of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)[self._kept]
+        counts = np.bincount(of_rank, minlength=len(read.ranks))
+        self.of_rank: Ints = of_rank
+        """Position in `ranks`."""
+        self.bounds: Ints = np.concatenate([[0], np.cumsum(counts)])
+        """Shape (ranks + 1): kernels `bounds[i]:bounds[i + 1]` are of `ranks[i]`."""
+        self.position: Ints = np.arange(len(of_rank)) - np.repeat(self.bounds[:-1], counts)
+        """In the rank's own step."""
+        self.cohort_of: Ints = np.array([places[rank].cohort for rank in read.ranks], np.int64)
+        """Shape (ranks)."""
+        self.index: Ints = np.concatenate([np.zeros(0, np.int64), *(places[rank].index for rank in read.ranks)])
+        """Kernel index, or UNMATCHED."""
+        streams = [main_streams[rank] for rank in read.ranks]
+        self._main_stream = np.array([0 if stream is None else stream for stream in streams], np.int64)
+        self._has_main = np.array([stream is not None for stream in streams], np.bool_)
+
+    def __len__(self) -> int:
+        """How many kernels."""
+        return len(self.of_rank)
+
+    def values(self, column: str) -> Ints:
+        """Give a column of whole numbers, with 0 where it is null."""
+        values: Ints = self._read.values(column)[self._kept]
+        return values
+
+    def known(self, column: str) -> Bools:
+        """Where a column is not null."""
+        known: Bools = self._read.known(column)[self._kept]
+        return known
+
+    def codes(self, column: str) -> tuple[Codes, list[str]]:
+        """Give a column of texts as positions in the list of distinct ones, with -1 where it is null."""
+        codes, names = self._read.codes(column)
+        return codes[self._kept], names
+
+    def column(self, name: str, rows: Ints | None = None) -> pa.ChunkedArray:
+        """Give a column as it was read, of these kernels (all)."""
+        if rows is None:
+            return self._read.table[name].filter(column(self._kept))
+        return self._read.table[name].take(column(self._kept_rows[rows]))
+
+    @cached_property
+    def _kept_rows(self) -> Ints:
+        return np.flatnonzero(self._kept)
+
+    @cached_property
+    def start_ns(self) -> Ints:
+        """On the rank's own clock."""
+        return self.values("start_ns")
+
+    @cached_property
+    def end_ns(self) -> Ints:
+        """On the rank's own clock."""
+        return self.values("end_ns")
+
+    @cached_property
+    def is_matched(self) -> Bools:
+        """Whether the kernel has an index."""
+        matched: Bools = self.index != UNMATCHED
+        return matched
+
+    @cached_property
+    def group(self) -> Ints:
+        """Number equal (cohort, kernel index) equally, from 0; UNMATCHED where a kernel has no index."""
+        width = int(self.index.max(initial=0)) + 1
+        return np.where(self.is_matched, self.cohort_of[self.of_rank] * width + self.index, UNMATCHED)
+
+    @cached_property
+    def _of_main_stream(self) -> Bools:
+        """Whether on the rank's main stream."""
+        same: Bools = self.values("stream") == self._main_stream[self.of_rank]
+        return same & self.known("stream") & self._has_main[self.of_rank]
+
+    @cached_property
+    def on_main(self) -> Bools:
+        """Compute kernels of the main stream: their gaps and durations count."""
+        return self._of_main_stream & ~self.is_collective
+
+    @cached_property
+    def main_stream_order(self) -> Ints:
+        """Kernels and collectives of the main stream, shape (those): by rank, then by start, then in launch order."""
+        rows = np.flatnonzero(self._of_main_stream)
+        start, rank = self.start_ns[rows], self.of_rank[rows]
+        if ((np.diff(start) >= 0) | (np.diff(rank) > 0)).all():
+            return rows
+        return rows[np.lexsort((start, rank))]
+
+    @cached_property
+    def first(self) -> Ints:
+        """Each rank's first compute kernel of its main stream, shape (ranks that have one)."""
+        rows = self.main_stream_order[self.on_main[self.main_stream_order]]
+        return rows[np.concatenate([[True], np.diff(self.of_rank[rows]) > 0])] if len(rows) else rows
+
+
+def _code(names: Sequence[str], name: str) -> int:
+    """A text's place among the distinct ones; none where nothing is called so."""
+    return names.index(name) if name in names else len(names)

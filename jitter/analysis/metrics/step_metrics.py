@@ -1,0 +1,151 @@
+"""Duration, gap, time to kernel end and launch latency of one step, for all its ranks, from the lake's parquet."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.analysis.metrics import kernel_metrics
+from jitter.analysis.metrics.aligning_collectives import collectives_of
+from jitter.analysis.metrics.alignment import StepIndex
+from jitter.analysis.metrics.clock_alignment import SharedMoment, shared_moment, wall_clock
+from jitter.analysis.metrics.kernel_metrics import Deviations, Metric
+from jitter.analysis.metrics.step_kernels import StepKernels, placed
+from jitter.core.arrow import column
+from jitter.core.errors import LakeError
+from jitter.core.step_key import StepKey
+from jitter.lake.layout import kernels_file
+from jitter.lake.records import Held
+from jitter.lake.step_reader import StepColumns, StepFiles
+
+METRICS = ("duration", "gap", "ttke", "launch_latency")
+_TOLD = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
+_ALIGNED = ("kind", "stream", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
+_READ = {
+    "duration": ("kind", "start_ns", "end_ns"),
+    "gap": _ALIGNED,
+    "ttke": _ALIGNED,
+    "launch_latency": ("kind", "start_ns", "launch_start_ns", "launch_thread"),
+}
+"""What each metric is made from."""
+
+
+class StepMetrics:
+    """A step's metrics and its alignment. Nothing is read before it is asked for, and then once."""
+
+    def __init__(
+        self,
+        root: Path,
+        key: StepKey,
+        held: Mapping[int, Held],
+        indices: Sequence[StepIndex],
+        whole: Mapping[int, frozenset[int]],
+        metrics: Collection[str] = METRICS,
+    ) -> None:
+        """Measure the ranks that hold the step; `whole` names each cohort's ranks over the run.
+
+        Of `metrics` other than all, only what these need is read: no `rows` then. What reads raises `LakeError` for a
+        rank's file that is missing, damaged or not what the record tells.
+        """
+        self.indices = tuple(indices)
+        """The alignment of each cohort that the kernels are indexed by."""
+        self._root, self._key, self._held, self._whole = root, key, held, whole
+        needed = {name for metric in metrics for name in _READ[metric]}
+        self._columns = sorted(needed.union(_TOLD) if set(metrics) == set(METRICS) else needed)
+
+    @cached_property
+    def kernels(self) -> StepKernels:
+        """The step's kernels, of all ranks that are not left out."""
+        places = placed(self.indices)
+        files = StepFiles(self._root, self._key, self._held)
+        if places:
+            read = files.read(sorted(places), self._columns)
+        else:  # where every rank is left out, any file gives the columns, and no rank its rows
+            read = StepColumns(files.read([min(self._held)], self._columns).table.slice(0, 0), (), ())
+        kernels = StepKernels(read, places, {rank: one.record.main_stream for rank, one in self._held.items()})
+        for rank, first, end in zip(kernels.ranks, kernels.bounds[:-1], kernels.bounds[1:], strict=True):
+            if end - first != len(places[rank].index):
+                raise LakeError(
+                    f"{self._root / kernels_file(self._key, rank)}: does not hold the kernels that its record tells",
+                    "put the file back, or ingest its trace into another lake",
+                )
+        return kernels
+
+    def metric(self, name: str) -> Metric:
+        """One of METRICS, of every kernel."""
+        if name == "launch_latency":
+            return kernel_metrics.launch_latency(self.kernels)
+        if name == "duration":
+            return self._duration
+        return self._gap if name == "gap" else kernel_metrics.ttke(self.kernels, self._gap, self._duration)
+
+    @cached_property
+    def _duration(self) -> Metric:
+        return kernel_metrics.duration(self.kernels)
+
+    @cached_property
+    def _gap(self) -> Metric:
+        shared = {rank: ns for moment in self.moments.values() for rank, ns in moment.moments_ns.items()}
+        return kernel_metrics.gap(self.kernels, shared)
+
+    @cached_property
+    def moments(self) -> dict[int, SharedMoment]:
+        """How each cohort's ranks are aligned."""
+        kernels = self.kernels
+        first = kernels.first
+        starts = {
+            kernels.ranks[at]: ns
+            for at, ns in zip(kernels.of_rank[first].tolist(), kernels.start_ns[first].tolist(), strict=True)
+        }
+        return {index.cohort: self._moment(index.cohort, starts) for index in self.indices}
+
+    def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> SharedMoment:
+        collectives = collectives_of(self.kernels, cohort, self._whole[cohort])
+        found = shared_moment(collectives, starts_ns)
+        if found is not None and found.moments_ns:
+            return found
+        unsynchronised = found.unsynchronised if found is not None else 0
+        records = {rank: self._held[rank].record for rank in collectives.ranks}
+        clock = wall_clock(
+            {rank: record.utc_offset_ns for rank, record in records.items()},
+            {rank: record.file_digest for rank, record in records.items()},
+        )
+        if clock is None:
+            return SharedMoment("none", {}, unsynchronised=unsynchronised)
+        return SharedMoment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """One row a kernel and rank, by cohort, rank and position; times in ns, null where unknown.
+
+        `rank`, `cohort`, `kernel_index` (null: unmatched), `position` (in the rank's own step), `kernel_name`, `kind`,
+        `stream`, `on_main` (a compute kernel of the main stream: its gap and duration count), `start_ns`, `end_ns` and
+        `launch_start_ns` (on the rank's own clock), `message_bytes` (of collectives, where recorded), `duration_ns`,
+        `gap_ns`, `ttke_ns`, `launch_latency_ns`, and of these four the deviations from the cohort's mean:
+        `duration_deviation_ns`….
+        """
+        kernels = self.kernels
+        metrics = {name: self.metric(name) for name in METRICS}
+        cohort = kernels.cohort_of[kernels.of_rank]
+        rows = pa.table(
+            {
+                "rank": column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
+                "cohort": column(cohort.astype(np.int32)),
+                "kernel_index": column(kernels.index.astype(np.int32), kernels.is_matched),
+                "position": column(kernels.position),
+                **{name: kernels.column(name) for name in ("kernel_name", "kind", "stream")},
+                "on_main": column(kernels.on_main),
+                **{name: kernels.column(name) for name in ("start_ns", "end_ns", "launch_start_ns", "message_bytes")},
+                **{f"{name}_ns": column(*metric) for name, metric in metrics.items()},
+                **{f"{name}_deviation_ns": column(*self.deviation(metric)) for name, metric in metrics.items()},
+            }
+        )
+        if len(np.unique(kernels.cohort_of)) > 1:
+            rows = rows.take(column(np.argsort(cohort, kind="stable")))
+        return rows
+
+    def deviation(self, metric: Metric) -> Deviations:
+        """A metric's differences from the mean of the kernel over the cohort's ranks."""
+        return kernel_metrics.deviation(self.kernels, metric)

@@ -1,0 +1,110 @@
+"""The talk's tables: one metric of one step, kernels × ranks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.arrow import column, text_column
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """One metric of one cohort's step, in ns: a row a kernel, a column a rank."""
+
+    kernel_index: Ints
+    """Shape (kernels)."""
+    kernel_names: list[str]
+    mean: Floats
+    """Shape (kernels), over all ranks of the cohort; NaN where no rank has a value."""
+    ranks: list[int]
+    """Those that have a column."""
+    values: Ints | Floats
+    """Shape (kernels, ranks): the metric as whole numbers, or value − mean."""
+    known: Bools
+    """Of `values`, shape (kernels, ranks)."""
+
+    def to_arrow(self) -> pa.Table:
+        """Give columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
+        return pa.table(
+            {
+                "kernel_index": column(self.kernel_index),
+                "kernel_name": text_column(self.kernel_names),
+                "mean": column(self.mean, ~np.isnan(self.mean)),
+                **{f"rank_{rank}": column(self.values[:, at], self.known[:, at]) for at, rank in enumerate(self.ranks)},
+            }
+        )
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Do as `to_arrow`, with the kernel index as index and NA where unknown."""
+        import pandas as pd
+
+        masked = pd.arrays.FloatingArray if self.values.dtype.kind == "f" else pd.arrays.IntegerArray
+        columns: dict[str, object] = {"kernel_name": self.kernel_names, "mean": pd.array(self.mean, dtype="Float64")}
+        for at, rank in enumerate(self.ranks):
+            columns[f"rank_{rank}"] = masked(self.values[:, at].copy(), ~self.known[:, at])  # type: ignore[arg-type]
+        return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
+
+
+def metric_table(
+    measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
+) -> MetricTable:
+    """Lay out one metric of one cohort's step; see `Lake.table`."""
+    kernels = measured.kernels
+    mine = np.flatnonzero(kernels.cohort_of == cohort)
+    present = np.array(kernels.ranks, np.int64)[mine]
+    chosen = present if ranks is None else np.array(sorted(set(ranks)), np.int64)
+    missing = sorted(set(chosen.tolist()) - set(present.tolist()))
+    if missing:
+        raise UsageError(
+            f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
+        )
+    names = next((index.names for index in measured.indices if index.cohort == cohort), ())
+    found = measured.metric(metric)
+    row_of = np.full(len(kernels.ranks), -1)
+    row_of[mine] = np.arange(len(mine))
+    at = row_of[kernels.of_rank]
+    here = (at >= 0) & kernels.is_matched
+    # by rank as the kernels are: what is written in order is written fast
+    grid = np.zeros((len(mine), len(names)), np.int64)
+    known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
+    there[kernels.index[here]] = True
+    here &= found.known
+    place = (at[here], kernels.index[here])
+    grid[place] = found.values[here]
+    known[place] = True
+    # exact: sums of int64 nanoseconds, divided once
+    count = known.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(count > 0, grid.sum(axis=0) / count, np.nan)
+    index = np.flatnonzero(there)
+    values, told = grid[np.searchsorted(present, chosen)], known[np.searchsorted(present, chosen)]
+    if len(index) < len(names):
+        values, told = values[:, index], told[:, index]
+    return MetricTable(
+        index,
+        [names[at] for at in index.tolist()],
+        mean[index],
+        chosen.tolist(),
+        (values - mean[index] if deviation else values).T,
+        told.T,
+    )
+
+
+def unmatched_rows(rows: pa.Table) -> pa.Table:
+    """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
+    names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
+    found = rows.filter(rows["kernel_index"].is_null()).select(names)
+    texts = [found.schema.get_field_index(name) for name in ("kernel_name", "kind")]
+    for at in texts:
+        found = found.set_column(at, names[at], found[at].cast(pa.string()))
+    return found

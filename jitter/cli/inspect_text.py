@@ -1,0 +1,65 @@
+"""What `jitter inspect` found, as text and as data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jitter.ingestion.inspect import Finding
+from jitter.lake.records import SourceRecord
+
+
+def as_data(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Plain values: a list of files, each with its ranks."""
+    return {
+        "schema_version": 1,
+        "files": [
+            {
+                "file": str(finding.path),
+                "format": finding.format,
+                "error": None if finding.error is None else finding.error.message,
+                "hint": None if finding.error is None else finding.error.hint,
+                "warnings": list(finding.warnings),
+                "ranks": [_rank(record) for record in finding.records],
+            }
+            for finding in findings
+        ],
+    }
+
+
+def _rank(record: SourceRecord) -> dict[str, Any]:
+    return {
+        "rank": record.rank,
+        "rank_told_by": record.rank_told_by,
+        "host": record.host,
+        "device": record.device,
+        "profiler_version": record.profiler_version,
+        "steps_from": record.steps_from,
+        "steps": [
+            {"epoch": step.epoch, "step": step.step, "kernels": step.kernels, "cut": step.cut} for step in record.steps
+        ],
+        "kernels": record.kernels,
+        "outside_steps": record.outside_steps,
+        "before_capture": record.before_capture,
+        "problems": record.problems,
+    }
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """One line a rank (file, format, rank, host, steps, kernels), what is wrong below it."""
+    lines = []
+    for finding in findings:
+        for record in sorted(finding.records, key=lambda record: record.rank or 0):
+            steps = f"{len(record.steps)} steps"
+            if record.steps:
+                steps += f" ({record.steps[0].key} to {record.steps[-1].key}, by {record.steps_from})"
+            version = f" {record.profiler_version}" if record.profiler_version else ""
+            lines.append(
+                f"{finding.path}  {finding.format}{version}  rank {record.rank} (by {record.rank_told_by})  "
+                f"host {record.host or 'unknown'}  device {record.device}  {steps}  {record.kernels:,} kernels"
+            )
+            lines += [f"    {problem}" for problem in record.problems]
+        lines += [f"    {warning}" for warning in finding.warnings]
+        if finding.error is not None:
+            lines.append(f"cannot be taken in: {finding.error.message}")
+            if finding.error.hint:
+                lines.append(f"    {finding.error.hint}")
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,55 @@
+"""A lake opened for a verb: on a terminal, what takes long is said."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jitter.core.errors import UsageError
+from jitter.core.prefetch import expect
+
+if TYPE_CHECKING:
+    from jitter.api import Lake
+
+_PATIENCE_S = 1.0
+
+
+def open_lake(path: Path) -> "Lake":
+    """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
+    check_name(path)
+    expect((path / "sources").glob("*.json"))  # its records come while we load what reads them
+    from jitter import api
+    from jitter.core.processes import seldom_collected
+
+    seldom_collected()
+    return api.open_lake(path, Preparing() if sys.stderr.isatty() else None)
+
+
+def check_name(path: Path) -> None:
+    """Raise `UsageError` for a lake whose path is not UTF-8: DuckDB opens none such."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{path}: a lake's path must be UTF-8", "name another") from None
+
+
+class Preparing:
+    """A line on stderr for as long as what a large lake lacks of derived data is made, if that takes a moment."""
+
+    def __init__(self) -> None:
+        self._began_s: float | None = None
+        self._shown = ""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how much is done, of how much."""
+        now_s = time.monotonic()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        if done == total:
+            if self._shown:
+                click.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
+            self._began_s, self._shown = None, ""
+        elif now_s - self._began_s >= _PATIENCE_S:
+            self._shown = f"preparing the lake, once: {done} of {total}"
+            click.echo(f"\r{self._shown}", err=True, nl=False)

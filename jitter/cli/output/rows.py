@@ -1,0 +1,131 @@
+"""Rows of a query to stdout or a file, batch by batch: an answer may be larger than memory."""
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from jitter.cli.output.files import check_target
+from jitter.cli.output.table import NEVER, PARQUET_MARK, SCHEMA_VERSION, form_of, is_our_parquet
+from jitter.core.errors import UsageError
+from jitter.core.files import whole_file
+
+if TYPE_CHECKING:
+    from jitter.query.run_query import Rows
+
+_MOST_LINES = 1000
+
+
+def write_rows(rows: "Rows", form: str | None, output: Path | None, force: bool) -> None:
+    """Write as text (a table for people), csv, json or parquet; without a form: text on a terminal, else csv.
+
+    Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that is not ours, and for
+    parquet on a terminal.
+    """
+    form = form_of(form, output) or ("text" if output is None and sys.stdout.isatty() else "csv")
+    if form == "parquet":
+        _to_parquet(rows, output, force)
+        return
+    write = {"text": _write_text, "csv": _write_csv, "json": _write_json}[form]
+    if output is None:
+        write(rows, sys.stdout)
+        return
+    heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
+    check_target(output, force or (bool(heading) and _begins(output, heading)), NEVER)
+    with whole_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
+        write(rows, file)
+
+
+def _write_csv(rows: "Rows", file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(rows.schema.names)
+    for batch in rows:
+        columns = [[_cell(value) for value in column.to_pylist()] for column in batch.columns]
+        writer.writerows(zip(*columns, strict=True))
+
+
+_JSON_HEAD = f'{{"schema_version": {SCHEMA_VERSION}, "rows": ['
+
+
+def _write_json(rows: "Rows", file: TextIO) -> None:
+    import msgspec
+
+    twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
+    if twice:
+        raise UsageError(f"two columns are called {twice[0]}", "name them apart: … AS other_name")
+    encode = msgspec.json.Encoder(enc_hook=str).encode
+    file.write(_JSON_HEAD)
+    before = "\n"
+    for batch in rows:
+        for row in batch.to_pylist():
+            file.write(before + encode({name: _number(value) for name, value in row.items()}).decode())
+            before = ",\n"
+    file.write("\n]}\n")
+
+
+def _write_text(rows: "Rows", file: TextIO) -> None:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        table.add_column(Text(field.name), justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for count, cells in enumerate(_lines(rows)):
+        if count == _MOST_LINES:
+            print(f"only the first {_MOST_LINES} rows (all of them: --format csv)", file=sys.stderr)
+            break
+        # Text: what stands in square brackets in a kernel's name is no markup; a control character no command
+        table.add_row(*(Text("".join(char if char.isprintable() else "�" for char in cell)) for cell in cells))
+    Console(file=file).print(table)
+
+
+def _lines(rows: "Rows") -> Iterator[tuple[str, ...]]:
+    for batch in rows:
+        yield from zip(*([_cell(value) for value in column.to_pylist()] for column in batch.columns), strict=True)
+
+
+def _cell(value: Any) -> str:
+    """One value as text: null is empty, a truth is true or false, a float is in full."""
+    value = _number(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _number(value: Any) -> Any:
+    """A sum of whole numbers comes as a decimal without places."""
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
+
+
+def _to_parquet(rows: "Rows", output: Path | None, force: bool) -> None:
+    import pyarrow.parquet as pq
+
+    def write(where: Any) -> None:
+        with pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_MARK)) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+
+    if output is not None:
+        check_target(output, force or is_our_parquet(output), NEVER)
+        with whole_file(output) as half, half.open("wb") as file:
+            write(file)
+    elif sys.stdout.isatty():
+        raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
+    else:
+        write(sys.stdout.buffer)
+
+
+def _begins(path: Path, heading: str) -> bool:
+    """Whether a file begins as one that this query would write."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(heading.encode())) == heading.encode()

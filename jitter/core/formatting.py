@@ -1,0 +1,89 @@
+"""Numbers as people read them."""
+
+import math
+from collections.abc import Iterable
+
+from jitter.core.errors import UsageError
+
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+UNKNOWN = "unknown"
+
+
+def time_words(ns: float | None, *, signed: bool = False) -> str:
+    """Write nanoseconds in the unit that suits them, to three digits: `1.16 ms`, signed `−78.2 µs`.
+
+    >>> time_words(1159365), time_words(-78200, signed=True), time_words(None)
+    ('1.16 ms', '−78.2 µs', 'unknown')
+    """
+    if ns is None or math.isnan(ns):
+        return UNKNOWN
+    sign = "−" if ns < 0 else "+" if signed and ns > 0 else ""
+    size = abs(ns)
+    # 999.6 µs rounds to 1000: it belongs to the next unit
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if size >= scale * 0.9995), (1.0, "ns"))
+    value = size / scale
+    digits = 0 if unit == "ns" or value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{sign}{value:.{digits}f} {unit}"
+
+
+def percent_words(fraction: float | None) -> str:
+    """Write a fraction: `20.3%`, `0.74%`, small ones `<0.01%`.
+
+    >>> percent_words(0.20286), percent_words(0.0074), percent_words(0.00001)
+    ('20.3%', '0.74%', '<0.01%')
+    """
+    if fraction is None:
+        return UNKNOWN
+    value = abs(100 * fraction)
+    if 0 < value < 0.01:
+        return "<0.01%" if fraction > 0 else "−<0.01%"
+    sign = "−" if fraction < 0 else ""
+    return f"{sign}{value:.1f}%" if value >= 9.995 else f"{sign}{value:.2f}%"
+
+
+def rank_words(rank: int, host: str | None) -> str:
+    """Name a rank and where it runs: `rank 11 (node0001)`."""
+    return f"rank {rank}" if host is None else f"rank {rank} ({host})"
+
+
+def brief(name: str, most: int = 44) -> str:
+    """Cut a long name short: its beginning tells most."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def count_words(number: int, one: str, many: str | None = None) -> str:
+    """Count things: `1 rank`, `1,152 kernels`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def plain_words(text: str) -> str:
+    """Take from a text what would command a terminal or hide in it; one line stays one.
+
+    >>> plain_words("evil\x1b[31m kernel")
+    'evil�[31m kernel'
+    """
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """Read `0-7,180` into numbers in order; raise `UsageError` naming the option otherwise."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"{option}: {part.strip()!r} is no number or range", "write it like 0-7,180")
+        found.update(range(int(first), int(last or first) + 1))
+    if not found:
+        raise UsageError(f"{option}: {text!r} is empty", "write it like 0-7,180")
+    return sorted(found)
+
+
+def format_numbers(numbers: Iterable[int]) -> str:
+    """Write numbers as `0-7,180`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -1,0 +1,90 @@
+"""The one place that says what a kernel's name means: compute or collective, which operation, its short form."""
+
+import re
+from functools import lru_cache
+from typing import Final, Literal
+
+Kind = Literal["compute", "collective", "memory"]
+
+OPERATIONS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send_recv",
+)
+ALIGNING: Final = frozenset(OPERATIONS[:5])
+"""All ranks leave these together; broadcasts and reduces they do not."""
+
+# NCCL to 2.7 `ncclAllReduceRingLLKernel_sum_f16`, to 2.18 `ncclKernel_AllReduce_RING_LL_Sum_half`, then
+# `ncclDevKernel_AllReduce_Sum_f16_RING_LL`, symmetric memory `ncclSymkDevKernel_AllReduce_…`; RCCL the same
+# names or `rcclKernel_…`, and one kernel for everything: `ncclDevKernel_Generic`.
+_COLLECTIVE = re.compile(r"^(?:void\s+)?(?:\w+::)*(?:nccl|rccl)(?:Symk)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])")
+_OPERATION_WORDS: Final = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("bcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
+)
+
+
+@lru_cache(maxsize=65536)
+def is_collective(name: str) -> bool:
+    """Whether this is a device kernel of NCCL or RCCL, in any of their spellings."""
+    return _COLLECTIVE.match(name) is not None
+
+
+def operation(words: str) -> str | None:
+    """The operation that a profiler's words name ("_allgather_base", "AllReduce"), or None if they name none."""
+    squeezed = re.sub(r"[^a-z]", "", words.lower())
+    return next((op for word, op in _OPERATION_WORDS if word in squeezed), None)
+
+
+@lru_cache(maxsize=65536)
+def collective_operation(name: str) -> str | None:
+    """The operation that a collective kernel's name tells: None for RCCL's generic kernel."""
+    if not is_collective(name):
+        return None
+    own = re.sub(r"^.*?(?:nccl|rccl)", "", name, count=1)
+    own = re.sub(r"\(.*", "", own)
+    # the reduction operator ("Sum", "PreMulSum") never contains an operation's word, so a search is enough
+    return operation(own.replace("Kernel", ""))
+
+
+@lru_cache(maxsize=65536)
+def short_name(name: str) -> str:
+    """A kernel's name without return type, namespaces, template arguments and parameters.
+
+    >>> short_name("void at::native::elementwise_kernel<128, 4, Foo<a::b>>(int, Foo)")
+    'elementwise_kernel'
+    """
+    depth = 0
+    kept: list[str] = []
+    for char in name.replace("(anonymous namespace)::", "").replace("operator()", "operator"):
+        if char in "<([":
+            depth += 1
+        elif char in ">)]":
+            depth -= 1
+        elif depth == 0:
+            kept.append(char)
+    words = "".join(kept).split()
+    return words[-1].rpartition("::")[2] if words else name
+
+
+KINDS: Final = ("compute", "collective", "memory")
+COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS) + 1)
+"""By position in `KINDS`; after them a synchronising call, which a program's operations have among them."""

@@ -1,0 +1,10 @@
+"""Read the `.sql` files of a package: one relation each, bind parameters only, no templating."""
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def sql(package: str, name: str) -> str:
+    """Return the text of `sql/<name>.sql` in a package: `sql("jitter.query", "ranks")`."""
+    return files(package).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")

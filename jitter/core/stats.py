@@ -1,0 +1,30 @@
+"""Medians, and the scatter they tell: figures that a few outliers do not move."""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from jitter.core.arrays import Floats
+
+TO_SIGMA: Final = 1.4826
+"""From median absolute deviation to standard deviation, of a normal distribution."""
+
+
+def lower_median(values: npt.NDArray[Any]) -> Floats:
+    """(rows, 1): the lower median of each row, as `quantile_disc(0.5)`, of those that have a value; NaN without any."""
+    if not values.shape[1]:
+        return np.full((len(values), 1), np.nan)
+    if values.size and not np.isnan(values.max()):  # which is NaN where any is
+        middle = (values.shape[1] - 1) // 2
+        found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
+        return found.copy()  # a view would keep all of it
+    known = (~np.isnan(values)).sum(axis=1)
+    ordered = np.sort(values, axis=1)  # NaN sorts last
+    return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)
+
+
+def spread_of(values: Floats) -> float:
+    """The standard deviation that the median absolute deviation tells, unknown values left out; 0 without any."""
+    known = values[~np.isnan(values)]
+    return TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0

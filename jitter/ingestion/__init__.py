@@ -1,0 +1,8 @@
+"""From trace files to a lake: discover, read, cut into steps, stage, publish."""
+
+from importlib.metadata import entry_points
+
+
+def worker_modules() -> list[str]:
+    """Return the modules that an ingest's worker processes load before they are forked."""
+    return ["jitter.ingestion.convert", *(point.module for point in entry_points(group="jitter.readers"))]

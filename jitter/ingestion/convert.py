@@ -1,0 +1,141 @@
+"""One recording to staged parquet: read, joined, cut into steps, with a record of what was found."""
+
+import gc
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import xxhash
+
+from jitter.core.errors import JitterError
+from jitter.ingestion.discover import Source
+from jitter.ingestion.ranks import GpuEvidence, Told, resolve
+from jitter.ingestion.stage import Part, Stager
+from jitter.ingestion.transform.capture import Capture
+from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
+from jitter.ingestion.transform.launch_join import GpuUse
+from jitter.ingestion.transform.step_markers import step_pattern_of
+from jitter.readers import Recording, readers
+
+_READ_BYTES = 1 << 18
+"""At once, always into the same memory: it stays in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One source to convert; `patterns` are steps found on other ranks, to be cut at the same kernel."""
+
+    source: Source
+    staging: Path
+    step_pattern: str | None = None
+    told: Told = field(default_factory=Told)
+    known: frozenset[str] = frozenset()
+    """Digests of contents of this size that are in the lake already: such a file is not read again."""
+    patterns: tuple[tuple[str, ...], ...] = ()
+
+    def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":
+        """Make the task of converting the source again, its steps cut like these."""
+        return replace(self, patterns=patterns)
+
+
+@dataclass
+class Outcome:
+    """What became of a source: parts to publish, or an error; neither if the lake holds it already."""
+
+    source: Source
+    file_digest: str
+    staging: Path
+    """The folder that holds all its parts."""
+    parts: list[Part] = field(default_factory=list)
+    error: JitterError | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
+    """Read one source into `task.staging`; what is wrong with it is in the outcome, never raised."""
+    task.staging.mkdir(parents=True, exist_ok=True)
+    outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
+    try:
+        outcome.file_digest = file_digest(task.source.files)
+        if outcome.file_digest not in task.known:
+            with _no_search_for_cycles():
+                _convert(task, outcome, advance)
+    except JitterError as error:
+        outcome.error = error
+    except OSError as error:
+        outcome.error = JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
+    except Exception as error:  # whatever it is, the other sources go in
+        first_line = str(error).partition("\n")[0]
+        outcome.error = JitterError(
+            f"{task.source.path}: could not be read: {type(error).__name__}: {first_line}",
+            "this is a bug of ours: please report it, if you can with the file",
+        )
+    return outcome
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Millions of objects pass through, none in a cycle: to look for one costs a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def file_digest(paths: Sequence[Path]) -> str:
+    """A digest of a recording: of its file's content, or of all its files (or a folder's) with their names."""
+    digest = xxhash.xxh3_128()  # nobody forges traces, and a node has many gigabytes of them
+    buffer = memoryview(bytearray(_READ_BYTES))
+    for path in paths:
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        for file in files:
+            if path.is_dir() or len(paths) > 1:
+                digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
+            with file.open("rb", buffering=0) as content:
+                while size := content.readinto(buffer):
+                    digest.update(buffer[:size])
+    return digest.hexdigest()
+
+
+def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
+    recording, batches = readers()[task.source.reader].open(task.source.path)
+    with Capture(step_pattern_of(task.step_pattern), outcome.staging) as capture:
+        for batch in batches(advance):
+            capture.add(batch)
+        joined = capture.join(recording.names)
+        uses = joined.gpus()
+        steps = {
+            process: find_steps(
+                joined,
+                capture.markers[process],
+                recording,
+                [use for use in uses if use.gpu.process == process],
+                task.patterns,
+            )
+            for process in sorted({use.gpu.process for use in uses})
+        }
+        evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
+        verdicts = resolve(task.source.path, evidence, task.told, recording.rank_in_name, recording.rank_hint)
+        outcome.warnings = list(dict.fromkeys(v.warning for v in verdicts if v.warning is not None))
+        stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
+        outcome.parts = stager.stage(outcome.staging, uses, verdicts)
+
+
+def _evidence(recording: Recording, use: GpuUse, steps: ProcessSteps) -> GpuEvidence:
+    process = recording.processes[use.gpu.process]
+    in_text = {step.rank for step in steps.ranges.ranges if step.rank is not None}
+    return GpuEvidence(
+        process=use.gpu.process,
+        device=use.gpu.device,
+        kernels=use.kernels,
+        step_text_rank=in_text.pop() if len(in_text) == 1 else None,
+        process_rank=process.rank,
+        process_rank_from=process.rank_from,
+        launcher_rank=process.launcher_rank,
+        launcher_rank_from=process.launcher_rank_from,
+    )

@@ -1,0 +1,72 @@
+"""Converts sources on a Dask cluster that runs already; its workers see traces and lake under the same paths as we."""
+
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitter.core.errors import JitterError
+from jitter.ingestion.convert import Outcome, Task, convert
+from jitter.ingestion.workers import Progress, given_up, in_order
+
+if TYPE_CHECKING:
+    from distributed import Client
+from jitter.core.dask_client import connect
+
+
+def convert_on(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
+    """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
+
+    Workers only stage; what is staged is fetched as soon as it is done. One that dies loses what it was reading,
+    which the scheduler gives to another; its half is never looked at. Raises `UsageError` without Dask, `JitterError`
+    if no scheduler answers, or stops to.
+    """
+    if not tasks:
+        return
+    with connect(scheduler) as client:
+        yield from in_order(_as_they_come(client, tasks, progress or (lambda done, total: None)))
+
+
+def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
+    from distributed import KilledWorker, as_completed
+    from distributed.client import FutureCancelledError
+
+    done, total = 0, sum(task.source.size for task in tasks)
+    # pure: no two are the same, whatever their arguments
+    numbers = {client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
+    for future in as_completed(list(numbers), loop=client.loop):
+        number = numbers[future]
+        task = tasks[number]
+        try:
+            outcome = future.result()
+        except KilledWorker as error:
+            outcome = given_up(task, f"workers that read it died, one after the other ({error.allowed_failures + 1})")
+        except FutureCancelledError:
+            raise JitterError(
+                "the Dask scheduler is gone", "run it again: what is in the lake already is not read again"
+            ) from None
+        future.release()
+        outcome.source = task.source
+        done += task.source.size
+        progress(done, total)
+        yield number, outcome
+
+
+def _absolute(task: Task) -> Task:
+    """The task for a process that runs in another folder."""
+    files = tuple(file.absolute() for file in task.source.files)
+    source = replace(task.source, path=task.source.path.absolute(), files=files)
+    return replace(task, source=source, staging=task.staging.absolute())
+
+
+def _convert(task: Task) -> Outcome:
+    """Run on a worker."""
+    unseen = [path for path in (task.staging, *task.source.files) if not Path(path).exists()]
+    if unseen:
+        error = JitterError(
+            f"{task.source.path}: the worker on {socket.gethostname()} does not see {unseen[0]}",
+            "traces and lake must lie on a file system that all workers share, under the same path",
+        )
+        return Outcome(task.source, "", task.staging, error=error)
+    return convert(task, lambda _: None)

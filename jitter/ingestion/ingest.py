@@ -1,0 +1,210 @@
+"""Trace directories into a lake: the left half of the house, over worker processes.
+
+Not called `ingest`: `jitter.ingest` is the function, and importing a module of that name would put it in its place.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jitter.core.errors import JitterError, UnknownRankError, UsageError
+from jitter.ingestion import step_numbering
+from jitter.ingestion.convert import Outcome, Task
+from jitter.ingestion.discover import Findings, Source, discover
+from jitter.ingestion.publish import Publisher
+from jitter.ingestion.ranks import Told, told_by_user, told_rows
+from jitter.ingestion.transform.step_markers import step_pattern_of
+from jitter.ingestion.workers import Progress, convert_all
+from jitter.lake import catalog
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake.records import SourceRecord
+
+Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
+"""Converts tasks somewhere and yields their outcomes in the order of the tasks."""
+
+
+class LeftOut(NamedTuple):
+    """A source that did not go in; `reader` is None where no reader takes it."""
+
+    path: Path
+    reader: str | None
+    error: JitterError
+
+
+@dataclass
+class IngestReport:
+    """What an ingest did. Nothing is lost in silence: what did not go in is in `left_out`, with its reason."""
+
+    lake: Path
+    added: list[SourceRecord] = field(default_factory=list)
+    unchanged: int = 0
+    """Sources that the lake held already."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    other_files: int = 0
+    """Files that are no traces."""
+
+    @property
+    def refused(self) -> list[JitterError]:
+        """Why sources were left out."""
+        return [one.error for one in self.left_out]
+
+
+def ingest(
+    paths: Sequence[str | Path],
+    lake: str | Path = DEFAULT_LAKE,
+    *,
+    step_pattern: str | None = None,
+    rank: int | None = None,
+    rank_map: str | Path | None = None,
+    rank_pattern: str | None = None,
+    replace: bool = False,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Put all recordings under `paths` into the lake, adding only what is new.
+
+    `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
+    cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
+    no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
+    """
+    told = told_by_user(rank, rank_map, rank_pattern)
+    step_pattern_of(step_pattern)
+    found = discover([Path(path) for path in paths])
+    check_one_rank(rank, found)
+    return ingest_found(found, Path(lake), step_pattern, told, replace, converter(jobs, scheduler), progress)
+
+
+def converter(jobs: int | None, scheduler: str | None = None) -> Converter:
+    """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
+    if scheduler is None:
+        return lambda tasks, progress: convert_all(tasks, jobs, progress, catalog.load)
+    if jobs is not None:
+        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
+    from jitter.ingestion.dask_workers import convert_on
+
+    return lambda tasks, progress: convert_on(scheduler, tasks, progress)
+
+
+def check_one_rank(rank: int | None, found: Findings) -> None:
+    """Raise `UsageError` if one rank is told of several sources."""
+    if rank is not None and len(found.sources) > 1:
+        raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
+
+
+def ingest_found(
+    found: Findings,
+    lake: Path,
+    step_pattern: str | None,
+    told: Told,
+    replace: bool,
+    convert: Converter,
+    progress: Progress | None,
+) -> IngestReport:
+    """Do what `ingest` does with what `discover` found."""
+    folder = LakeFolder(lake)
+    unreadable = [LeftOut(path, None, error) for path, error in found.unreadable]
+    report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
+    if not found.sources and not lake.exists():  # a lake made of a slip of the pen would hide that there is none
+        report.warnings += _unused_lines(told, [])
+        return report
+    folder.create()
+    folder.sweep()
+    publisher = Publisher(folder, replace)
+    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
+    report.warnings += _unused_lines(told, found.sources)
+    report.unchanged = len(found.sources) - len(fresh)
+    staging = folder.staging()
+    try:
+        known = publisher.digests(step_pattern, told)
+        tasks = [Task(source, staging, step_pattern, told, known.get(source.size, frozenset())) for source in fresh]
+        _Run(folder, publisher, report, convert).run(tasks, progress)
+    finally:
+        folder.close()
+        catalog.refresh(folder.root, folder.records)
+    return report
+
+
+def _unused_lines(told: Told, sources: Sequence[Source]) -> list[str]:
+    """Lines of --rank-map that name none of the sources: a slip of the pen would else go unseen."""
+    used = {row for source in sources for row in told.by_file if told_rows(source.path, Told(by_file=(row,)))}
+    return [f"--rank-map names {row[0]}, which is not among the files read" for row in told.by_file if row not in used]
+
+
+class _Run:
+    """One ingest's way from tasks to a published lake."""
+
+    def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport, convert: Converter) -> None:
+        self._folder = folder
+        self._publisher = publisher
+        self._report = report
+        self._convert = convert
+        self._seen: dict[str, Path] = {}
+
+    def run(self, tasks: Sequence[Task], progress: Progress | None) -> None:
+        """Publish in path order, so that who comes first in a conflict does not depend on who was faster."""
+        provisional: list[tuple[Task, Outcome]] = []
+        for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
+            if self._is_new(outcome):
+                if step_numbering.is_provisional(outcome):
+                    provisional.append((task, outcome))
+                else:
+                    self._publish(outcome)
+        if provisional:
+            # from the first number to the last file: another node's would be numbered on their own
+            with self._folder.alone():
+                self._publisher.see_others()
+                for outcome in self._in_phase(provisional):
+                    self._publish(outcome)
+
+    def _is_new(self, outcome: Outcome) -> bool:
+        if outcome.error is not None:
+            self._refuse(outcome, outcome.error)
+            return False
+        if not outcome.parts:
+            self._publisher.found_again(outcome)
+            self._report.unchanged += 1
+            return False
+        twin = self._seen.setdefault(outcome.file_digest, outcome.source.path)
+        if twin != outcome.source.path:
+            self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
+            return False
+        return True
+
+    def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
+        """Number the steps of sources without markers alike; those cut at another kernel are cut again first."""
+        records = self._publisher.records
+        mine = {outcome.file_digest for _, outcome in provisional}
+        others = [record for record in records if record.file_digest not in mine]
+        reference = step_numbering.phased_in_lake(self._folder.root, others)
+        outcomes = [outcome for _, outcome in provisional]
+        known = step_numbering.patterns(outcomes, reference)
+        again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, known)]
+        for n in again:
+            shutil.rmtree(outcomes[n].staging, ignore_errors=True)
+        tasks = [provisional[n][0].cut_like(tuple(known)) for n in again]
+        for n, outcome in zip(again, self._convert(tasks, None), strict=True):
+            outcomes[n] = outcome
+        refused = step_numbering.number(outcomes, reference, others)
+        for outcome, error in refused:
+            self._refuse(outcome, error)
+        for outcome in outcomes:
+            if outcome not in [one for one, _ in refused]:
+                yield outcome
+
+    def _publish(self, outcome: Outcome) -> None:
+        try:
+            added = self._publisher.publish(outcome)
+        except UnknownRankError as error:
+            self._refuse(outcome, error)
+            return
+        self._report.added += added
+        self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
+
+    def _refuse(self, outcome: Outcome, error: JitterError) -> None:
+        self._report.left_out.append(LeftOut(outcome.source.path, outcome.source.reader, error))
+        self._publisher.refuse(outcome, error)

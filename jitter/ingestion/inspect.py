@@ -1,0 +1,60 @@
+"""What an ingest would take in: the same reading, into a folder that is thrown away."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitter.core.errors import JitterError
+from jitter.ingestion.discover import Source, discover
+from jitter.ingestion.ingest import IngestReport, check_one_rank, converter, ingest_found
+from jitter.ingestion.ranks import told_by_user
+from jitter.ingestion.transform.step_markers import step_pattern_of
+from jitter.ingestion.workers import Progress
+from jitter.lake.records import SourceRecord
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One source: its records (one a GPU), or why it cannot be taken in."""
+
+    path: Path
+    format: str | None
+    records: tuple[SourceRecord, ...]
+    error: JitterError | None
+    warnings: tuple[str, ...]
+
+
+def inspect(
+    paths: Sequence[str | Path],
+    *,
+    step_pattern: str | None = None,
+    rank: int | None = None,
+    rank_map: str | Path | None = None,
+    rank_pattern: str | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> list[Finding]:
+    """Read all recordings under `paths` and tell what an ingest into a new lake would take in, and what it would not.
+
+    It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
+    """
+    told = told_by_user(rank, rank_map, rank_pattern)
+    step_pattern_of(step_pattern)
+    found = discover([Path(path) for path in paths])
+    check_one_rank(rank, found)
+    with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
+        report = ingest_found(found, Path(folder, "lake"), step_pattern, told, False, converter(jobs), progress)
+    findings = [Finding(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
+    return [*findings, *(_finding(source, report) for source in found.sources)]
+
+
+def _finding(source: Source, report: IngestReport) -> Finding:
+    file, prefix = str(source.path.resolve()), f"{source.path}: "
+    return Finding(
+        source.path,
+        source.reader,
+        tuple(record for record in report.added if record.file == file),
+        next((one.error for one in report.left_out if one.reader is not None and one.path == source.path), None),
+        tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
+    )

@@ -1,0 +1,239 @@
+"""From staging into the lake: what is new, what is there already, and what two sources both claim."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from jitter.core.errors import JitterError, UnknownRankError
+from jitter.core.step_key import StepKey
+from jitter.ingestion.convert import Outcome
+from jitter.ingestion.discover import Source
+from jitter.ingestion.ranks import Told, told_by_pattern, told_rows
+from jitter.ingestion.stage import Part
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import places_of
+from jitter.lake.records import RECORD_VERSION, SourceRecord
+
+
+class Publisher:
+    """Puts converted sources into one lake, one after the other."""
+
+    def __init__(self, folder: LakeFolder, replace: bool) -> None:
+        self._folder = folder
+        self._replace = replace
+        self._records = {record.digest: record for record in folder.records()}
+        self._at_start: dict[str, list[SourceRecord]] = {}
+        for record in self.records:
+            self._at_start.setdefault(record.file, []).append(record)
+        self._owners: dict[tuple[StepKey, int], str] = {}
+        for record in self._records.values():
+            self._own(record)
+
+    @property
+    def records(self) -> list[SourceRecord]:
+        """The records of sources that are in."""
+        return [record for record in self._records.values() if record.rank is not None]
+
+    def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
+        """Whether this file, unchanged by size and time, was in whole before, read as it is to be read now."""
+        of_file = self._at_start.get(str(source.path.resolve()), [])
+        state = (source.size, source.changed_ns)
+        found = [record for record in of_file if (record.size, record.mtime_ns) == state]
+        return _whole(found) and all(_as_told(record, source.path, step_pattern, told) for record in found)
+
+    def digests(self, step_pattern: str | None, told: Told) -> dict[int, frozenset[str]]:
+        """Digests of the contents that need not be read again, wherever the files lie now, by their sizes."""
+        if told != Told():
+            return {}
+        by_size: dict[int, set[str]] = {}
+        for digest, found in self._by_content().items():
+            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, told) for record in found):
+                by_size.setdefault(found[0].size, set()).add(digest)
+        return {size: frozenset(digests) for size, digests in by_size.items()}
+
+    def found_again(self, outcome: Outcome) -> None:
+        """Note where a file lies that is in the lake already, if it is not where it was."""
+        for record in self._by_content().get(outcome.file_digest, []):
+            if not Path(record.file).exists():
+                record.file, record.mtime_ns = str(outcome.source.path.resolve()), outcome.source.changed_ns
+                self._folder.write_record(record)
+
+    def publish(self, outcome: Outcome) -> list[SourceRecord]:
+        """Put an outcome's parts into the lake and return their records.
+
+        Raises `UnknownRankError` if another source holds one of its steps for the same rank (and `--replace` was
+        not given); nothing of the outcome goes in then.
+
+        Killed at any moment, it leaves the source either in whole or out: what an earlier reading left goes out of
+        the records first, and the places that change are noted.
+        """
+        self._check_within(outcome)
+        self.see_others()
+        before = self._before(outcome)
+        old = [place for record in before for place in places_of(record)]
+        new = [place for part in outcome.parts for _, place in part.places()]
+        with self._folder.changing([*old, *new]):
+            for part in outcome.parts:
+                self._settle(part)
+            self._drop(before)
+            for part in outcome.parts:
+                self._folder.publish(part.staged, part.places(), part.record)
+                self._records[part.record.digest] = part.record
+                self._own(part.record)
+                shutil.rmtree(part.staged, ignore_errors=True)
+            if old:
+                self._remove_old(old, outcome)
+        return [part.record for part in outcome.parts]
+
+    def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
+        """Remove what an earlier reading left in these places, unless this one or another source has a file there."""
+        owned = {place for record in self._records.values() for place in places_of(record)}
+        kept = {place for part in outcome.parts for _, place in part.places()}
+        self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
+
+    def see_others(self) -> None:
+        """Take note of what runs on other machines have published since: conflicts with them are conflicts, too."""
+        for record in self._folder.records_besides(self._records):
+            self._records[record.digest] = record
+            self._own(record)
+
+    def refuse(self, outcome: Outcome, error: JitterError) -> None:
+        """Leave a record of a source that could not be taken in, unless an earlier reading of it is in."""
+        if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
+            return
+        refusal = _refusal(outcome, error)
+        self._drop(self._before(outcome))
+        self._records[refusal.digest] = refusal
+        self._folder.write_record(refusal)
+
+    def _by_content(self) -> dict[str, list[SourceRecord]]:
+        found: dict[str, list[SourceRecord]] = {}
+        for record in self.records:
+            found.setdefault(record.file_digest, []).append(record)
+        return found
+
+    def _before(self, outcome: Outcome) -> list[SourceRecord]:
+        """Records that this reading takes the place of: of the same content, and why this file once failed."""
+        file = str(outcome.source.path.resolve())
+        return [
+            record
+            for record in self._records.values()
+            if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
+        ]
+
+    def _settle(self, part: Part) -> None:
+        """Decide who keeps the steps that another source holds for the same rank."""
+        record = part.record
+        assert record.rank is not None
+        contested: dict[str, list[StepKey]] = {}
+        for step in record.steps:
+            owner = self._owners.get((step.key, record.rank))
+            if owner is not None and self._records[owner].file_digest != record.file_digest:
+                contested.setdefault(owner, []).append(step.key)
+        for owner, keys in contested.items():
+            other = self._records[owner]
+            if not self._replace:
+                raise UnknownRankError(
+                    f"{record.file}: rank {record.rank} has {_some(keys)} already, from {other.file}",
+                    "give --replace to take the newer, or correct the rank with --rank or --rank-map",
+                )
+            older, newer = (other, record) if _newer(record, other) else (record, other)
+            older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
+            older.problems.append(f"{_some(keys)} replaced by {newer.file}")
+            if older is other:
+                # before the newer goes in: killed between the two, the next run puts the newer in
+                self._folder.write_record(other)
+
+    def _check_within(self, outcome: Outcome) -> None:
+        """Two processes of one recording may claim the same rank."""
+        claimed: dict[tuple[StepKey, int], Part] = {}
+        for part in outcome.parts:
+            for step in part.record.steps:
+                assert part.record.rank is not None
+                other = claimed.setdefault((step.key, part.record.rank), part)
+                if other is not part:
+                    raise UnknownRankError(
+                        f"{part.record.file}: two of its GPUs are both rank {part.record.rank} in {step.key} "
+                        f"(devices {other.record.device} and {part.record.device})",
+                        "tell them apart with --rank-map (file,device,rank)",
+                    )
+
+    def _drop(self, records: Sequence[SourceRecord]) -> None:
+        if not records:
+            return
+        gone = {record.digest for record in records}
+        self._records = {digest: record for digest, record in self._records.items() if digest not in gone}
+        self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}
+        self._folder.remove(Path("sources", record.name) for record in records)
+
+    def _own(self, record: SourceRecord) -> None:
+        if record.rank is not None:
+            for step in record.steps:
+                self._owners[step.key, record.rank] = record.digest
+
+
+def _whole(records: list[SourceRecord]) -> bool:
+    return bool(records) and {record.part for record in records} == set(range(records[0].parts))
+
+
+def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, told: Told) -> bool:
+    """Whether a record agrees with what the user says now of this path; options not given have no opinion."""
+    if step_pattern is not None and record.step_pattern != step_pattern:
+        return False
+    if told.rank is not None:
+        return record.rank == told.rank
+    rows = dict(told_rows(path, told))
+    if rows:
+        return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
+    named = told_by_pattern(path, told)
+    # a process that drives several GPUs has its rank numbered on
+    return named is None or (record.rank == named * record.parts + record.part)
+
+
+def _newer(one: SourceRecord, other: SourceRecord) -> bool:
+    """By the time of recording where both tell it, else by the files' times of change."""
+    if one.utc_offset_ns is not None and other.utc_offset_ns is not None and one.steps and other.steps:
+        return one.utc_offset_ns + one.steps[0].start_ns >= other.utc_offset_ns + other.steps[0].start_ns
+    return one.mtime_ns >= other.mtime_ns
+
+
+def _is_host(place: Path) -> bool:
+    return place.parts[0] == "host"
+
+
+def _some(keys: list[StepKey]) -> str:
+    return str(keys[0]) if len(keys) == 1 else f"{len(keys)} steps ({keys[0]} to {keys[-1]})"
+
+
+def _refusal(outcome: Outcome, error: JitterError) -> SourceRecord:
+    path = outcome.source.path
+    return SourceRecord(
+        record_version=RECORD_VERSION,
+        digest=outcome.file_digest,
+        file=str(path.resolve()),
+        file_digest=outcome.file_digest,
+        size=outcome.source.size,
+        mtime_ns=outcome.source.changed_ns,
+        part=0,
+        parts=1,
+        step_pattern=None,
+        format=outcome.source.reader,
+        reader_version=0,
+        profiler_version=None,
+        rank=None,
+        rank_told_by=None,
+        host=None,
+        device=None,
+        pid=None,
+        clock="unknown",
+        utc_offset_ns=None,
+        main_stream=None,
+        has_launches=False,
+        steps_from="none",
+        repetition=None,
+        kernels=0,
+        outside_steps=0,
+        before_capture=0,
+        steps=[],
+        problems=[str(error)],
+    )

@@ -1,0 +1,228 @@
+"""Whose recording it is: the job's global rank of each GPU, by evidence in the order of trust."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitter.core.errors import UnknownRankError, UsageError
+
+WAYS_OUT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+
+# `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; no rank: a local one, a date and time
+_IN_NAME = re.compile(
+    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
+    r"|(?<![a-z])worker[_\-.]?(?P<worker>\d{1,9})(?!\d)"
+    r"|kineto[_\-.](?P<kineto>\d{1,9})(?!\d)"
+)
+_MOST_DIGITS = 9  # a longer number is none of a rank, and fits no column
+_STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs nearly all
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the user said: one rank, a map from file (and, if need be, device) to rank, or a pattern."""
+
+    rank: int | None = None
+    by_file: tuple[tuple[str, int | None, int], ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuEvidence:
+    """What is known of one GPU of one recording. `kernels` is how many it ran."""
+
+    process: int
+    device: int | None
+    kernels: int
+    step_text_rank: int | None
+    process_rank: int | None
+    process_rank_from: str | None
+    launcher_rank: int | None
+    launcher_rank_from: str | None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A GPU's rank (None: left out as a stray of another rank's process), how it was told, and a warning."""
+
+    rank: int | None
+    told_by: str
+    warning: str | None = None
+
+
+def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
+    """Take what the options say of ranks; raise `UsageError` where they cannot be."""
+    if rank_pattern is not None:
+        rank_pattern_of(rank_pattern)
+    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+
+
+def rank_pattern_of(expression: str) -> re.Pattern[str]:
+    """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UsageError(f"--rank-pattern is not a regular expression: {error}", f"got {expression!r}") from None
+    if pattern.groups == 0:
+        raise UsageError("--rank-pattern has no group", r"write it like node\d+_(?P<rank>\d+)")
+    return pattern
+
+
+def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
+    """Read lines `file,rank` or `file,device,rank` (a heading is allowed); raise `UsageError` for anything else."""
+    rows = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets mark their text
+            reader = csv.reader(lines)
+            for row in reader:
+                number = reader.line_num
+                cells = [cell.strip() for cell in row]
+                if not any(cells) or (number == 1 and cells[0] == "file"):
+                    continue
+                if len(cells) not in (2, 3) or not all(
+                    cell.isdecimal() and len(cell) <= _MOST_DIGITS for cell in cells[1:]
+                ):
+                    raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
+                rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV of file,rank") from None
+    return tuple(rows)
+
+
+def rank_in_path(path: Path) -> int | None:
+    """The rank that a file's name, or else its folder's, spells out; the nearest name counts."""
+    for part in (path.name, *(parent.name for parent in path.parents)):
+        found = list(_IN_NAME.finditer(part))
+        if found:
+            number = next(group for group in found[-1].groups() if group is not None)
+            return int(number)
+    return None
+
+
+def resolve(
+    path: Path, gpus: Sequence[GpuEvidence], told: Told, in_name: int | None = None, hint: str | None = None
+) -> list[Verdict]:
+    """Each GPU's rank, in the order given.
+
+    `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
+
+    Trust: what the user told, the step markers' text, the recording's own word for the process, the environment of
+    the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
+    of several (a guess: warned of). Raises `UnknownRankError` where nothing tells.
+    """
+    by_user = _by_user(path, gpus, told)
+    if by_user is not None:
+        return by_user
+    processes = sorted({gpu.process for gpu in gpus})
+    known: dict[int, tuple[int, str]] = {}
+    for gpu in gpus:
+        if gpu.step_text_rank is not None:
+            known[gpu.process] = (gpu.step_text_rank, "step marker")
+        elif gpu.process_rank is not None:
+            known[gpu.process] = (gpu.process_rank, gpu.process_rank_from or "recording")
+        elif len(processes) == 1 and gpu.launcher_rank is not None:
+            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+    if len(processes) == 1 and not known:
+        in_path = rank_in_path(path)
+        in_path = in_name if in_path is None else in_path
+        if in_path is not None:
+            known[processes[0]] = (in_path, "file name")
+    if not known:
+        return _by_device_order(path, gpus, hint)
+    if len(known) < len(processes):
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", WAYS_OUT)
+    verdicts: dict[tuple[int, int | None], Verdict] = {}
+    for process, (rank, told_by) in known.items():
+        verdicts.update(_within_process(path, [g for g in gpus if g.process == process], rank, told_by))
+    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+
+
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict] | None:
+    if told.rank is not None:
+        if len(gpus) > 1:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs, so --rank {told.rank} does not tell which is which",
+                "use --rank-map with columns file,device,rank",
+            )
+        return [Verdict(told.rank, "--rank")]
+    rows = told_rows(path, told)
+    if rows:
+        by_device = dict(rows)
+        alone = by_device.get(None) if len(gpus) == 1 else None
+        missing = [gpu.device for gpu in gpus if by_device.get(gpu.device, alone) is None]
+        if missing:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
+                "give it a line for each: file,device,rank",
+            )
+        return [Verdict(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
+    named = told_by_pattern(path, told)
+    if named is None:
+        return None
+    if len({gpu.process for gpu in gpus}) > 1:
+        raise UnknownRankError(
+            f"{path}: holds several processes, so --rank-pattern does not tell which is which",
+            "use --rank-map with columns file,device,rank",
+        )
+    verdicts = _within_process(path, gpus, named, "--rank-pattern")
+    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+
+
+def told_by_pattern(path: Path, told: Told) -> int | None:
+    """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
+    found = None if told.pattern is None else rank_pattern_of(told.pattern).search(str(path))
+    if found is None:
+        return None
+    text = found.groupdict().get("rank") or found.group(1)
+    return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:
+    """The (device, rank) lines that --rank-map has for this file."""
+    return [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
+
+
+def _same_file(path: Path, named: str) -> bool:
+    wanted = Path(named)
+    return path.resolve() == wanted.resolve() or path.parts[-len(wanted.parts) :] == wanted.parts
+
+
+def _within_process(
+    path: Path, gpus: Sequence[GpuEvidence], rank: int, told_by: str
+) -> dict[tuple[int, int | None], Verdict]:
+    """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
+    total = sum(gpu.kernels for gpu in ordered)
+    own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
+    verdicts = {
+        (gpu.process, gpu.device): Verdict(
+            None,
+            told_by,
+            f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
+        )
+        for gpu in ordered
+        if gpu not in own
+    }
+    for position, gpu in enumerate(own):
+        warning = None
+        if len(own) > 1:
+            warning = (
+                f"one process (rank {rank} by {told_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
+                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {WAYS_OUT}"
+            )
+        verdicts[gpu.process, gpu.device] = Verdict(rank * len(own) + position, told_by, warning)
+    return verdicts
+
+
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[Verdict]:
+    devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
+    if len(gpus) < 2 or len(set(devices)) < len(gpus):
+        ways = WAYS_OUT if hint is None else f"{WAYS_OUT}; {hint}"
+        raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", ways)
+    warning = (
+        f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
+        f"a guess: {WAYS_OUT}"
+    )
+    return [Verdict(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

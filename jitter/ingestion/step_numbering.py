@@ -1,0 +1,148 @@
+"""Gives steps found by repetition their numbers: the same on every rank, and as they are in the lake."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter.core.errors import JitterError, UnknownRankError
+from jitter.ingestion.convert import Outcome
+from jitter.ingestion.stage import Part
+from jitter.ingestion.transform.phase import Phased, offset, rotation
+from jitter.ingestion.transform.repetition import Repetition
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import write_host
+from jitter.lake.records import SourceRecord
+
+_WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
+
+
+def is_provisional(outcome: Outcome) -> bool:
+    """Whether the outcome's step numbers are only its own."""
+    return any(part.record.steps_from != "marker" for part in outcome.parts)
+
+
+class Reference(NamedTuple):
+    """A rank of the lake that others are brought into phase with; its first step has the number `first_step`."""
+
+    phased: Phased
+    first_step: int
+
+
+def phased_in_lake(root: Path, records: Sequence[SourceRecord]) -> Reference | None:
+    """The lake's own reference: the lowest rank whose steps were found by repetition, None if there is none."""
+    found = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
+    if not found:
+        return None
+    record = min(found, key=lambda r: (r.rank or 0, r.digest))
+    assert record.repetition is not None
+    assert record.rank is not None
+    first = record.steps[0]
+    rows = pq.read_table(
+        root / kernels_file(first.key, record.rank), columns=["kernel_name", "kind", "stream"], partitioning=None
+    )
+    main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
+    names = tuple(rows.filter(main)["kernel_name"].to_pylist())
+    starts = tuple(step.start_ns for step in record.steps)
+    phased = Phased(
+        f"{record.file} (rank {record.rank})",
+        record.file_digest,
+        record.utc_offset_ns,
+        Repetition(names, starts, record.repetition.end_ns),
+        tuple(record.repetition.collectives_before),
+        record.repetition.collectives,
+    )
+    return Reference(phased, first.step)
+
+
+def patterns(outcomes: Sequence[Outcome], reference: Reference | None) -> list[tuple[str, ...]]:
+    """One step's kernels for each program met: from the lake's reference, else as most ranks cut it."""
+    found = [] if reference is None else [reference.phased.repetition.names]
+    counts = Counter(part.phased.repetition.names for o in outcomes for part in o.parts if part.phased is not None)
+    for names, _ in counts.most_common():
+        if all(rotation(names, pattern) is None for pattern in found):
+            found.append(names)
+    return found
+
+
+def is_cut_otherwise(outcome: Outcome, known: Sequence[tuple[str, ...]]) -> bool:
+    """Whether its steps are one of the known programs, begun at another kernel: it has to be cut again."""
+    return any(
+        part.phased is not None
+        and part.phased.repetition.names not in known
+        and any(rotation(part.phased.repetition.names, pattern) is not None for pattern in known)
+        for part in outcome.parts
+    )
+
+
+def number(
+    outcomes: Sequence[Outcome], reference: Reference | None, records: Sequence[SourceRecord]
+) -> list[tuple[Outcome, JitterError]]:
+    """Renumber the outcomes' steps in place; return those that have to be refused, with the reason.
+
+    With a reference in the lake its numbers hold; else the earliest step found is 0.
+    """
+    refused: list[tuple[Outcome, JitterError]] = []
+    kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.parts}
+    shifts: list[tuple[Part, int]] = []
+    accepted: list[Outcome] = []
+    known = _lowest(outcomes) if reference is None else reference.phased
+    for outcome in outcomes:
+        if outcome.error is not None:
+            refused.append((outcome, outcome.error))
+            continue
+        try:
+            _check_kind(outcome, kinds)
+            mine = [(part, offset(known, part.phased)) for part in outcome.parts if part.phased and known]
+        except UnknownRankError as error:
+            refused.append((outcome, error))
+            continue
+        shifts += mine
+        accepted.append(outcome)
+    earliest = min((shift for _, shift in shifts), default=0)
+    base = -earliest if reference is None else reference.first_step
+    for part, shift in shifts:
+        _renumber(part, base + shift)
+    return refused
+
+
+def _lowest(outcomes: Sequence[Outcome]) -> Phased | None:
+    found = [part for outcome in outcomes for part in outcome.parts if part.phased is not None]
+    return min(found, key=lambda part: part.record.rank or 0).phased if found else None
+
+
+def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
+    own = {part.record.steps_from for part in outcome.parts}
+    path = outcome.source.path
+    if "marker" in kinds:
+        raise UnknownRankError(f"{path}: has no step markers, and other ranks have", _WAY_OUT)
+    if "repetition" in kinds and "whole capture" in own:
+        raise UnknownRankError(f"{path}: has no step markers, and does not repeat as other ranks do", _WAY_OUT)
+
+
+def _renumber(part: Part, shift: int) -> None:
+    if shift == 0:
+        return
+    early = sum(step.step + shift < 0 for step in part.record.steps)
+    part.record.steps[:] = [step for step in part.record.steps if step.step + shift >= 0]
+    if early:
+        if part.record.repetition is not None:
+            del part.record.repetition.collectives_before[:early]
+        part.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
+    for step in part.record.steps:
+        step.step += shift
+    part.files[:] = [
+        (path, key if key is None else key._replace(step=key.step + shift))
+        for path, key in part.files
+        if key is None or key.step + shift >= 0
+    ]
+    host = part.staged / "host.parquet"
+    if host.exists():
+        rows = pq.read_table(host)
+        steps = pc.add(rows["step"], shift)
+        early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
+        write_host(host, rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new))

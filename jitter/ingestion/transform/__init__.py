@@ -1,0 +1,1 @@
+"""From a reader's batches to the rows of a lake."""

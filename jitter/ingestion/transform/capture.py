@@ -1,0 +1,94 @@
+"""One recording's rows as they are read: a short recording's are held in memory, a long one's go to disk."""
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from jitter.ingestion.transform.launch_join import DataLoading, Joined
+from jitter.ingestion.transform.memory_join import JoinedInMemory
+from jitter.ingestion.transform.step_markers import Marker, is_data_loading, read_marker
+from jitter.readers import Batch
+
+if TYPE_CHECKING:
+    from jitter.ingestion.transform.duckdb_join import JoinedOnDisk
+
+SPILL_BYTES = 64 << 20
+"""A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
+
+
+class Capture:
+    """Takes in the rows of one recording: feed it with `add`, then call `join` once.
+
+    A context manager: what `join` returned is of use within its block.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
+        self._pattern = pattern
+        self._scratch = scratch
+        self._end = ExitStack()
+        self._held: list[Batch] = []
+        self._held_bytes = 0
+        self._on_disk: JoinedOnDisk | None = None
+        self._data_loading: list[DataLoading] = []
+        self.markers: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges whose text names a step, by process."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.close()
+
+    def add(self, batch: Batch) -> None:
+        """Take in some rows, in any order."""
+        if batch.table == "ranges":
+            self._add_ranges(batch.rows)
+        elif self._on_disk is not None:
+            self._on_disk.add(batch.table, batch.rows)
+        else:
+            self._held.append(batch)
+            self._held_bytes += batch.rows.nbytes
+            if self._held_bytes > SPILL_BYTES:
+                self._spill()
+
+    def join(self, names: Sequence[str]) -> Joined:
+        """Find each activity's launching call; `names` are the recording's."""
+        if self._on_disk is not None:
+            self._on_disk.join(self._data_loading, names)
+            return self._on_disk
+        activities, calls = (
+            [batch.rows for batch in self._held if batch.table == table] for table in ("activities", "calls")
+        )
+        self._held = []
+        return JoinedInMemory(activities, calls, self._data_loading, names)
+
+    def _spill(self) -> None:
+        """Begin a database on disk with the rows held so far."""
+        from jitter.ingestion.transform.duckdb_join import JoinedOnDisk  # DuckDB: most recordings never need it
+
+        folder = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
+        self._on_disk = JoinedOnDisk(Path(folder))
+        self._end.callback(self._on_disk.close)
+        held = self._held[::-1]
+        self._held = []
+        while held:  # one by one: they need not stay beside what the database now holds
+            batch = held.pop()
+            self._on_disk.add(batch.table, batch.rows)
+
+    def _add_ranges(self, rows: pa.RecordBatch) -> None:
+        columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
+        for process, thread, text, start_ns, end_ns in zip(*columns, strict=True):
+            marker = read_marker(self._pattern, thread, text, start_ns, end_ns)
+            if marker is not None:
+                self.markers[process].append(marker)
+            elif is_data_loading(text):
+                self._data_loading.append(DataLoading(process, text, thread, start_ns, end_ns))

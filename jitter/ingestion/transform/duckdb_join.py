@@ -1,0 +1,202 @@
+"""A long recording's rows, which may exceed memory, joined in a database on disk."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from jitter.core.kernels import is_collective
+from jitter.core.schema import ACTIVITIES, CALLS
+from jitter.core.sql import sql
+from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
+from jitter.ingestion.transform.duckdb_launches import count, join_launches
+from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUse, Steps, step_rows_of
+from jitter.ingestion.transform.step_markers import StepRange
+
+ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
+STEP_ROWS_AT_ONCE = 49_152
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "memory_limit": "400MB",
+    "preserve_insertion_order": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+_NO_DEVICE = -1 << 31
+_NAMES = pa.schema(
+    [
+        ("name", pa.int32()),
+        ("text", pa.string()),
+        ("kind", pa.string()),
+        ("is_launch", pa.bool_()),
+        ("is_synchronising", pa.bool_()),
+        ("capture_edge", pa.string()),
+    ]
+)
+_STEP_RANGES = pa.schema(
+    [("process", pa.int32()), ("step_row", pa.int32()), ("start_ns", pa.int64()), ("until_ns", pa.int64())]
+)
+_DATA_LOADING = pa.schema(
+    [
+        ("process", pa.int32()),
+        ("text", pa.string()),
+        ("thread", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+    ]
+)
+
+
+class JoinedOnDisk:
+    """See `joined.Joined`; to be fed with `add`, then joined with `join`, and closed in the end."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make a database in an empty folder."""
+        # not in memory: tables there are held too tight to work beside them once they outgrow it
+        self._db = duckdb.connect(folder / "capture.duckdb", config=_CONFIG | {"temp_directory": str(folder)})
+        self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # nobody opens it again
+        self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
+        for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
+            self._create(table, schema.empty_table())
+
+    def close(self) -> None:
+        """Close the database; its folder may go."""
+        self._db.close()
+
+    def add(self, table: str, rows: pa.RecordBatch) -> None:
+        """Take in some rows of `activities` or `calls`."""
+        held = self._held[table]
+        if held and held[0].schema != rows.schema:
+            self._insert(table)
+        held.append(rows)
+        if sum(rows.num_rows for rows in held) >= ROWS_AN_INSERT:
+            self._insert(table)
+
+    def join(self, data_loading: Sequence[DataLoading], names: Sequence[str]) -> None:
+        """Find each activity's launching call; to be called once, after the last `add`."""
+        for table in self._held:
+            self._insert(table)
+        rows = {
+            "name": range(len(names)),
+            "text": names,
+            "kind": ["collective" if is_collective(name) else "compute" for name in names],
+            "is_launch": [is_launch(name) for name in names],
+            "is_synchronising": [is_synchronising(name) for name in names],
+            "capture_edge": [capture_edge(name) for name in names],
+        }
+        self._create("names", pa.table(rows, schema=_NAMES))
+        self._create("data_loading", _table(data_loading, _DATA_LOADING))
+        join_launches(self._db)
+        self._db.execute("DROP TABLE activities")
+        self.has_launches = frozenset(
+            process
+            for (process,) in self._db.execute(
+                "SELECT DISTINCT process FROM placed WHERE launch_start_ns IS NOT NULL"
+            ).fetchall()
+        )
+
+    def gpus(self) -> list[GpuUse]:
+        uses: dict[Gpu, GpuUse] = {}
+        for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
+            sql(__package__, "streams")
+        ).fetchall():
+            gpu = Gpu(process, device)
+            before = uses.get(gpu)
+            if before is None:
+                uses[gpu] = GpuUse(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
+            else:
+                uses[gpu] = GpuUse(
+                    gpu,
+                    before.kernels + kernels,
+                    before.compute_kernels + compute,
+                    before.main_stream,
+                    min(before.first_ns, first_ns),
+                    max(before.last_ns, last_ns),
+                )
+        return list(uses.values())
+
+    def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
+        bound = {"process": gpu.process, "device": gpu.device, "kind": kind, "stream": stream}
+        return self._db.sql(sql(__package__, "sequence"), params=bound).to_arrow_table()
+
+    def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
+        rows = max(map(len, steps.values()), default=0)
+        together = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count(self._db, "placed")))
+        for first in range(0, rows, together):
+            some = range(first, first + together)
+            ranges = [step for found in steps.values() for step in found[some.start : some.stop]]
+            untils = [step.until_ns for step in ranges if step.until_ns is not None]
+            bound = {
+                "from": min(step.start_ns for step in ranges),
+                "until": max(untils) if len(untils) == len(ranges) else None,
+            }
+            for gpu, found in _by_gpu(self._db.sql(sql(__package__, "in_order"), params=bound).to_arrow_table()):
+                in_steps = _of_steps(found, steps.get(gpu.process, ()), some)
+                if in_steps.num_rows:
+                    yield gpu, in_steps
+
+    def before_capture(self) -> dict[Gpu, int]:
+        return {
+            Gpu(process, device): kernels
+            for process, device, kernels in self._db.execute(
+                "SELECT process, device, count(*) FROM placed WHERE place_ns IS NULL AND NOT is_memory GROUP BY ALL"
+            ).fetchall()
+        }
+
+    def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
+        self._set_steps(steps)
+        return {(process, row): n for process, row, n in self._db.execute(sql(__package__, "lost")).fetchall()}
+
+    def host(self, steps: Steps) -> pa.Table:
+        self._set_steps(steps)
+        return self._db.sql(sql(__package__, "host")).to_arrow_table()
+
+    def _set_steps(self, steps: Steps) -> None:
+        rows = [
+            (process, row, step.start_ns, step.until_ns)
+            for process, found in steps.items()
+            for row, step in enumerate(found)
+        ]
+        self._create("step_ranges", _table(rows, _STEP_RANGES))
+
+    def _insert(self, table: str) -> None:
+        for _, some in groupby(self._held[table], key=attrgetter("schema")):
+            rows = pa.Table.from_batches(list(some))
+            self._db.register("_batch", rows)
+            self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(rows.schema.names)} FROM _batch")
+            self._db.unregister("_batch")
+        self._held[table].clear()
+        pa.default_memory_pool().release_unused()  # else it stays beside what the database now holds
+
+    def _create(self, table: str, rows: pa.Table) -> None:
+        self._db.register("_rows", rows)
+        self._db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM _rows")
+        self._db.unregister("_rows")
+
+
+def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Table:
+    """Those of the rows that lie in some of these steps, with `step_row`; not in SQL, where it takes far longer."""
+    step_rows = step_rows_of(rows["place_ns"].to_numpy(), steps)
+    inside = (step_rows >= some.start) & (step_rows < some.stop)
+    rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
+    return rows if inside.all() else rows.filter(inside)
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _by_gpu(rows: pa.Table) -> Iterator[tuple[Gpu, pa.Table]]:
+    """Split rows that are in order of process and device."""
+    device = rows["device"].fill_null(_NO_DEVICE).to_numpy()
+    is_new = (np.diff(rows["process"].to_numpy()) != 0) | (np.diff(device) != 0)
+    for first, end in pairwise([0, *(np.flatnonzero(is_new) + 1).tolist(), len(rows)]):
+        if end > first:
+            yield Gpu(rows["process"][first].as_py(), rows["device"][first].as_py()), rows.slice(first, end - first)

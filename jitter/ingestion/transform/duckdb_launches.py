@@ -1,0 +1,85 @@
+"""Which call launched which activity, and where in launch order it belongs: range by range, in bounded memory.
+
+Both tables may be far larger than memory. Rows come roughly in the order of their correlation and of time, so a
+range of either touches a small part of the tables, and its join or sort fits in memory whatever the whole is.
+"""
+
+from itertools import pairwise
+
+import duckdb
+
+from jitter.core.sql import sql
+
+ROWS_AT_ONCE = 250_000
+_NO_CALL = (
+    "SELECT *, NULL::INTEGER AS launch_name, NULL::BIGINT AS launch_start_ns, NULL::BIGINT AS launch_end_ns, "
+    "NULL::BIGINT AS launch_thread FROM activities"
+)
+
+
+def join_launches(db: duckdb.DuckDBPyConnection) -> int:
+    """Make `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
+
+    Needs `activities`, `calls` and `names`. Returns how many activities have no launching call.
+    """
+    ranges = _ranges(db, "calls", "correlation")
+    _join(db, ranges)
+    if count(db, "launched") > count(db, "activities"):
+        _fill(db, "outermost_calls", "outermost", ranges)
+        db.execute("INSERT INTO outermost_calls FROM calls WHERE correlation IS NULL")
+        db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
+        _join(db, ranges)
+    _fill(db, "unanswered", "unanswered", ranges)
+    unlaunched = count(db, "launched WHERE launch_start_ns IS NULL")
+    if unlaunched:
+        _place_unlaunched(db)
+    else:
+        db.execute("CREATE VIEW placed AS SELECT *, launch_start_ns AS place_ns FROM launched")
+    return unlaunched
+
+
+def count(db: duckdb.DuckDBPyConnection, rows: str) -> int:
+    """How many rows a table (or a table with its condition) has."""
+    return int(db.execute(f"SELECT count(*) FROM {rows}").fetchall()[0][0])
+
+
+def _join(db: duckdb.DuckDBPyConnection, ranges: list[tuple[int, int]]) -> None:
+    _fill(db, "launched", "launched", ranges)
+    if ranges:
+        outside = f"correlation IS NULL OR correlation < {ranges[0][0]} OR correlation >= {ranges[-1][1]}"
+        db.execute(f"INSERT INTO launched {_NO_CALL} WHERE {outside}")
+    else:
+        db.execute(f"INSERT INTO launched {_NO_CALL}")
+
+
+def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
+    db.execute("CREATE TABLE with_launches AS SELECT DISTINCT process FROM launched WHERE launch_start_ns IS NOT NULL")
+    stretches = _ranges(db, "launched", "start_ns")
+    for number, (start, until) in enumerate(stretches):
+        db.execute(f"CREATE OR REPLACE TABLE carried AS {sql(__package__, 'carried')}", {"until": start})
+        head = "INSERT INTO placed" if number else "CREATE TABLE placed AS"
+        db.execute(f"{head} {sql(__package__, 'placed')}", {"from": start, "until": until})
+    db.execute("DROP TABLE launched")
+
+
+def _fill(db: duckdb.DuckDBPyConnection, table: str, relation: str, ranges: list[tuple[int, int]]) -> None:
+    """Make a table of a relation, one range after the other."""
+    head = f"CREATE OR REPLACE TABLE {table} AS"
+    for start, until in ranges or [(0, 0)]:
+        db.execute(f"{head} {sql(__package__, relation)}", {"from": start, "until": until})
+        head = f"INSERT INTO {table}"
+
+
+def _ranges(db: duckdb.DuckDBPyConnection, table: str, column: str) -> list[tuple[int, int]]:
+    """Cut a column's values into ranges [from, until) of about `ROWS_AT_ONCE` rows each; none for an empty one."""
+    (bounds,) = db.execute(f"SELECT min({column}), max({column}), count({column}) FROM {table}").fetchall()
+    low, high, rows = bounds
+    if not rows:
+        return []
+    parts = -(-rows // ROWS_AT_ONCE)
+    inner: list[int] = []
+    if parts > 1:
+        quantiles = [number / parts for number in range(1, parts)]
+        ((cuts,),) = db.execute(f"SELECT approx_quantile({column}, {quantiles}) FROM {table}").fetchall()
+        inner = [int(cut) for cut in cuts]
+    return list(pairwise(sorted({low, *inner, high + 1})))

@@ -1,0 +1,134 @@
+"""The lake's rows of one rank, from the joined activities of some of its steps, and each step's sequence digest."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, collective_operation, is_collective
+from jitter.core.schema import KERNELS
+
+_NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
+_COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
+_MOST_TO_COUNT = 1 << 20
+_AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
+
+
+class Step(NamedTuple):
+    """One step of one rank: its rows (`schema.KERNELS`) and what its record says of them."""
+
+    row: int
+    """Position in its process's steps."""
+    rows: pa.Table
+    sequence: str
+    kernels: int
+    """Copies and fills left out."""
+
+
+class StepRows:
+    """Makes rows for one rank; `names` are the recording's names, `main_stream` the rank's."""
+
+    def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
+        self._names = pa.array(names, pa.string())
+        self._kinds = pa.array(KINDS, pa.string())
+        self._operations = pa.array([collective_operation(name) for name in names], pa.string())
+        self._collective = np.array([is_collective(name) for name in names], dtype=bool)
+        self._hashes = np.array(
+            [
+                int.from_bytes(hashlib.blake2b(n.encode("utf-8", "replace"), digest_size=8).digest(), "little")
+                for n in names
+            ],
+            dtype=np.uint64,
+        )
+        self._rank = rank
+        self._main_stream = main_stream
+
+    def build(self, activities: pa.Table) -> Iterator[Step]:
+        """Make the rows of whole steps, given in order and each in launch order (`step_row` says which)."""
+        activities = activities.combine_chunks()
+        size = activities.num_rows
+        step_rows = activities["step_row"].to_numpy()
+        bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), size]
+        ids = activities["name"].to_numpy()
+        is_memory = activities["is_memory"].to_numpy(zero_copy_only=False)
+        kinds = np.where(is_memory, MEMORY, np.where(self._collective[ids], COLLECTIVE, COMPUTE))
+        on_main = (
+            np.zeros(size, dtype=bool)
+            if self._main_stream is None
+            else pc.equal(activities["stream"], self._main_stream).fill_null(False).to_numpy()
+        )
+        concurrent = (kinds == COLLECTIVE) | ~on_main
+        hashes = self._hashes[ids]
+        starts = np.array(bounds[:-1])
+        named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
+        operations = pc.if_else(
+            pa.array(kinds == COLLECTIVE),
+            pc.coalesce(_column(activities, "collective"), self._operations.take(activities["name"])),
+            pa.scalar(None, pa.string()),
+        )
+        columns = {
+            **named,
+            "rank": pa.repeat(pa.scalar(self._rank, pa.int32()), size),
+            "ordinal": np.arange(size, dtype=np.int32) - np.repeat(starts, np.diff(bounds)).astype(np.int32),
+            "kind": pa.DictionaryArray.from_arrays(pa.array(kinds.astype(np.int32)), self._kinds),
+            "duration_ns": pc.subtract(activities["end_ns"], activities["start_ns"]),
+            "correlation_id": activities["correlation"],
+            "collective": operations,
+            **{name: _column(activities, name) for name in _AS_READ},
+        }
+        rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)
+        partly = {name: _lack_names(column, bounds) for name, column in named.items()}
+        for number, (first, last) in enumerate(pairwise(bounds)):
+            is_kernel = ~is_memory[first:last]
+            own = rows.slice(first, last - first)
+            yield Step(
+                int(step_rows[first]),
+                _with_names_that_occur(own, [name for name, lacking in partly.items() if lacking[number]]),
+                _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
+                int(is_kernel.sum()),
+            )
+
+    def _named(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
+        """Names with a dictionary of only those that occur."""
+        encoded = ids.combine_chunks().dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices, self._names.take(encoded.dictionary))
+
+
+def _column(activities: pa.Table, name: str) -> pa.Array:
+    if name in activities.schema.names:
+        return activities[name]
+    return pa.nulls(activities.num_rows, KERNELS.field(name).type)
+
+
+def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Which stretches between bounds may not have every name of the column's dictionary."""
+    names, steps = len(column.dictionary), len(bounds) - 1
+    if steps * names > _MOST_TO_COUNT:
+        return np.ones(steps, np.bool_)
+    step = np.repeat(np.arange(steps), np.diff(bounds))
+    if column.null_count:
+        step = step[column.is_valid().to_numpy(zero_copy_only=False)]
+    which = step * names + column.indices.drop_null().to_numpy()
+    lacking: npt.NDArray[np.bool_] = (np.bincount(which, minlength=steps * names).reshape(steps, names) == 0).any(1)
+    return lacking
+
+
+def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
+    """The step's rows, these columns' dictionaries without names of other steps: its file holds no others."""
+    for name in partly:
+        column = rows[name].chunk(0)
+        used = column.indices.dictionary_encode()
+        fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
+        rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)
+    return rows
+
+
+def _digest(hashes: npt.NDArray[np.uint64], concurrent: npt.NDArray[np.bool_]) -> str:
+    digest = hashlib.blake2b(hashes.tobytes(), digest_size=16)
+    digest.update(concurrent.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""The streams of a recording's GPUs, numbered in order, and what ran on each."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.ingestion.transform.launch_join import Gpu, GpuUse
+
+_Integers = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+class Lane(NamedTuple):
+    """One stream of one GPU of one process."""
+
+    gpu: Gpu
+    stream: int | None
+
+
+class Lanes:
+    """Numbers of lanes and GPUs, for each activity: in order of process, device and stream, the unknown last."""
+
+    def __init__(self, activities: pa.Table) -> None:
+        """Number those of these activities; needs `process`, `device`, `stream`."""
+        processes, process = _numbered(activities["process"])
+        devices, device = _numbered(activities["device"])
+        streams, stream = _numbered(activities["stream"])
+        both, gpu = _numbered(pa.array(process * len(devices) + device))
+        self.gpus = [Gpu(processes[number // len(devices)], devices[number % len(devices)]) for number in both]
+        self.gpu_of_rows = gpu
+        """For each activity the position of its GPU in `gpus`."""
+        all_three, self.of_rows = _numbered(pa.array(gpu * len(streams) + stream))
+        """For each activity the position of its lane in `lanes`."""
+        self.lanes = [Lane(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three]
+
+    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUse]:
+        """Sum up each GPU's kernels, in order; arrays by activity. GPUs without kernels are left out."""
+        lane = self.of_rows[is_kernel]
+        kernels = np.bincount(lane, minlength=len(self.lanes)).tolist()
+        compute = np.bincount(self.of_rows[is_compute], minlength=len(self.lanes)).tolist()
+        first_ns = np.full(len(self.lanes), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, lane, start_ns[is_kernel])
+        last_ns = np.full(len(self.lanes), np.iinfo(np.int64).min)
+        np.maximum.at(last_ns, lane, end_ns[is_kernel])
+        uses = []
+        for gpu in self.gpus:
+            own = [number for number, one in enumerate(self.lanes) if one.gpu == gpu and kernels[number]]
+            if own:
+                main = max(own, key=lambda number: (compute[number], -number))
+                uses.append(
+                    GpuUse(
+                        gpu,
+                        sum(kernels[number] for number in own),
+                        sum(compute[number] for number in own),
+                        self.lanes[main].stream if compute[main] else None,
+                        int(first_ns[own].min()),
+                        int(last_ns[own].max()),
+                    )
+                )
+        return uses
+
+
+def _numbered(column: Any) -> tuple[list[Any], _Integers]:
+    """The distinct values in order, null last, and for each row its value's position among them."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    bounds = pc.min_max(values)
+    if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
+        return [bounds["min"].as_py()], np.zeros(len(values), np.int64)
+    encoded = values.dictionary_encode("encode")
+    found = encoded.dictionary.to_pylist()
+    order = sorted(range(len(found)), key=lambda at: (found[at] is None, found[at] or 0))
+    positions = np.empty(len(found), np.int64)
+    positions[order] = np.arange(len(found))
+    return [found[at] for at in order], positions[encoded.indices.to_numpy()]

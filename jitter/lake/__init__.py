@@ -1,0 +1,1 @@
+"""The lake on disk: its layout, records, parquet files and catalog; not their meaning."""

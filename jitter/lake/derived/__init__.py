@@ -1,0 +1,1 @@
+"""Derived, disposable data that make reading a lake faster."""

@@ -1,0 +1,72 @@
+"""Makes the extracts that a lake lacks, for one who is about to go through all of its rows: of lakes that an older
+version filled, and where somebody deleted them. An ingest makes them on its way.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from pathlib import Path
+
+from jitter.core import processes
+from jitter.core.errors import LakeError
+from jitter.core.processes import processors
+from jitter.core.schema import HOST
+from jitter.lake import staging
+from jitter.lake.derived.timing_cache import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker
+from jitter.lake.host_events import read_host
+from jitter.lake.layout import EXTRACTS, extract_file, kernels_file
+from jitter.lake.parquet import read_small
+from jitter.lake.records import SourceRecord
+
+MANY_FILES = 10_000
+"""Fewer are read in a few seconds."""
+
+
+def extract_before(
+    root: Path, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Make what lacks of these recordings' extracts, if that is many files to read; by as many processes as may run.
+
+    `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
+    the same.
+    """
+    there = {path.name for path in (root / EXTRACTS).glob("*") if _has_content(path)}
+    lacking = [one for one in sources if extract_file(one.digest).name not in there and _rows(one) <= MOST_ROWS]
+    if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
+        return
+    with (
+        staging.aside(root) as run,
+        suppress(OSError, BrokenProcessPool),
+        processes.without_main(),
+        ProcessPoolExecutor(processors(), processes.context(__name__), processes.end_with_parent) as pool,
+    ):
+        staging.make(run)
+        (root / EXTRACTS).mkdir(parents=True, exist_ok=True)
+        for done, _ in enumerate(pool.map(_extract, *zip(*((root, run, one) for one in lacking), strict=True)), 1):
+            if progress is not None:
+                progress(done, len(lacking))
+
+
+def _has_content(path: Path) -> bool:
+    """Whether a file has any: of one made just before the machine died it may be lost."""
+    try:
+        return path.stat().st_size > 0
+    except OSError:  # gone just now
+        return False
+
+
+def _extract(root: Path, run: Path, record: SourceRecord) -> None:
+    """Make one recording's, unless one of its files cannot be read: who needs that file will say so."""
+    assert record.rank is not None
+    made, half = ExtractMaker(), run / record.digest
+    with suppress(LakeError):
+        for step in record.steps:
+            made.add(step, read_small(root / kernels_file(step.key, record.rank), COLUMNS, TEXTS))
+        if made.write(half, record, read_host(root, record, HOST.names)):
+            half.replace(root / extract_file(record.digest))
+
+
+def _rows(record: SourceRecord) -> int:
+    return sum(step.rows for step in record.steps)

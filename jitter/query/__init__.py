@@ -1,0 +1,1 @@
+"""SQL over the relations of a lake."""

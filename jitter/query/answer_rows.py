@@ -1,0 +1,99 @@
+"""The diagnosis as rows for SQL: one a step, one a culprit. Names are those of `jitter steps` and the JSON report."""
+
+import pyarrow as pa
+
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+
+ANSWERS = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("step", pa.int64()),
+        ("step_time_ns", pa.int64()),
+        ("loss_ns", pa.int64()),
+        ("loss_fraction", pa.float64()),
+        ("min_rank", pa.int64()),
+        ("max_rank", pa.int64()),
+        ("kernel_index", pa.int64()),
+        ("kernel_name", pa.string()),
+        ("start_ns", pa.int64()),
+        ("cpu_ns", pa.int64()),
+        ("gpu_ns", pa.int64()),
+        ("cause", pa.string()),
+    ]
+)
+CULPRITS = pa.schema(
+    [
+        ("scope", pa.string()),
+        ("rank", pa.int64()),
+        ("ranks", pa.list_(pa.int64())),
+        ("host", pa.string()),
+        ("device", pa.int64()),
+        ("cause", pa.string()),
+        ("confidence", pa.string()),
+        ("excess_ns", pa.int64()),
+        ("gain_ns", pa.int64()),
+        ("steps", pa.list_(pa.int64())),
+        ("epochs", pa.list_(pa.int64())),
+        ("step_pattern", pa.string()),
+        ("first_index", pa.int64()),
+        ("last_index", pa.int64()),
+        ("evidence", pa.list_(pa.string())),
+        ("file", pa.string()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+    ]
+)
+
+
+def answer_rows(diagnosis: Diagnosis) -> pa.Table:
+    """One row a step, in order."""
+    return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS)
+
+
+def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
+    """One row a culprit, worst first."""
+    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS)
+
+
+def answer_row(step: StepAnswer) -> dict[str, object]:
+    """One step's answer as a flat row, named and ordered as `ANSWERS`; None where the step does not tell."""
+    began, split = step.divergence, step.split
+    return {
+        "epoch": step.key.epoch,
+        "step": step.key.step,
+        "step_time_ns": step.step_time_ns,
+        "loss_ns": step.loss_ns,
+        "loss_fraction": step.loss_fraction,
+        "min_rank": step.min_rank,
+        "max_rank": step.max_rank,
+        "kernel_index": None if began is None else began.kernel_index,
+        "kernel_name": None if began is None else began.kernel_name,
+        "start_ns": None if split is None else split.start_ns,
+        "cpu_ns": None if split is None else split.cpu_ns,
+        "gpu_ns": None if split is None else split.gpu_ns,
+        "cause": step.cause,
+    }
+
+
+def _culprit(culprit: Culprit) -> dict[str, object]:
+    found: dict[str, object] = {
+        "scope": culprit.scope,
+        "rank": culprit.rank,
+        "ranks": culprit.ranks,
+        "host": culprit.host,
+        "device": culprit.device,
+        "cause": culprit.cause,
+        "confidence": culprit.confidence,
+        "excess_ns": culprit.excess_ns,
+        "gain_ns": culprit.gain_ns,
+        "steps": [key.step for key in culprit.steps],
+        "epochs": [key.epoch for key in culprit.steps],
+        "step_pattern": culprit.step_pattern,
+        "evidence": culprit.evidence,
+    }
+    if culprit.kernel_index is not None:
+        found |= {"first_index": culprit.kernel_index.first, "last_index": culprit.kernel_index.last}
+    if culprit.look_at is not None:
+        look = culprit.look_at
+        found |= {"file": look.file, "start_ns": look.start_ns, "end_ns": look.end_ns}
+    return found

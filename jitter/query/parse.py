@@ -1,0 +1,90 @@
+"""What a query asks for: told from its text as DuckDB parses it, before anything is run."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from jitter.core.errors import UsageError
+from jitter.core.step_key import StepKey
+from jitter.query.relations import QueriedLake
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a query names: tables, and the steps it calls `metrics` with."""
+
+    tables: frozenset[str]
+    calls: tuple[tuple[int, int | None], ...]
+
+    @property
+    def relations(self) -> frozenset[str]:
+        """What has to be there."""
+        return self.tables | ({"metrics"} if self.calls else frozenset())
+
+    def steps(self, lake: QueriedLake) -> list[StepKey]:
+        """The steps to measure: all, unless only some are named."""
+        if "metrics" in self.tables:
+            return lake.steps
+        found: list[StepKey] = []
+        for step, epoch in self.calls:
+            keys = [key for key in lake.steps if key.step == step and epoch in (None, key.epoch)]
+            if not keys:
+                raise UsageError(
+                    f"{lake.root}: no {StepKey(epoch, step)}",
+                    f"it holds {len(lake.steps)} steps, {lake.steps[0]} to {lake.steps[-1]}",
+                )
+            found += [key for key in keys if key not in found]
+        return found
+
+
+def asked(db: duckdb.DuckDBPyConnection, text: str) -> Asked:
+    """Read a query without running it; raise `UsageError` unless it is one SELECT."""
+    statements = db.extract_statements(text)
+    if len(statements) != 1:
+        raise UsageError(f"the query has {len(statements)} statements", "give one SELECT")
+    if statements[0].type == duckdb.StatementType.MULTI:
+        raise UsageError("a PIVOT must name its columns here", "write: PIVOT … ON rank IN (0, 1, 2) …")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        raise UsageError(
+            "only a SELECT may be run: the lake is read, never written",
+            "the relations and their columns: jitter query --relations",
+        )
+    tree = json.loads(db.execute("SELECT json_serialize_sql($text)", {"text": text}).fetchall()[0][0])
+    if tree["error"]:
+        raise UsageError(f"the query cannot be read ({tree['error_message']})", "write it as a plain SELECT")
+    nodes = list(_nodes(tree["statements"]))
+    return Asked(
+        frozenset(node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"),
+        tuple(
+            _step_named(node["function"])
+            for node in nodes
+            if node.get("type") == "TABLE_FUNCTION" and node["function"]["function_name"].lower() == "metrics"
+        ),
+    )
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for branch in tree:
+            yield from _nodes(branch)
+
+
+def _step_named(call: dict[str, Any]) -> tuple[int, int | None]:
+    """Read `metrics(2003)`, `metrics(3, 1)` or `metrics(3, epoch_number := 1)`."""
+    numbers: list[int] = []
+    for argument in call["arguments"]:
+        literal = argument["expression"].get("literal", {})
+        if literal.get("kind") != "INTEGER":
+            raise UsageError(
+                "metrics(…) takes a step's number as it stands", "write metrics(2003), or metrics(3, 1) for epoch 1's"
+            )
+        numbers.append(int(literal["text"]))
+    if not 1 <= len(numbers) <= 2:
+        raise UsageError("metrics(…) takes a step, or a step and an epoch", "write metrics(2003), or metrics(3, 1)")
+    return numbers[0], numbers[1] if len(numbers) == 2 else None

@@ -1,0 +1,185 @@
+"""What the readers of AMD's profilers share: rows as they record them become rows of jitter's three tables."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.readers import Batch, Process
+
+Columns = Mapping[str, pa.Array]
+
+BATCH_ROWS: Final = 32_768
+_TABLES: Final = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
+_WORDS: Final = {"activities": "GPU activities", "calls": "API calls", "ranges": "roctx ranges"}
+# what the runtime puts into a queue to order other things: nothing runs
+_NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
+# HIP copies and fills with kernels of its own where the copy engines do not serve
+_BLIT: Final = re.compile(r"^__amd_rocclr_(?:copy|fill)")
+_LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
+
+
+class Rows:
+    """Turns raw columns into batches, and keeps what they share: processes, names, counts of what was left out."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self.processes: list[Process] = []
+        self.names: list[str] = []
+        self.left_out: Counter[str] = Counter()
+        """Rows that could not be used, by what is wrong with them."""
+        self._process_of: dict[Hashable, int] = {}
+        self._name_of: dict[str, int] = {}
+        self._is_blit: list[bool] = []
+        self._is_kernel: list[bool] = []
+
+    def process(self, key: Hashable, make: Callable[[], Process]) -> int:
+        """The position of the process with this key; a new one is made."""
+        if key not in self._process_of:
+            self._process_of[key] = len(self.processes)
+            self.processes.append(make())
+        return self._process_of[key]
+
+    def by_pid(self, pids: pa.Array, host: str | None = None) -> pa.Array:
+        """The positions (int32) of the processes with these pids (int64, null where not recorded)."""
+        encoded = pids.dictionary_encode("encode")
+        lookup = np.array(
+            [self.process(pid, lambda pid=pid: Process(pid, host)) for pid in encoded.dictionary.to_pylist()],  # type: ignore[misc]
+            np.int32,
+        )
+        return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+
+    def name(self, text: str) -> int:
+        """The position of a name."""
+        text = _LOADER_SUFFIX.sub("", text)
+        if text not in self._name_of:
+            self._name_of[text] = len(self.names)
+            self.names.append(text)
+            self._is_blit.append(_BLIT.match(text) is not None)
+            self._is_kernel.append(_NO_KERNEL.match(text) is None)
+        return self._name_of[text]
+
+    def named(self, texts: pa.Array) -> pa.Array:
+        """The positions (int32) of these names (binary or string; a missing one is the empty name)."""
+        encoded = texts.dictionary_encode("encode")
+        lookup = np.array([self.name(text_of(value)) for value in encoded.dictionary.to_pylist()], np.int32)
+        return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+
+    def activities(self, columns: Columns, *, copies: bool, grids_in_items: bool = True) -> Batch:
+        """Activities of these columns of ACTIVITIES; grids in work items leave in work groups.
+
+        Barriers and markers are dropped; those without a possible time are counted and left out.
+        """
+        names = columns["name"].to_numpy()
+        kept = np.array(self._is_kernel, np.bool_)[names] if len(names) else np.zeros(0, np.bool_)
+        possible = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
+        possible = possible.to_numpy(zero_copy_only=False)
+        self._leave_out("activities", int((kept & ~possible).sum()))
+        mask = pa.array(kept & possible)
+        found = {name: column.filter(mask) for name, column in columns.items()}
+        blit = np.array(self._is_blit, np.bool_)
+        which = found["name"].to_numpy()
+        found["is_memory"] = pa.array(np.full(len(which), True) if copies else blit[which])
+        for axis in "xyz":
+            items, group = found.get(f"grid_{axis}"), found.get(f"block_{axis}")
+            if grids_in_items and items is not None and group is not None:
+                found[f"grid_{axis}"] = _groups(items, group)
+        return _batch("activities", found)
+
+    def calls(self, columns: Columns) -> Batch:
+        """Calls of these columns of CALLS; those without a start are counted and left out."""
+        return _batch("calls", self._started("calls", columns))
+
+    def ranges(self, columns: Columns) -> Batch:
+        """Ranges of these columns of RANGES; marks (no duration) are dropped, those without a start or text counted."""
+        mark = pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False)
+        found = {name: column.filter(pc.invert(mark)) for name, column in columns.items()}
+        started = self._started("ranges", found)
+        texts = [None if value is None else text_of(value) for value in started["text"].to_pylist()]
+        started["text"] = pa.array(texts, pa.string())
+        has_text = started["text"].is_valid()
+        missing = len(texts) - int(pc.sum(has_text.cast(pa.int64())).as_py() or 0)
+        if missing:
+            self.left_out["roctx ranges without a text"] += missing
+        return _batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
+
+    def problems(self) -> list[str]:
+        """A sentence for each kind of rows that were left out."""
+        return [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
+
+    def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
+        valid = columns["start_ns"].is_valid()
+        self._leave_out(table, len(valid) - int(pc.sum(valid.cast(pa.int64())).as_py() or 0))
+        found = {name: column.filter(valid) for name, column in columns.items()}
+        possible = pc.greater_equal(found["end_ns"], found["start_ns"])
+        found["end_ns"] = pc.if_else(possible, found["end_ns"], pa.scalar(None, pa.int64()))
+        return found
+
+    def _leave_out(self, table: str, count: int) -> None:
+        if count:
+            self.left_out[f"{_WORDS[table]} without a possible time"] += count
+
+
+def text_of(value: bytes | str | None) -> str:
+    """A name or text as the profiler wrote it, its bad bytes replaced."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+def integers(values: pa.Array) -> pa.Array:
+    """Texts (binary or string) as int64; null where one is no whole number."""
+    texts = values.cast(pa.string()) if _is_utf8(values) else pa.array([text_of(v) for v in values.to_pylist()])
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        plain = pc.match_substring_regex(texts, r"^-?\d{1,18}$")
+        return pc.if_else(plain, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+
+
+def constant(value: int | None, rows: int, kind: pa.DataType | None = None) -> pa.Array:
+    """The same number for each row."""
+    return pa.array([value], kind or pa.int64()).take(pa.array(np.zeros(rows, np.int32)))
+
+
+def of_processes(position: int, rows: int) -> pa.Array:
+    """The same process for each row."""
+    return constant(position, rows, pa.int32())
+
+
+def looked_up(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
+    """What each key (int64) stands for; where that is not known, the key itself or null."""
+    encoded = keys.dictionary_encode("encode")
+    found = [by_key.get(key, key if or_itself else None) for key in encoded.dictionary.to_pylist()]
+    return pa.array(found, pa.int64()).take(encoded.indices)
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Some names in a sentence."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _groups(items: pa.Array, group: pa.Array) -> pa.Array:
+    size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
+    groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
+    return pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))
+
+
+def _batch(table: Literal["activities", "calls", "ranges"], columns: Columns) -> Batch:
+    schema = _TABLES[table]
+    fields = [schema.field(name) for name in columns]
+    arrays = [columns[field.name].cast(field.type) for field in fields]
+    return Batch(table, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))

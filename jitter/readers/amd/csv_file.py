@@ -1,0 +1,108 @@
+"""One CSV file of a profiler as a stream of columns, matched by name whatever the case, cut rows left out."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance
+
+_BLOCK_BYTES = 1 << 21
+_HEADER_BYTES = 1 << 16
+
+
+class CsvFile:
+    """A CSV with a heading."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the heading. Raises UnreadableTraceError for a file that cannot be opened."""
+        self.path = path
+        try:
+            names = heading(path)
+        except OSError as error:
+            raise UnreadableTraceError(
+                f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
+            ) from error
+        self.columns = [name.lower() for name in names]
+        """Lower case, in the file's order."""
+        self.cut_rows = 0
+        """Rows with too few or too many cells, so far."""
+
+    def has(self, *columns: str) -> bool:
+        """Whether the heading has all these columns (lower case)."""
+        return set(self.columns).issuperset(columns)
+
+    def require(self, *columns: str) -> None:
+        """Raise UnreadableTraceError unless the heading has all these columns (lower case)."""
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            raise UnreadableTraceError(f"{self.path}: no column {', '.join(missing)}", "record again")
+
+    def batches(self, wanted: Sequence[str], advance: Advance) -> Iterator[pa.RecordBatch]:
+        """Batches of these of its columns (lower case; those it has not are left out), as binary.
+
+        Raises UnreadableTraceError where the file is damaged beyond a row.
+        """
+        present = [name for name in dict.fromkeys(wanted) if name in self.columns]
+        reported = 0
+        try:
+            with self.path.open("rb") as file:
+                file.readline()
+                if not present or not file.peek(1):
+                    advance(self.path.stat().st_size)
+                    return
+                for batch in self._stream(file, present):
+                    done = file.tell()
+                    if batch.num_rows:
+                        yield batch
+                    advance(done - reported)
+                    reported = done
+        except pa.ArrowException as error:
+            if "Empty CSV" in str(error):  # nothing but blank lines
+                advance(self.path.stat().st_size - reported)
+                return
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UnreadableTraceError(
+                f"{self.path}: no CSV that can be read ({reason})", "copy it again, or record again"
+            ) from error
+        advance(self.path.stat().st_size - reported)
+
+    def problems(self) -> list[str]:
+        """What was wrong with its rows."""
+        if not self.cut_rows:
+            return []
+        return [f"{self.path.name}: {self.cut_rows} rows are cut or have another number of cells; they were left out"]
+
+    def _stream(self, file: object, present: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        def cut(_row: object) -> str:
+            self.cut_rows += 1
+            return "skip"
+
+        reader = pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=self.columns),
+            parse_options=pa.csv.ParseOptions(invalid_row_handler=cut),
+            convert_options=pa.csv.ConvertOptions(
+                check_utf8=False,
+                column_types={name: pa.binary() for name in self.columns},
+                include_columns=list(present),
+                strings_can_be_null=False,
+            ),
+        )
+        with closing(reader):
+            yield from reader
+
+
+def heading(path: Path) -> list[str]:
+    """The cells of the first line; empty if there is none or it is no text. Raises OSError."""
+    with path.open("rb") as file:
+        first = file.readline(_HEADER_BYTES)
+    try:
+        cells = next(csv.reader([first.decode("utf-8-sig")]), [])
+    except (UnicodeDecodeError, csv.Error):
+        return []
+    return [cell.strip() for cell in cells]

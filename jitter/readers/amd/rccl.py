@@ -1,0 +1,58 @@
+"""What RCCL's calls tell of its kernels: `ncclDevKernel_Generic` names no operation, the call that launched it does."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.kernels import collective_operation, is_collective, operation
+from jitter.readers.amd.batches import text_of
+
+
+class RcclCalls:
+    """RCCL's calls of one recording, by process and thread; a launch inside one does what the call says."""
+
+    def __init__(self) -> None:
+        """No calls."""
+        self._calls: dict[tuple[int, int | None], list[tuple[int, int, str]]] = defaultdict(list)
+        self._sorted = False
+        self._operations: dict[tuple[int, int], str] = {}
+
+    def add(self, processes: pa.Array, threads: pa.Array, names: pa.Array, starts: pa.Array, ends: pa.Array) -> None:
+        """Take in calls; columns of equal length, names as binary."""
+        columns = (column.to_pylist() for column in (processes, threads, names, starts, ends))
+        for process, thread, name, start, end in zip(*columns, strict=True):
+            said = operation(text_of(name).removeprefix("nccl"))
+            if said is not None and start is not None and end is not None:
+                self._calls[process, thread].append((start, end, said))
+        self._sorted = False
+
+    def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
+        """Remember which of these HIP calls (columns of CALLS) lie in one of RCCL's; after the last `add`."""
+        if not self._calls:
+            return
+        if not self._sorted:
+            for found in self._calls.values():
+                found.sort()
+            self._sorted = True
+        columns = (calls[name].to_pylist() for name in ("process", "thread", "start_ns", "correlation"))
+        for process, thread, start, correlation in zip(*columns, strict=True):
+            around = self._calls.get((process, thread))
+            if around and start is not None and correlation is not None:
+                at = bisect_right(around, (start, 2**63, "")) - 1
+                if at >= 0 and start <= around[at][1]:
+                    self._operations[process, correlation] = around[at][2]
+
+    def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
+        """The operation (string) of each kernel (columns of ACTIVITIES) that is a collective and does not name it."""
+        rows = len(kernels["name"])
+        if not self._operations:
+            return pa.nulls(rows, pa.string())
+        silent = [is_collective(name) and collective_operation(name) is None for name in names]
+        asked = pa.array(silent, pa.bool_()).take(kernels["name"])
+        if not pc.any(asked).as_py():
+            return pa.nulls(rows, pa.string())
+        keys = zip(kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), asked.to_pylist(), strict=True)
+        return pa.array([self._operations.get(key[:2]) if key[2] else None for key in keys], pa.string())

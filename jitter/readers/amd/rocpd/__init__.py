@@ -1,0 +1,73 @@
+"""rocpd, rocprofv3's databases: tables with a guid behind their names, one set for each process or several."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.amd.batches import Rows
+from jitter.readers.amd.file_names import HINT, beside, rank_in_stem
+from jitter.readers.amd.rocpd.batches import SessionRows
+from jitter.readers.amd.rocpd.metadata import read_origin
+from jitter.readers.amd.rocpd.tables import Session, sessions_of
+from jitter.readers.amd.rocprofv3.csv import is_csv_of
+from jitter.readers.amd.sqlite_tables import Database, Share, tables_of
+
+_OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
+
+
+class RocpdReader:
+    """Reads databases of rocprofv3 and rocprof-sys; RPD's, whose tables begin with rocpd_ as well, are others."""
+
+    name = "rocpd"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if path.suffix.lower() not in (".db", ".rocpd", ".sqlite", ".sqlite3") or not path.is_file():
+            return False
+        return bool(sessions_of(tables_of(path)))
+
+    def files(self, path: Path) -> Files:
+        prefix = path.stem.removesuffix("results")
+        others = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
+        if prefix != path.stem:
+            # the same run as CSV, where both were asked for
+            others += [file for file in beside(path, prefix) if is_csv_of(prefix, file.name)]
+        return Files((path,), tuple(file for file in others if file.is_file()))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a damaged database, for one without kernels and for later schemas."""
+        database = Database(path)
+        sessions = sessions_of(database.tables)
+        for session in sessions:
+            session.check(database)
+        if not any(database.count(session.table("kernel_dispatch")) for session in sessions):
+            raise UnreadableTraceError(
+                f"{path}: no kernels in this database", "did the process use a GPU? record with --kernel-trace"
+            )
+        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        return recording, lambda advance: _batches(recording, database, sessions, advance)
+
+
+READER: Reader = RocpdReader()
+
+
+def _batches(recording: Recording, database: Database, sessions: list[Session], advance: Advance) -> Iterator[Batch]:
+    rows = Rows()
+    progress = Share(database.size, sum(session.size(database) for session in sessions))
+    problems: list[str] = []
+    for session in sessions:
+        origin = read_origin(database, session)
+        recording.profiler_version = recording.profiler_version or origin.version
+        parts = SessionRows(database, session, origin, rows)
+        for batch, read in parts.batches():
+            advance(progress.seen(read))
+            if batch.rows.num_rows:
+                yield batch
+        problems += [*origin.problems, *parts.problems()]
+    recording.processes, recording.names = rows.processes, rows.names
+    pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
+    recording.rank_in_name = rank_in_stem(recording.path.stem.removesuffix("results"), pids)
+    recording.problems += [*dict.fromkeys(problems), *rows.problems()]
+    advance(progress.rest())

@@ -1,0 +1,212 @@
+"""Rows of one session of a rocpd database as rows of jitter's tables; kernels and calls join by `stack_id`."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.readers import Batch
+from jitter.readers.amd.batches import Rows, constant, looked_up
+from jitter.readers.amd.rccl import RcclCalls
+from jitter.readers.amd.rocpd.metadata import Origin
+from jitter.readers.amd.rocpd.tables import Session
+from jitter.readers.amd.sqlite_tables import Database
+
+_SHAPE: Final = {
+    f"{ours}_{axis}": f"{theirs}_size_{axis}"
+    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    for axis in "xyz"
+}
+_HSA_LAUNCH: Final = ("hsa_signal_store", "hsa_queue_store_write", "hsa_queue_add_write", "hsa_queue_cas_write")
+_MARKERS: Final = "MARKER_CORE"
+_VALUES_A_QUERY: Final = 5_000
+
+
+class SessionRows:
+    """The tables of one guid on their way out."""
+
+    def __init__(self, database: Database, session: Session, origin: Origin, rows: Rows) -> None:
+        """Nothing is read yet but the names of categories."""
+        self._database = database
+        self._session = session
+        self._origin = origin
+        self._rows = rows
+        self._rccl = RcclCalls()
+        self._strings: dict[int, str] = {}
+        self._count = {"calls": 0, "ranges": 0}
+        self._packed = 0
+        self._categories = self._read_categories()
+
+    def batches(self) -> Iterator[tuple[Batch, int]]:
+        """All rows, each batch with how many rows were read for it; calls come before the kernels."""
+        if self._session.has(self._database, "region"):
+            yield from self._calls()
+        yield from self._kernels()
+        if self._session.has(self._database, "memory_copy"):
+            yield from self._copies()
+        if self._session.has(self._database, "region"):
+            yield from self._ranges()
+
+    def problems(self) -> list[str]:
+        """What is missing."""
+        found = []
+        if not self._count["calls"]:
+            found.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
+        if not self._count["ranges"]:
+            found.append("no roctx ranges in it; record with --marker-trace")
+        if self._packed:
+            found.append(f"{self._packed} roctx ranges' texts are packed (lz4) or damaged and cannot be read")
+        return found
+
+    def _read_categories(self) -> dict[str, list[int]]:
+        """The ids of categories, by what their names begin with."""
+        table, column = "string", "string"
+        if self._session.has(self._database, "info_category", "id", "name"):
+            table, column = "info_category", "name"
+        name = self._session.table(table)
+        found: dict[str, list[int]] = {}
+        for word in (_MARKERS, "HIP_", "HSA_", "RCCL_"):
+            pattern = word.replace("_", r"\_") + "%"
+            query = f'SELECT id FROM "{name}" WHERE "{column}" LIKE ? ESCAPE ?'
+            found[word] = [row for (row,) in self._database.rows(query, pattern, "\\")]
+        return found
+
+    def _regions(self, *words: str, texts: bool = False) -> Iterator[pa.RecordBatch]:
+        """Regions of these categories."""
+        source, column = self._session.source(self._database, "region")
+        ids = [id_ for word in words for id_ in self._categories[word]]
+        if not ids or "category_id" not in column:
+            return
+        wanted: tuple[str, ...] = ("start", "end", "pid", "tid", "stack_id")
+        integers = {name: column[name] for name in wanted if name in column}
+        source += f" WHERE {column['category_id']} IN ({', '.join(map(str, ids))})"
+        more = {"extdata": column["extdata"], "own": "x.extdata"} if texts else {}
+        yield from self._database.stream({**integers, "name": "x.name_id"}, more, source)
+
+    def _calls(self) -> Iterator[tuple[Batch, int]]:
+        for read in self._regions("RCCL_"):
+            columns = self._columns(read)
+            self._rccl.add(columns["process"], columns["thread"], self._texts(read["name"]), read["start"], read["end"])
+        for read in self._regions("HIP_", "HSA_"):
+            names = self._texts(read["name"])
+            wanted = pc.starts_with(names, "hip")
+            for word in _HSA_LAUNCH:
+                wanted = pc.or_(wanted, pc.starts_with(names, word))
+            batch = read.filter(wanted)
+            self._count["calls"] += batch.num_rows
+            columns = self._columns(batch) | {
+                "name": self._rows.named(names.filter(wanted)),
+                "correlation": self._column(batch, "stack_id"),
+            }
+            self._rccl.note_launches(columns)
+            yield self._rows.calls(columns), read.num_rows
+
+    def _kernels(self) -> Iterator[tuple[Batch, int]]:
+        for read in self._activities("kernel_dispatch", {"name": "x.kernel_id"}, shaped=True):
+            columns = self._placed(read, "agent_id")
+            columns["stream"] = self._column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
+            columns["name"] = self._kernel_names(read["name"])
+            columns |= {ours: read[theirs] for ours, theirs in _SHAPE.items() if theirs in read.schema.names}
+            columns["collective"] = self._rccl.operations(columns, self._rows.names)
+            yield self._rows.activities(columns, copies=False), read.num_rows
+
+    def _copies(self) -> Iterator[tuple[Batch, int]]:
+        ends = {"from": "x.src_agent_id", "to": "x.dst_agent_id", "name": "x.name_id"}
+        for read in self._activities("memory_copy", ends, shaped=False):
+            gpus = [self._gpus(read[end]) for end in ("to", "from")]
+            columns = self._placed(read, None)
+            columns["stream"] = self._column(read, "stream_id")
+            columns["name"] = self._rows.named(self._texts(read["name"]))
+            columns["device"] = pc.coalesce(*gpus)
+            yield self._rows.activities(columns, copies=True), read.num_rows
+
+    def _ranges(self) -> Iterator[tuple[Batch, int]]:
+        for read in self._regions(_MARKERS, texts=True):
+            self._count["ranges"] += read.num_rows
+            texts = [
+                self._message(*data) for data in zip(read["extdata"].to_pylist(), read["own"].to_pylist(), strict=True)
+            ]
+            columns = self._columns(read) | {"text": pa.array(texts, pa.string())}
+            yield self._rows.ranges(columns), read.num_rows
+
+    def _activities(self, table: str, own: dict[str, str], *, shaped: bool) -> Iterator[pa.RecordBatch]:
+        source, column = self._session.source(self._database, table)
+        wanted = ("start", "end", "pid", "agent_id", "queue_id", "stream_id", "stack_id")
+        integers = {name: column[name] for name in wanted if name in column}
+        if shaped:
+            present = [c for c in _SHAPE.values() if self._session.has(self._database, table, c)]
+            integers |= {c: f'x."{c}"' for c in present}
+        yield from self._database.stream({**integers, **own}, {}, source)
+
+    def _placed(self, read: pa.RecordBatch, agent: str | None) -> dict[str, pa.Array]:
+        found = {
+            "process": self._processes(self._column(read, "pid")),
+            "start_ns": read["start"],
+            "end_ns": read["end"],
+            "correlation": self._column(read, "stack_id"),
+        }
+        if agent is not None:
+            agents = self._column(read, agent)
+            found["device"] = pc.coalesce(self._gpus(agents), agents)
+        return found
+
+    def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
+        return {
+            "process": self._processes(self._column(read, "pid")),
+            "thread": looked_up(self._column(read, "tid"), self._origin.threads, or_itself=False),
+            "start_ns": read["start"],
+            "end_ns": read["end"],
+        }
+
+    def _processes(self, rows: pa.Array) -> pa.Array:
+        encoded = rows.dictionary_encode("encode")
+        positions = [
+            self._rows.process((self._session.suffix, row), lambda row=row: self._origin.process(row))  # type: ignore[misc]
+            for row in encoded.dictionary.to_pylist()
+        ]
+        return pa.array(np.array(positions, np.int32)[encoded.indices.to_numpy()], pa.int32())
+
+    def _gpus(self, agents: pa.Array) -> pa.Array:
+        """Ordinals; null for processors and agents that are not listed."""
+        encoded = agents.dictionary_encode("encode")
+        found = [None if agent is None else self._origin.gpus.get(agent) for agent in encoded.dictionary.to_pylist()]
+        return pa.array(found, pa.int64()).take(encoded.indices)
+
+    def _kernel_names(self, symbols: pa.Array) -> pa.Array:
+        encoded = symbols.dictionary_encode("encode")
+        names = [
+            self._rows.name(self._origin.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
+            for symbol in encoded.dictionary.to_pylist()
+        ]
+        return pa.array(np.array(names, np.int32)[encoded.indices.to_numpy()], pa.int32())
+
+    def _texts(self, ids: pa.Array) -> pa.Array:
+        """The strings (string, "" where missing) of these ids of the table of strings, which are kept: they are few."""
+        encoded = ids.dictionary_encode("encode")
+        wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
+        table = self._session.table("string")
+        for first in range(0, len(wanted), _VALUES_A_QUERY):
+            some = ", ".join(map(str, wanted[first : first + _VALUES_A_QUERY]))
+            self._strings |= dict(self._database.rows(f'SELECT id, "string" FROM "{table}" WHERE id IN ({some})'))
+        texts = [self._strings.get(-1 if id_ is None else id_, "") for id_ in encoded.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(encoded.indices)
+
+    def _message(self, *extdata: bytes | None) -> str | None:
+        for data in extdata:
+            if not data or data == b"{}":
+                continue
+            try:
+                said: Any = msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._packed += 1
+                return None
+            if isinstance(said, dict) and isinstance(said.get("message"), str):
+                return str(said["message"])
+        return None
+
+    @staticmethod
+    def _column(read: pa.RecordBatch, name: str) -> pa.Array:
+        return read[name] if name in read.schema.names else constant(None, read.num_rows)

@@ -1,0 +1,97 @@
+"""Who recorded a rocpd database: processes, hosts, GPUs, versions; of the environment the rank and nothing else."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jitter.readers import Process
+from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.rocpd.tables import Session
+from jitter.readers.amd.sqlite_tables import Database
+
+RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""What launchers call a process's rank, in order of trust. No other variable is looked at."""
+
+
+@dataclass
+class Origin:
+    """What the small tables of one session tell."""
+
+    version: str | None = None
+    processes: dict[int, Process] = field(default_factory=dict)
+    """By the row id of info_process."""
+    threads: dict[int, int] = field(default_factory=dict)
+    """The system's thread ids by the row id of info_thread."""
+    gpus: dict[int, int] = field(default_factory=dict)
+    """Ordinals of GPUs by the row id of info_agent."""
+    kernels: dict[int, str] = field(default_factory=dict)
+    """Names by the row id of info_kernel_symbol."""
+    problems: list[str] = field(default_factory=list)
+
+    def process(self, row: int | None) -> Process:
+        """The process with this row id; one of which nothing is known if it is not there."""
+        return self.processes.get(-1 if row is None else row) or Process(None)
+
+
+def read_origin(database: Database, session: Session) -> Origin:
+    """Read the small tables, as far as they are there. Raises UnreadableTraceError where the database is damaged."""
+    origin = Origin()
+    hosts = {row["id"]: row["hostname"] for row in _rows(database, session, "info_node", ["id", "hostname"])}
+    for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
+        process = Process(row["pid"], hosts.get(row["nid"]))
+        process.rank, process.rank_from = rank_of(row["environment"])
+        origin.processes[row["id"]] = process
+    for row in _rows(database, session, "info_thread", ["id", "tid"]):
+        origin.threads[row["id"]] = row["tid"]
+    _read_agents(origin, _rows(database, session, "info_agent", ["id", "nid", "pid", "type", "absolute_index"]))
+    columns = ["id", "display_name", "kernel_name"]
+    for row in _rows(database, session, "info_kernel_symbol", columns):
+        origin.kernels[row["id"]] = row["display_name"] or row["kernel_name"] or ""
+    for row in _rows(database, session, "metadata", ["tag", "value"]):
+        if row["tag"] == "schema_version":
+            origin.version = f"rocpd schema {row['value']}"
+    return origin
+
+
+def rank_of(environment: object) -> tuple[int | None, str | None]:
+    """The rank that a process's environment (JSON) names, and the variable; (None, None) if it names none."""
+    variables: Mapping[str, Any] = {}
+    if isinstance(environment, str | bytes):
+        try:
+            found = json.loads(environment)
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            variables = found
+    for name in RANK_VARIABLES:
+        value = variables.get(name)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).isdecimal():
+            return int(value), name
+    return None, None
+
+
+def _read_agents(origin: Origin, rows: list[dict[str, Any]]) -> None:
+    """Number GPUs for each process apart: each lists all agents of its node."""
+    seen: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
+    for row in rows:
+        seen.setdefault((row["nid"], row["pid"]), []).append(row)
+    for agents in seen.values():
+        listed = [(str(a["type"] or ""), a["absolute_index"], None) for a in agents if a["absolute_index"] is not None]
+        ordinals = Agents.of(listed).by_node
+        for agent in agents:
+            if agent["absolute_index"] in ordinals:
+                origin.gpus[agent["id"]] = ordinals[agent["absolute_index"]]
+
+
+def _rows(database: Database, session: Session, table: str, wanted: list[str]) -> list[dict[str, Any]]:
+    """All rows of a small table; None for columns that this version has not."""
+    if not session.has(database, table):
+        return []
+    present = [column for column in wanted if session.has(database, table, column)]
+    if not present:
+        return []
+    columns = ", ".join(f'"{column}"' for column in present)
+    rows = database.rows(f'SELECT {columns} FROM "{session.table(table)}"')
+    missing = dict.fromkeys(wanted)
+    return [missing | dict(zip(present, row, strict=True)) for row in rows]

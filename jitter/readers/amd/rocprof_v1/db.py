@@ -1,0 +1,60 @@
+"""Tables of rocprof's database: OPS and COPY ran on the GPU, HIP launched them (same "Index"), rocTX names steps."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch
+from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.batches import Columns, Rows, looked_up
+from jitter.readers.amd.sqlite_tables import Database, Share
+from jitter.readers.sqlite import quoted
+
+_TABLES: Final = ("OPS", "COPY", "HIP", "rocTX")
+_INTEGERS: Final = ("BeginNs", "EndNs", "pid", "tid", "Index", "dev-id", "queue-id", "stream-id")
+
+
+def read_database(path: Path, rows: Rows, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+    """Yield all rows of a database. Raises UnreadableTraceError where it is damaged."""
+    database = Database(path)
+    present = [table for table in _TABLES if database.has(table, "BeginNs", "EndNs", "Name")]
+    if "HIP" not in present or not database.count("HIP"):
+        problems.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
+    if "OPS" not in present:
+        raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
+    progress = Share(database.size, sum(database.count(table) for table in present))
+    for table in present:
+        integers = [name for name in _INTEGERS if database.has(table, name)]
+        source = f'"{table}"'
+        if table == "HIP":
+            source += " WHERE \"Name\" LIKE 'hip%'"
+        for read in database.stream(quoted(integers), quoted(["Name"]), source):
+            columns = {name: read[name] for name in read.schema.names}
+            yield batch_of(table, columns, rows, agents)
+            advance(progress.seen(read.num_rows))
+    advance(progress.rest())
+
+
+def batch_of(table: str, raw: Columns, rows: Rows, agents: Agents) -> Batch:
+    """Rows of one of the tables, under its own column names; integers as int64, null where not recorded."""
+    count = len(raw["BeginNs"])
+
+    def column(name: str) -> pa.Array:
+        return raw[name] if name in raw else pa.nulls(count, pa.int64())
+
+    columns: dict[str, pa.Array] = {
+        "process": rows.by_pid(column("pid")),
+        "start_ns": raw["BeginNs"],
+        "end_ns": raw["EndNs"],
+    }
+    if table == "rocTX":
+        return rows.ranges(columns | {"thread": column("tid"), "text": raw["Name"]})
+    columns |= {"name": rows.named(raw["Name"]), "correlation": column("Index")}
+    if table == "HIP":
+        return rows.calls(columns | {"thread": column("tid")})
+    columns["device"] = looked_up(column("dev-id"), agents.by_node, or_itself=True)
+    columns["stream"] = column("stream-id") if "stream-id" in raw else column("queue-id")
+    return rows.activities(columns, copies=table == "COPY")

@@ -1,0 +1,150 @@
+"""Events of rocprof's Chrome trace, read one after the other: it puts each on lines of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance
+
+ARROW: Final = b'"DataFlow"'
+"""Stands in each end of an arrow and nowhere else."""
+_HEAD: Final = 4096
+_CHUNK: Final = 1 << 21
+_MOST_UNCUT: Final = 1 << 27
+_BETWEEN: Final = b"\n,{"
+
+
+class Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
+                                    "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
+    """An event's arguments, as far as they are read."""
+
+    begin_ns: int | None = None
+    end_ns: int | None = None
+    pid: int | None = None
+    tid: int | None = None
+    device: int | None = None
+    queue: int | None = None
+    stream: int | None = None
+    name: str | None = None
+
+
+class Event(msgspec.Struct):
+    """An event; its numbers may be written as strings."""
+
+    ph: str | None = None
+    name: str | None = None
+    pid: int | None = None
+    tid: int | None = None
+    ts: int | None = None
+    dur: int | None = None
+    id: int | None = None
+    args: Args | None = None
+
+
+class _Loose(msgspec.Struct):
+    """An event some of whose numbers are none."""
+
+    ph: str | None = None
+    name: str | None = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    id: Any = None
+    args: dict[str, Any] | None = None
+
+
+class _Trace(msgspec.Struct):
+    """A whole file, where it is not laid out as rocprof lays it out."""
+
+    events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
+
+
+_DECODER: Final = msgspec.json.Decoder(Event, strict=False)
+_LOOSE: Final = msgspec.json.Decoder(_Loose)
+
+
+def is_v1_json(path: Path) -> bool:
+    """Whether it begins as rocprof's traces do: an empty event, then processes named after HIP and HSA."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    squeezed = head.replace(b" ", b"").replace(b"\n", b"")
+    return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
+
+
+def events_of(path: Path, advance: Advance, problems: list[str], only: bytes = b"") -> Iterator[Event]:
+    """All events, or those with these bytes in them; what is no event of rocprof's is counted."""
+    with path.open("rb") as file:
+        if _BETWEEN not in file.read(_HEAD):
+            yield from _uncut(path, advance)
+            return
+        file.seek(0)
+        held = b""
+        broken = 0
+        while chunk := file.read(_CHUNK):
+            pieces = (held + chunk).split(_BETWEEN)
+            held = pieces.pop()
+            for piece in pieces:
+                if only not in piece:
+                    continue
+                event = _decoded(b"{" + piece)
+                broken += event is None
+                if event is not None:
+                    yield event
+            advance(len(chunk))
+        last, closed, _ = held.partition(b"\n]")
+        event = _decoded(b"{" + last)
+        if event is not None:
+            yield event
+        if not closed or event is None:
+            problems.append("the trace is cut off: its last event and what would have come after it are missing")
+        # the first piece is the file's opening, no event
+        broken -= not only
+        if broken > 0:
+            problems.append(f"{broken} events are no valid JSON and were left out")
+
+
+def _decoded(event: bytes | msgspec.Raw) -> Event | None:
+    try:
+        return _DECODER.decode(event)
+    except msgspec.ValidationError:
+        return _forgiven(event)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _forgiven(event: bytes | msgspec.Raw) -> Event | None:
+    """An event of which some numbers are fractions or no numbers at all: those are unknown."""
+    try:
+        loose = _LOOSE.decode(event)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        return None
+    plain = {name: _number(getattr(loose, name)) for name in ("pid", "tid", "ts", "dur", "id")}
+    args = {name: value if name == "Name" else _number(value) for name, value in (loose.args or {}).items()}
+    if not isinstance(args.get("Name"), str):
+        args["Name"] = None
+    return msgspec.convert({**plain, "ph": loose.ph, "name": loose.name, "args": args}, Event)
+
+
+def _uncut(path: Path, advance: Advance) -> Iterator[Event]:
+    size = path.stat().st_size
+    if size > _MOST_UNCUT:
+        raise UnreadableTraceError(
+            f"{path}: not laid out as rocprof writes it, and too large to be read at once", "give the .db of this run"
+        )
+    try:
+        trace = msgspec.json.decode(path.read_bytes(), type=_Trace)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableTraceError(f"{path}: no valid JSON ({error})", "copy it again, or record again") from error
+    yield from filter(None, map(_decoded, trace.events))
+    advance(size)
+
+
+def _number(value: object) -> int | None:
+    if isinstance(value, str):
+        value = value.strip()
+        return int(value) if value.lstrip("-").isdecimal() else None
+    return int(value) if isinstance(value, int | float) else None

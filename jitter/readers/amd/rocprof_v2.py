@@ -1,0 +1,125 @@
+"""rocprofv2's CSV: the results file has the kernels, `hip_api_trace_…` beside it the calls that launched them."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.amd.batches import Rows, constant, integers
+from jitter.readers.amd.csv_file import CsvFile, heading
+from jitter.readers.amd.file_names import HINT, beside, rank_in_stem
+
+_NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
+_NUMBERS: Final = ("gpu_id", "queue_id", "pid", "start_timestamp", "end_timestamp", "correlation_id")
+_CALL: Final = ("function", "start_timestamp", "end_timestamp", "correlation_id")
+_RESULTS: Final = re.compile(r"(?P<before>.*?)results_(?P<own>.+)\.csv", re.IGNORECASE)
+
+
+class RocprofV2Reader:
+    """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same ending."""
+
+    name = "rocprof-v2"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if path.suffix.lower() != ".csv" or not path.is_file():
+            return False
+        try:
+            return {name.lower() for name in heading(path)} >= _NEEDED
+        except OSError:
+            return False
+
+    def files(self, path: Path) -> Files:
+        others = _beside(path)
+        calls = tuple(file for file in others if "hip_api" in file.name.lower())
+        return Files((path, *calls), tuple(file for file in others if file not in calls))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a file whose heading is no results file's."""
+        file = CsvFile(path)
+        if not file.has(*_NEEDED):
+            raise UnreadableTraceError(f"{path}: no results of rocprofv2", "record again")
+        recording = Recording(path=path, format=self.name, rank_hint=f"with rocprofv3, {HINT}")
+        return recording, lambda advance: self._batches(recording, file, advance)
+
+    def _batches(self, recording: Recording, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        rows, kernels = Rows(), 0
+        for batch in _kernels(file, rows, advance):
+            kernels += batch.rows.num_rows
+            yield batch
+        if not kernels:
+            raise UnreadableTraceError(f"{recording.path}: no kernels in it", "did the process use a GPU?")
+        problems = file.problems()
+        calls = self.files(recording.path).read[1:]
+        for path in calls:
+            trace = CsvFile(path)
+            if len(rows.processes) != 1:
+                # calls name no process: with several it is unknown whose they are
+                problems.append(f"{path.name}: not read, for the kernels are of {len(rows.processes)} processes")
+                advance(path.stat().st_size)
+                continue
+            try:
+                yield from _calls(trace, rows, advance)
+            except UnreadableTraceError as error:
+                problems.append(f"{path.name}: {error.message.partition(': ')[2]}; it is left out")
+            problems += trace.problems()
+        if not calls:
+            problems.append("no hip_api_trace_….csv beside it: which call launched a kernel is unknown")
+        problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
+        recording.processes, recording.names = rows.processes, rows.names
+        named = _RESULTS.fullmatch(recording.path.name)
+        pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
+        recording.rank_in_name = rank_in_stem(named["before"] + named["own"] if named else recording.path.stem, pids)
+        recording.problems += [*problems, *rows.problems()]
+
+
+READER: Reader = RocprofV2Reader()
+
+
+def _kernels(file: CsvFile, rows: Rows, advance: Advance) -> Iterator[Batch]:
+    for read in file.batches(("kernel_name", *_NUMBERS), advance):
+        number = {name: integers(read[name]) for name in _NUMBERS if name in read.schema.names}
+        missing = constant(None, read.num_rows)
+        columns = {
+            "process": rows.by_pid(number.get("pid", missing)),
+            "device": number["gpu_id"],
+            "stream": number.get("queue_id", missing),
+            "name": rows.named(read["kernel_name"]),
+            "start_ns": number["start_timestamp"],
+            "end_ns": number["end_timestamp"],
+            "correlation": number.get("correlation_id", missing),
+        }
+        yield rows.activities(columns, copies=False)
+
+
+def _calls(file: CsvFile, rows: Rows, advance: Advance) -> Iterator[Batch]:
+    if not file.has(*_CALL):
+        raise UnreadableTraceError(f"{file.path}: no trace of HIP calls", "record again")
+    for read in file.batches(_CALL, advance):
+        batch = read.filter(pc.starts_with(read["function"], b"hip"))
+        columns: dict[str, pa.Array] = {
+            "process": constant(0, batch.num_rows, pa.int32()),
+            "name": rows.named(batch["function"]),
+            "start_ns": integers(batch["start_timestamp"]),
+            "end_ns": integers(batch["end_timestamp"]),
+            "correlation": integers(batch["correlation_id"]),
+        }
+        yield rows.calls(columns)
+
+
+def _beside(path: Path) -> list[Path]:
+    """The other files of the run: those of the same ending, before which rocprofv2 puts what they hold."""
+    named = _RESULTS.fullmatch(path.name)
+    if named is None:
+        return []
+    pattern = re.compile(
+        re.escape(named["before"]) + r"(?:hip_api|hsa_api|hip_activity|hcc_ops|async_copy|hsa_async_copy|roctx)_trace_"
+        + re.escape(named["own"]) + r"\.csv",
+        re.IGNORECASE,
+    )  # fmt: skip
+    return [file for file in beside(path, named["before"]) if pattern.fullmatch(file.name)]

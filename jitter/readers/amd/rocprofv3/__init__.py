@@ -1,0 +1,1 @@
+"""Readers of rocprofv3's CSV and JSON output."""

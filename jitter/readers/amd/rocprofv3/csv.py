@@ -1,0 +1,192 @@
+"""rocprofv3's CSV: a kernel trace and the files of the same prefix beside it, in the headings of three versions."""
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.batches import listed
+from jitter.readers.amd.csv_file import CsvFile, heading
+from jitter.readers.amd.file_names import HINT, beside, pid_in_stem, rank_in_stem
+from jitter.readers.amd.rocprofv3.csv_batches import KNOWN, CsvRows
+
+_NEEDED: Final = frozenset({"agent_id", "kernel_name", "start_timestamp", "end_timestamp"})
+_KERNEL_TRACE: Final = re.compile(r"(?P<prefix>(?:.*_)?)kernel_trace\.csv", re.IGNORECASE)
+_PARTS: Final = {
+    "hip": r"hip(?:_runtime|_compiler)?(?:_api)?_trace",
+    "hsa": r"hsa(?:_core|_amd|_amd_ext)?(?:_api)?_trace",
+    "marker": r"marker(?:_api)?_trace",
+    "rccl": r"rccl(?:_api)?_trace",
+    "copy": r"memory_copy_trace",
+    "agents": r"agent_info",
+}
+_DOMAINS: Final = (
+    r"(?:hsa|hip|kernel|marker|rccl|memory_copy|memory_allocation|scratch_memory|domain|rocdecode|rocjpeg|counter)"
+    r"(?:_(?:api|runtime|compiler|core|amd|image|finalize|ext|range|control|name))*"
+)
+_SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?", re.IGNORECASE)
+
+
+@dataclass
+class _Parts:
+    """The files of one recording, by what they hold."""
+
+    stem: str = ""
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    spare: list[Path] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Path]:
+        return self.files.get(kind, [])
+
+
+class RocprofCsvReader:
+    """Reads `*_kernel_trace.csv` with whichever companions are there."""
+
+    name = "rocprof-csv"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if path.suffix.lower() != ".csv" or not path.is_file():
+            return False
+        try:
+            columns = {name.lower() for name in heading(path)}
+        except OSError:
+            return False
+        # with counters there is a row for each of them: another file has the kernels once
+        return columns >= _NEEDED and "counter_name" not in columns
+
+    def files(self, path: Path) -> Files:
+        parts = _parts(path)
+        return Files((path, *(file for files in parts.files.values() for file in files)), tuple(parts.spare))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a file whose heading is no kernel trace's."""
+        kernels = CsvFile(path)
+        if not kernels.has(*_NEEDED):
+            missing = listed(sorted(_NEEDED.difference(kernels.columns)))
+            raise UnreadableTraceError(f"{path}: no kernel trace of rocprofv3: no column {missing}", "record again")
+        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        return recording, _Trace(kernels, _parts(path), recording).batches
+
+
+READER: Reader = RocprofCsvReader()
+
+
+class _Trace:
+    """One kernel trace and its companions on their way out."""
+
+    def __init__(self, kernels: CsvFile, parts: _Parts, recording: Recording) -> None:
+        self._kernels = kernels
+        self._parts = parts
+        self._recording = recording
+        self._problems: list[str] = []
+        self._files = (kernels.path, *(file for found in parts.files.values() for file in found))
+        self._kernel_rows = 0
+        self._advanced = 0
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield all rows; a companion that cannot be read is a problem, not the end."""
+
+        def counted(size: int) -> None:
+            self._advanced += size
+            advance(size)
+
+        agents = self._agents(counted)
+        rows = CsvRows(agents, pid_in_stem(self._parts.stem))
+        files: list[CsvFile] = []
+        for kind, make in (
+            ("rccl", rows.rccl),
+            ("hsa", rows.calls),
+            ("hip", rows.calls),
+        ):
+            for path in self._parts.of(kind):
+                files.append(CsvFile(path))
+                yield from self._companion(make(files[-1], counted), files[-1])
+        files.append(self._kernels)
+        for batch in rows.kernels(self._kernels, counted):
+            self._kernel_rows += batch.rows.num_rows
+            yield batch
+        for kind, make in (("copy", rows.copies), ("marker", rows.markers)):
+            for path in self._parts.of(kind):
+                files.append(CsvFile(path))
+                yield from self._companion(make(files[-1], counted), files[-1])
+        self._finish(rows, files)
+        # of a companion that could not be read on
+        advance(sum(file.stat().st_size for file in self._files) - self._advanced)
+
+    def _companion(self, batches: Iterator[Batch], file: CsvFile) -> Iterator[Batch]:
+        try:
+            yield from batches
+        except UnreadableTraceError as error:
+            self._problems.append(f"{file.path.name}: {error.message.partition(': ')[2]}; it is left out")
+
+    def _agents(self, advance: Advance) -> Agents:
+        found: list[tuple[str, int, int | None]] = []
+        for path in self._parts.of("agents"):
+            advance(path.stat().st_size)
+            try:
+                with path.open(newline="", encoding="utf-8", errors="replace") as lines:
+                    for row in csv.DictReader(lines):
+                        cells = {(name or "").strip().lower(): value for name, value in row.items()}
+                        node, logical = cells.get("node_id") or "", cells.get("logical_node_id") or ""
+                        if node.isdecimal():
+                            kind = cells.get("agent_type") or ""
+                            found.append((kind, int(node), int(logical) if logical.isdecimal() else None))
+            except (OSError, csv.Error) as error:
+                self._problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
+        return Agents.of(found)
+
+    def _finish(self, rows: CsvRows, files: list[CsvFile]) -> None:
+        recording = self._recording
+        if not self._kernel_rows:
+            raise UnreadableTraceError(
+                f"{recording.path}: no kernels in it", "did the process use a GPU? record with --kernel-trace"
+            )
+        recording.processes = rows.rows.processes
+        recording.names = rows.rows.names
+        pids = frozenset(p.pid for p in recording.processes if p.pid is not None)
+        recording.rank_in_name = rank_in_stem(self._parts.stem, pids or frozenset(rows.threads))
+        recording.problems += self._problems
+        for kind, option, consequence in (
+            ("hip", "--hip-trace", "which call launched a kernel is unknown"),
+            ("marker", "--marker-trace", "roctx ranges that name steps are unknown"),
+        ):
+            if not self._parts.of(kind):
+                recording.problems.append(f"no {kind}_api_trace.csv beside it: {consequence}; record with {option}")
+        for file in files:
+            recording.problems += file.problems()
+            unknown = [name for name in file.columns if name not in KNOWN]
+            if unknown:
+                recording.problems.append(
+                    f"{file.path.name}: columns unknown to jitter are not read: {listed(unknown)}"
+                )
+        recording.problems += rows.rows.problems()
+
+
+def is_csv_of(prefix: str, name: str) -> bool:
+    """Whether a file of this name is one of those that rocprofv3 writes with this prefix."""
+    rest = name.removeprefix(prefix).lower()
+    known = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
+    return name.startswith(prefix) and (known or _SPARE.fullmatch(rest) is not None)
+
+
+def _parts(path: Path) -> _Parts:
+    """The companions of a kernel trace: the files of its prefix; a file of another name stands alone."""
+    named = _KERNEL_TRACE.fullmatch(path.name)
+    if named is None:
+        return _Parts(path.stem)
+    prefix = named["prefix"]
+    found = _Parts(prefix.rstrip("_"))
+    for file in beside(path, prefix):
+        rest = file.name[len(prefix) :]
+        kind = next((k for k, p in _PARTS.items() if re.fullmatch(p + r"\.csv", rest, re.IGNORECASE)), None)
+        if kind is not None:
+            found.files.setdefault(kind, []).append(file)
+        elif _SPARE.fullmatch(rest):
+            found.spare.append(file)
+    return found

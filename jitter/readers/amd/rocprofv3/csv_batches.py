@@ -1,0 +1,154 @@
+"""Rows of rocprofv3's CSV files as rows of jitter's tables; columns by name, in any case and order."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.readers import Advance, Batch, Process
+from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.batches import Rows, constant, integers
+from jitter.readers.amd.csv_file import CsvFile
+from jitter.readers.amd.rccl import RcclCalls
+
+_SPAN: Final = ("start_timestamp", "end_timestamp")
+_TIMES: Final = (*_SPAN, "correlation_id")
+_CALL: Final = ("guid", "domain", "function", "process_id", "thread_id", *_TIMES)
+_KERNEL: Final = ("guid", "agent_id", "queue_id", "stream_id", "thread_id", "kernel_name", *_TIMES)
+_SHAPE: Final = {
+    f"{ours}_{axis}": f"{theirs}_size_{axis}"
+    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    for axis in "xyz"
+}
+_COPY: Final = ("guid", "direction", "name", "stream_id", "source_agent_id", "destination_agent_id", *_TIMES)
+KNOWN: Final = frozenset(
+    {*_CALL, *_KERNEL, *_SHAPE.values(), *_COPY, "kind", "dispatch_id", "kernel_id", "region", "category", "pid", "tid"}
+    | {"private_segment_size", "group_segment_size", "lds_block_size", "scratch_size", "vgpr_count"}
+    | {"accum_vgpr_count", "sgpr_count", "lds_block_size_v", "agent_abs_index", "size"}
+)
+"""All columns of the versions that are known, lower case."""
+# of HSA's calls only those that ring a queue's bell can stand for a launch
+_HSA_LAUNCH: Final = r"^hsa_(?:signal_store|queue_(?:store|add|cas)_write)"
+_MANY_THREADS: Final = 10_000
+
+
+class CsvRows:
+    """What the files of one recording share; read the calls before the kernels."""
+
+    def __init__(self, agents: Agents, pid: int | None) -> None:
+        self.rows = Rows()
+        self.threads: set[int] = set()
+        """Threads that launched kernels: where no process id is recorded, one of them has it."""
+        self._agents = agents
+        self._pid = pid
+        self._rccl = RcclCalls()
+
+    def rccl(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        """Take in RCCL's calls: they tell what a collective does whose kernel does not."""
+        file.require("function", *_SPAN)
+        for batch in file.batches(("guid", "function", "process_id", "thread_id", *_TIMES), advance):
+            self._rccl.add(
+                self._processes(batch),
+                _integers(batch, "thread_id"),
+                _column(batch, "function"),
+                _integers(batch, "start_timestamp"),
+                _integers(batch, "end_timestamp"),
+            )
+        yield from ()
+
+    def calls(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        """Calls of HIP, and those of HSA that launch."""
+        file.require("function", *_SPAN)
+        for read in file.batches(_CALL, advance):
+            names = pc.binary_join_element_wise(_column(read, "function"), b"", b"")
+            wanted = pc.or_(pc.starts_with(names, b"hip"), pc.match_substring_regex(names, _HSA_LAUNCH))
+            batch = read.filter(wanted)
+            if not batch.num_rows:
+                continue
+            columns = {
+                "process": self._processes(batch),
+                "thread": _integers(batch, "thread_id"),
+                "name": self.rows.named(_column(batch, "function")),
+                "start_ns": _integers(batch, "start_timestamp"),
+                "end_ns": _integers(batch, "end_timestamp"),
+                "correlation": _integers(batch, "correlation_id"),
+            }
+            self._rccl.note_launches(columns)
+            yield self.rows.calls(columns)
+
+    def kernels(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        """Kernel dispatches."""
+        stream = "stream_id" if file.has("stream_id") else "queue_id"
+        for batch in file.batches((*_KERNEL, *_SHAPE.values()), advance):
+            columns = self._activities(batch, "agent_id", stream)
+            columns["name"] = self.rows.named(_column(batch, "kernel_name"))
+            columns |= {ours: _integers(batch, theirs) for ours, theirs in _SHAPE.items()}
+            columns["collective"] = self._rccl.operations(columns, self.rows.names)
+            if len(self.threads) < _MANY_THREADS:
+                self.threads.update(pc.drop_null(pc.unique(_integers(batch, "thread_id"))).to_pylist())
+            yield self.rows.activities(columns, copies=False)
+
+    def copies(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        """Copies; the GPU is the end of it that is no host."""
+        file.require(*_SPAN)
+        direction = "direction" if file.has("direction") else "name"
+        for batch in file.batches(_COPY, advance):
+            names = _column(batch, direction)
+            to_device = pc.match_substring(names.cast(pa.binary()), b"HOST_TO_DEVICE")
+            agents = pc.if_else(to_device, _column(batch, "destination_agent_id"), _column(batch, "source_agent_id"))
+            batch = batch.append_column("gpu", agents)  # noqa: PLW2901  # the same rows, one column more
+            columns = self._activities(batch, "gpu", "stream_id")
+            columns["name"] = self.rows.named(names)
+            yield self.rows.activities(columns, copies=True)
+
+    def markers(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
+        """Roctx ranges."""
+        file.require("domain", "function", *_SPAN)
+        for read in file.batches(_CALL, advance):
+            batch = read.filter(pc.starts_with(_column(read, "domain"), b"MARKER_CORE"))
+            threads = _integers(batch, "thread_id")
+            columns = {
+                "process": self._processes(batch),
+                # ranges that a process starts and stops are of no thread
+                "thread": pc.if_else(pc.equal(threads, 0), pa.scalar(None, pa.int64()), threads),
+                "text": _column(batch, "function"),
+                "start_ns": _integers(batch, "start_timestamp"),
+                "end_ns": _integers(batch, "end_timestamp"),
+            }
+            yield self.rows.ranges(columns)
+
+    def _activities(self, batch: pa.RecordBatch, agent: str, stream: str) -> dict[str, pa.Array]:
+        return {
+            "process": self._processes(batch),
+            "device": self._agents.devices(_column(batch, agent)),
+            "stream": _integers(batch, stream),
+            "start_ns": _integers(batch, "start_timestamp"),
+            "end_ns": _integers(batch, "end_timestamp"),
+            "correlation": _integers(batch, "correlation_id"),
+        }
+
+    def _processes(self, batch: pa.RecordBatch) -> pa.Array:
+        """One process, or one for each guid where databases were put together; pids as far as they are recorded."""
+        guids = _column(batch, "guid").dictionary_encode("encode")
+        positions = np.array(
+            [self.rows.process(guid, lambda: Process(None)) for guid in guids.dictionary.to_pylist()], np.int32
+        )
+        found = pa.array(positions[guids.indices.to_numpy()], pa.int32())
+        pids = _integers(batch, "process_id")
+        for position in set(positions.tolist()):
+            process = self.rows.processes[position]
+            if process.pid is None:
+                own = pc.drop_null(pids.filter(pc.equal(found, position)))
+                process.pid = own[0].as_py() if len(own) else self._pid if len(positions) == 1 else None
+        return found
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """The column as binary, or nulls if this file has none of that name."""
+    return batch[name] if name in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+
+
+def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return integers(batch[name]) if name in batch.schema.names else constant(None, batch.num_rows)

@@ -1,0 +1,138 @@
+"""rocprofv3's JSON: one document of all processes; the file is mapped and its records decoded some MB at a time."""
+
+import gzip
+import mmap
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers.amd.batches import Rows
+from jitter.readers.amd.file_names import HINT, rank_in_stem
+from jitter.readers.amd.rocprofv3.json_batches import ToolRows
+from jitter.readers.amd.rocprofv3.json_records import Tool
+
+_HEAD: Final = 4096
+_NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
+
+
+class _Document(msgspec.Struct):
+    """The whole file; its large parts stay undecoded."""
+
+    tools: list[Tool] = msgspec.field(name="rocprofiler-sdk-tool")
+
+
+class RocprofJsonReader:
+    """Reads `*_results.json`, plain or gzip."""
+
+    name = "rocprof-json"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if not path.name.lower().endswith((".json", ".json.gz")) or not path.is_file():
+            return False
+        try:
+            with _opened(path) as file:
+                head = file.read(_HEAD)
+        except (OSError, EOFError, zlib.error):
+            return False
+        return b'"rocprofiler-sdk-tool"' in head[:200]
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises nothing yet: what is wrong with the file shows as it is read."""
+        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        return recording, lambda advance: _batches(recording, advance)
+
+
+READER: Reader = RocprofJsonReader()
+
+
+def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
+    """Yield all rows. Raises UnreadableTraceError where the document is cut or no JSON."""
+    path = recording.path
+    size = path.stat().st_size
+    rows = Rows()
+    problems: list[str] = []
+    kernels = reported = 0
+    with _mapped(path) as content:
+        document = _decoded(path, content)
+        for position, tool in enumerate(document.tools):
+            process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
+            parts = ToolRows(tool, rows, process)
+            for batch, done in _guarded(path, parts.batches()):
+                kernels += batch.rows.num_rows if batch.table == "activities" else 0
+                due = size * min(done, len(content)) // max(len(content), 1)
+                advance(max(0, due - reported))
+                reported = max(due, reported)
+                if batch.rows.num_rows:
+                    yield batch
+            problems += parts.problems()
+    if not kernels:
+        raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --kernel-trace")
+    advance(size - reported)
+    recording.processes, recording.names = rows.processes, rows.names
+    named = _NAME.fullmatch(path.name)
+    pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
+    recording.rank_in_name = rank_in_stem(named["stem"] if named else path.name.partition(".")[0], pids)
+    recording.problems += [*problems, *rows.problems()]
+
+
+def _guarded(path: Path, parts: Iterator[Any]) -> Iterator[Any]:
+    while True:
+        try:
+            part = next(parts, None)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _damaged(path, error) from error
+        if part is None:
+            return
+        yield part
+
+
+def _decoded(path: Path, content: mmap.mmap) -> _Document:
+    try:
+        return msgspec.json.decode(content, type=_Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: BaseException) -> UnreadableTraceError:
+    return UnreadableTraceError(
+        f"{path}: damaged or cut short ({error})", "copy it again, or record again (as rocpd: it survives more)"
+    )
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    """The document's bytes, in the file and not in memory; a compressed one is unpacked beside the system's scratch."""
+    with ExitStack() as stack:
+        file = stack.enter_context(path.open("rb"))
+        if path.suffix.lower() == ".gz":
+            plain = stack.enter_context(tempfile.TemporaryFile())
+            try:
+                with gzip.open(file) as packed:
+                    shutil.copyfileobj(packed, plain, 1 << 20)
+            except (OSError, EOFError, zlib.error) as error:
+                raise _damaged(path, error) from error
+            plain.flush()
+            file = plain  # type: ignore[assignment]
+        try:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as error:
+            raise _damaged(path, EOFError("0 bytes")) from error
+        yield content
+        # views of it may be alive in what was decoded: it goes when they do
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")

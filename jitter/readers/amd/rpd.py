@@ -1,0 +1,191 @@
+"""RPD, the database of AMD's rocmProfileData (`.rpd`): operations of the GPU, and the calls they belong to."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.amd.batches import Rows, constant
+from jitter.readers.amd.file_names import rank_in_stem
+from jitter.readers.amd.sqlite_tables import Database, Share, tables_of
+
+_OP: Final = frozenset({"gpuId", "queueId", "start", "end", "description_id", "opType_id"})
+_API: Final = frozenset({"pid", "tid", "start", "end", "apiName_id", "args_id"})
+_SHAPE: Final = {
+    f"{ours}_{axis}": f"{theirs}{axis.upper()}"
+    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    for axis in "xyz"
+}
+_VALUES_A_QUERY: Final = 5_000
+_TEXT_ROWS: Final = 8_192
+
+
+class RpdReader:
+    """Reads RPD's tables; rocprofv3's rocpd, with the same beginning of names, has others."""
+
+    name = "rpd"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if path.suffix.lower() not in (".rpd", ".db", ".sqlite", ".sqlite3") or not path.is_file():
+            return False
+        tables = tables_of(path)
+        return tables.get("rocpd_op", frozenset()) >= _OP and tables.get("rocpd_api", frozenset()) >= _API
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a damaged database and for one without operations of a GPU."""
+        database = Database(path)
+        if not database.count("rocpd_op"):
+            raise UnreadableTraceError(
+                f"{path}: no GPU operations in this database", "was it recorded with `runTracer.sh -o trace.rpd …`?"
+            )
+        recording = Recording(
+            path=path, format=self.name, rank_hint="name it after the rank: runTracer.sh -o rank-$RANK.rpd"
+        )
+        return recording, _Trace(database, recording).batches
+
+
+READER: Reader = RpdReader()
+
+
+class _Trace:
+    """One database on its way out."""
+
+    def __init__(self, database: Database, recording: Recording) -> None:
+        self._database = database
+        self._recording = recording
+        self._rows = Rows()
+        self._strings: dict[int, str] = {}
+        self._without_call = 0
+        self._ranges = 0
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield all rows. Raises UnreadableTraceError where the database is damaged."""
+        tables = ("rocpd_op", "rocpd_api", "rocpd_api")
+        progress = Share(self._database.size, sum(self._database.count(table) for table in tables))
+        for part in (self._calls, self._operations, self._markers):
+            for batch, read in part():
+                advance(progress.seen(read))
+                if batch.rows.num_rows:
+                    yield batch
+        recording, rows = self._recording, self._rows
+        recording.processes, recording.names = rows.processes, rows.names
+        versions = dict(self._database.rows("SELECT tag, value FROM rocpd_metadata"))
+        recording.profiler_version = (
+            f"RPD schema {versions['schema_version']}" if "schema_version" in versions else None
+        )
+        pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
+        recording.rank_in_name = rank_in_stem(recording.path.stem, pids)
+        if self._without_call:
+            recording.problems.append(
+                f"{self._without_call} GPU operations have no call: which launched them is unknown"
+            )
+        if not self._ranges:
+            recording.problems.append("no markers of the user in it: steps have no names")
+        recording.problems += rows.problems()
+        advance(progress.rest())
+
+    def _calls(self) -> Iterator[tuple[Batch, int]]:
+        integers = {
+            "id": "a.id",
+            "pid": "a.pid",
+            "tid": "a.tid",
+            "start": "a.start",
+            "end": 'a."end"',
+            "name": "a.apiName_id",
+        }
+        source = "rocpd_api AS a JOIN rocpd_string AS s ON s.id = a.apiName_id WHERE s.string LIKE 'hip%'"
+        for read in self._database.stream(integers, {}, source):
+            columns = {
+                "process": self._rows.by_pid(read["pid"]),
+                "thread": read["tid"],
+                "name": self._names(read["name"]),
+                "start_ns": read["start"],
+                "end_ns": read["end"],
+                "correlation": read["id"],
+            }
+            yield self._rows.calls(columns), read.num_rows
+
+    def _operations(self) -> Iterator[tuple[Batch, int]]:
+        integers = {
+            "device": "o.gpuId",
+            "queue": "o.queueId",
+            "start": "o.start",
+            "end": 'o."end"',
+            "api": "l.api_id",
+            "pid": "a.pid",
+            "name": "o.description_id",
+            "kind": "o.opType_id",
+        }
+        # the one join by a column without an index: SQLite makes one for the query, in its scratch space
+        source = (
+            "rocpd_op AS o LEFT JOIN rocpd_api_ops AS l ON l.op_id = o.id LEFT JOIN rocpd_api AS a ON a.id = l.api_id"
+        )
+        if self._database.has("rocpd_kernelapi", "api_ptr_id", *_SHAPE.values()):
+            source += " LEFT JOIN rocpd_kernelapi AS k ON k.api_ptr_id = l.api_id"
+            integers |= {name: f'k."{column}"' for name, column in _SHAPE.items()}
+        for read in self._database.stream(integers, {}, source):
+            kinds = self._texts(read["kind"])
+            described = self._texts(read["name"])
+            names = pc.if_else(pc.equal(described, ""), kinds, described)
+            self._without_call += read["api"].null_count
+            copies = pc.or_(pc.starts_with(kinds, "Copy"), pc.starts_with(kinds, "Fill"))
+            columns = {
+                "process": self._processes(read["pid"]),
+                "device": read["device"],
+                "stream": read["queue"],
+                "name": self._rows.named(names),
+                "start_ns": read["start"],
+                "end_ns": read["end"],
+                "correlation": read["api"],
+            }
+            for is_copy in (False, True):
+                which = copies if is_copy else pc.invert(copies)
+                own = {name: column.filter(which) for name, column in columns.items()}
+                if not is_copy:
+                    # as the call gave it, in groups; nodes of a graph have none
+                    own |= {name: read[name].filter(which) for name in _SHAPE if name in read.schema.names}
+                yield self._rows.activities(own, copies=is_copy, grids_in_items=False), len(own["name"])
+
+    def _markers(self) -> Iterator[tuple[Batch, int]]:
+        integers = {"pid": "a.pid", "tid": "a.tid", "start": "a.start", "end": 'a."end"'}
+        source = (
+            "rocpd_api AS a JOIN rocpd_string AS s ON s.id = a.apiName_id "
+            "LEFT JOIN rocpd_string AS t ON t.id = a.args_id WHERE s.string = 'UserMarker'"
+        )
+        for read in self._database.stream(integers, {"text": "t.string"}, source, _TEXT_ROWS):
+            self._ranges += read.num_rows
+            columns = {
+                "process": self._rows.by_pid(read["pid"]),
+                "thread": read["tid"],
+                "text": read["text"],
+                "start_ns": read["start"],
+                "end_ns": read["end"],
+            }
+            yield self._rows.ranges(columns), read.num_rows
+
+    def _processes(self, pids: pa.Array) -> pa.Array:
+        """An operation without a call is of the one process, if there is one."""
+        if pids.null_count and len(self._rows.processes) == 1:
+            pids = pc.coalesce(pids, constant(self._rows.processes[0].pid, len(pids)))
+        return self._rows.by_pid(pids)
+
+    def _names(self, ids: pa.Array) -> pa.Array:
+        return self._rows.named(self._texts(ids))
+
+    def _texts(self, ids: pa.Array) -> pa.Array:
+        """The strings of these ids, which are kept: names of calls and kernels are few."""
+        encoded = ids.dictionary_encode("encode")
+        wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
+        for first in range(0, len(wanted), _VALUES_A_QUERY):
+            some = ", ".join(map(str, wanted[first : first + _VALUES_A_QUERY]))
+            self._strings |= dict(self._database.rows(f"SELECT id, string FROM rocpd_string WHERE id IN ({some})"))
+        texts = [self._strings.get(-1 if id_ is None else id_, "") for id_ in encoded.dictionary.to_pylist()]
+        return pa.array(texts, pa.string()).take(encoded.indices)

@@ -1,0 +1,167 @@
+"""PyTorch's profiler (Kineto): Chrome-trace JSON, plain or gzip, of any year, whole or damaged."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec import Raw
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.kineto.batches import Rows
+from jitter.readers.kineto.byte_stream import PIECE_BYTES, pieces
+from jitter.readers.kineto.events import Events
+from jitter.readers.kineto.header import (
+    HEAD_BYTES,
+    Head,
+    base_ns_in,
+    head_of,
+    looks_like_kineto,
+    rank_in,
+    tail_members,
+    version_in,
+)
+from jitter.readers.kineto.processes import Processes
+
+_SNIFFED_BYTES = 64 * 1024
+_EPOCH_NS = 10**18
+"""Times above this (2001) count from 1970: a profiler's own clock counts from boot, or from a base within months."""
+
+
+class KinetoReader:
+    """Reads what `torch.profiler` exports, also from ROCm."""
+
+    name = "kineto"
+    version = 1
+
+    def __init__(self, piece_bytes: int = PIECE_BYTES) -> None:
+        self._piece_bytes = piece_bytes
+
+    def sniff(self, path: Path) -> bool:
+        if not path.is_file():
+            return False
+        text = b""
+        try:
+            for piece in pieces(path, _SNIFFED_BYTES, _ignore, []):
+                text += piece
+                if len(text) >= _SNIFFED_BYTES:
+                    break
+        except OSError:
+            return False
+        return looks_like_kineto(text)
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a file without a list of events; `batches` for one without GPU activity."""
+        trace = _Trace(path, self._piece_bytes)
+        trace.check()
+        return trace.recording, trace.batches
+
+
+READER: Reader = KinetoReader()
+
+
+def _ignore(_: int) -> None:
+    pass
+
+
+class _Trace:
+    """One trace: what it says of itself, and its rows on their way out."""
+
+    def __init__(self, path: Path, piece_bytes: int) -> None:
+        self._path = path
+        self._piece_bytes = piece_bytes
+        self._members: dict[str, Raw] = {}
+        self.recording = Recording(path=path, format="kineto")
+
+    def check(self) -> None:
+        """Read up to the events."""
+        problems: list[str] = []
+        _, head = self._begin(pieces(self._path, self._piece_bytes, _ignore, problems), problems)
+        self._members = head.members
+        self.recording.profiler_version = version_in(self._members)
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield all rows, then complete the recording."""
+        problems = self.recording.problems
+        source = pieces(self._path, self._piece_bytes, advance, problems)
+        text, head = self._begin(source, problems)
+        if head.is_damaged:
+            problems.append("what stands before the events is damaged: the rank or the base time may be missing")
+        events = Events(source, text[head.start :], head.start)
+        rows = Rows()
+        self.recording.processes = rows.processes.listed
+        self.recording.names = rows.names.listed
+        try:
+            for some in events:
+                yield from rows.add(some)
+        except OSError as error:
+            raise self._unreadable(f"reading stopped: {error.strerror or error}", "check the disk") from error
+        yield from rows.finish()
+        self._describe(events.tail, is_bare=head.is_bare)
+        problems += events.problems()
+        problems += rows.problems()
+        if not rows.activities:
+            told = f" ({'; '.join(problems)})" if problems else ""
+            raise self._unreadable(
+                f"no GPU activity among the {events.count:,} events of this trace{told}",
+                "was it recorded with ProfilerActivity.CUDA, on a machine with GPUs?"
+                if events.tail is not None
+                else "GPU activities stand at the end of a trace: copy the file again, or record anew",
+            )
+        self._set_clock(rows.about_ns)
+        self._set_rank(rows.processes)
+
+    def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, Head]:
+        """The text up to and past the beginning of the events."""
+        text = b""
+        try:
+            for piece in source:
+                text += piece
+                # a cheap look first: the search is dear, and some other file may be long
+                head = head_of(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
+                if head is not None:
+                    return text, head
+                if len(text) > HEAD_BYTES:
+                    break
+        except OSError as error:
+            raise self._unreadable(f"cannot be read: {error.strerror or error}", "check its permissions") from error
+        told = f" ({'; '.join(problems)})" if problems else ""
+        raise self._unreadable(
+            f"no list of trace events begins in its first {len(text):,} bytes{told}",
+            "is it a whole trace of PyTorch's profiler?",
+        )
+
+    def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
+        """Take in what stands behind the events; None: the trace is cut before, and said to be."""
+        members, is_damaged = ({}, False) if tail is None else tail_members(tail, is_bare=is_bare)
+        self._members = self._members | members
+        self.recording.profiler_version = version_in(self._members)
+        if is_damaged:
+            self.recording.problems.append(
+                "all events are there, but what stands behind them is cut or damaged: the rank or the base time may "
+                "be missing"
+            )
+
+    def _set_clock(self, about_ns: int | None) -> None:
+        base_ns = base_ns_in(self._members)
+        if about_ns is not None and about_ns >= _EPOCH_NS:
+            self.recording.utc_offset_ns = 0  # even where a base is given, as it is by some that rewrite traces
+        elif base_ns is not None:
+            self.recording.utc_offset_ns = base_ns
+
+    def _set_rank(self, processes: Processes) -> None:
+        rank = rank_in(self._members)
+        if rank is None:
+            return
+        process = processes.only_one()
+        if process is None:
+            self.recording.problems.append(
+                f"distributedInfo names rank {rank}, but several processes use GPUs: whose it is cannot be told"
+            )
+        else:
+            process.rank, process.rank_from = rank, "distributedInfo"
+
+    def _unreadable(self, what: str, hint: str) -> UnreadableTraceError:
+        return UnreadableTraceError(f"{self._path}: {what}", hint)

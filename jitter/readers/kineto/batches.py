@@ -1,0 +1,243 @@
+"""Events to rows: which events are activities, calls and ranges, and the batches made of them."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+from jitter.core.kernels import is_collective
+from jitter.core.schema import CALLS, RANGES
+from jitter.readers import Batch
+from jitter.readers.kineto.collectives import Comms, comms_of
+from jitter.readers.kineto.columns import Gathered, Times, integers, kept, where
+from jitter.readers.kineto.gpu_activities import Activities
+from jitter.readers.kineto.names import Names
+from jitter.readers.kineto.numbers import Bools
+from jitter.readers.kineto.processes import Processes
+from jitter.readers.kineto.scanner import KIND_OF, PARAMS, TAKEN, Event
+
+ROWS: Final = 16_384
+_KIND_OF_CATEGORY: Final[dict[object, str]] = {category: kind for kind, those in TAKEN.items() for category in those}
+_MEMORY: Final = frozenset(TAKEN["memory"])
+_OPERATORS: Final = frozenset({"cpu_op", "Operator"})
+_PARAMS: Final = Raw(b'"%s"' % PARAMS)
+_category = attrgetter("cat")
+_name = attrgetter("name")
+# old traces have operators and the user's own ranges in one category
+_OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
+_BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
+_LONGEST_NS: Final = 7 * 86_400 * 10**9
+"""No capture lasts a week: a time so far from the others is damage."""
+
+
+class Rows:
+    """Turns events into batches; what it had to leave out is in `problems`."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.processes = Processes()
+        self.activities = 0
+        """GPU activities that became rows."""
+        self.about_ns: int | None = None
+        """A time in the middle of the first rows."""
+        self._gpu = Activities()
+        self._late = Activities()
+        self._late_ids: list[int] = []
+        self._calls = Gathered()
+        self._ranges = Gathered()
+        self._texts: list[str] = []
+        self._collectives: set[int] = set()
+        self._named = 0
+        self._params: dict[int, Comms] = {}
+        self._same: dict[Comms, Comms] = {}
+        self._untimed: Counter[str] = Counter()
+        self._endless = 0
+        self._duplicates = 0
+
+    def add(self, events: list[Event]) -> Iterator[Batch]:
+        """Take in some events; yield batches as they fill."""
+        if type(events[0]) is Event:  # then they all are
+            self._note_params(events)
+            self._take(events, _category, _KIND_OF_CATEGORY)
+        else:
+            self._take(events, type, KIND_OF)
+        if len(self._gpu) >= ROWS or len(self._calls) >= ROWS:
+            yield from self._flush_calls()  # before activities: calls tell whose a GPU is
+        if len(self._ranges) >= ROWS:
+            yield from self._flush_ranges()
+        if len(self._gpu) >= ROWS:
+            yield from self._flush_gpu()
+        if len(self._late) >= ROWS:
+            yield from self._flush_late()
+
+    def finish(self) -> Iterator[Batch]:
+        """Yield what is left."""
+        yield from self._flush_calls()
+        yield from self._flush_ranges()
+        yield from self._flush_gpu()
+        yield from self._flush_late()
+
+    def problems(self) -> list[str]:
+        """What was left out or is unknown."""
+        found = [f"{count:,} {what} without a possible time were left out" for what, count in self._untimed.items()]
+        if self._endless:
+            found.append(f"{self._endless:,} calls have no possible duration: their ends are unknown")
+        if self._duplicates:
+            found.append(f"{self._duplicates:,} GPU activities were recorded twice; each was taken once")
+        if self.names.invalid:
+            found.append(f"{self.names.invalid:,} names are not valid UTF-8: their bad bytes were replaced")
+        return found + self.processes.problems()
+
+    def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
+        # most events are of no interest: they are passed over without a line of Python run for each
+        if kind_of.keys().isdisjoint(map(key, events)):
+            return
+        found: dict[str, list[Event]] = {kind: [] for kind in TAKEN}
+        found["memory"] = found["kernel"]  # in one order
+        put = {category: found[kind].append for category, kind in kind_of.items()}
+        for event in compress(events, map(put.__contains__, map(key, events))):
+            put[key(event)](event)
+        if found["kernel"]:
+            self._add_gpu(found["kernel"])
+        if found["call"]:
+            self._calls.add(found["call"], self.names.of([event.name for event in found["call"]]), with_args=True)
+        if found["range"] or found["old operator"]:
+            self._add_ranges(found["range"], found["old operator"])
+
+    def _note_params(self, events: list[Event]) -> None:
+        if _PARAMS not in map(_name, events):
+            return
+        for event in events:
+            if event.name == _PARAMS and event.cat in _OPERATORS:
+                external, told = comms_of(bytes(event.args))
+                if external is not None and told is not None:
+                    self._params.setdefault(external, self._same.setdefault(told, told))
+
+    def _add_gpu(self, events: list[Event]) -> None:
+        names = self.names.of([event.name for event in events])
+        for number in range(self._named, len(self.names.listed)):
+            if is_collective(self.names.listed[number]):
+                self._collectives.add(number)
+        self._named = len(self.names.listed)
+        collectives = self._collectives
+        comms: dict[int, Comms] = {}
+        late: list[int] = []
+        rows = [row for row, name in enumerate(names) if name in collectives]
+        for row in rows:
+            external, told = comms_of(bytes(events[row].args))
+            if told is None and external is not None:
+                told = self._params.get(external)
+                if told is None:
+                    late.append(row)
+                    self._late_ids.append(external)
+            if told is not None:
+                comms[row] = told
+        is_memory = [event.cat in _MEMORY for event in events]
+        if late:
+            self._late.add([events[p] for p in late], [names[p] for p in late], [is_memory[p] for p in late], {})
+            here = sorted(set(range(len(events))) - set(late))
+            comms = {new: comms[old] for new, old in enumerate(here) if old in comms}
+            events, names, is_memory = ([column[p] for p in here] for column in (events, names, is_memory))  # type: ignore[assignment]
+        self._gpu.add(events, names, is_memory, comms)
+
+    def _add_ranges(self, annotations: list[Event], operators: list[Event]) -> None:
+        texts = [self.names.text_of(event.name) for event in annotations]
+        chosen = [(event, text) for event, text in zip(annotations, texts, strict=True) if not _BACKEND.match(text)]
+        for event in operators:
+            text = self.names.text_of(event.name)
+            if not _OPERATOR.match(text) and not _BACKEND.match(text):
+                chosen.append((event, text))
+        self._ranges.add([event for event, _ in chosen], [0] * len(chosen), with_args=False)
+        self._texts += [text for _, text in chosen]
+
+    def _possible(self, times: Times, valid: Bools, what: str) -> Bools:
+        """Which of these rows have a time that can be."""
+        if self.about_ns is None and valid.any():
+            starts = np.sort(times.start_ns[valid])
+            self.about_ns = int(starts[len(starts) // 2])
+        about = self.about_ns or 0
+        possible = valid & (np.abs(times.start_ns - about) < _LONGEST_NS)
+        possible &= ~times.has_end | (times.end_ns - times.start_ns < _LONGEST_NS)
+        if not possible.all():
+            self._untimed[what] += int((~possible).sum())
+        return possible
+
+    def _flush_gpu(self) -> Iterator[Batch]:
+        yield from self._activities(self._gpu)
+        self._gpu = Activities()
+
+    def _flush_late(self) -> Iterator[Batch]:
+        """Collectives whose parameters had not been seen; by now they have been, or there are none."""
+        told = {
+            position: self._params[external]
+            for position, external in enumerate(self._late_ids)
+            if external in self._params
+        }
+        self._late.add([], [], [], {position - len(self._late): one for position, one in told.items()})
+        yield from self._activities(self._late)
+        self._late = Activities()
+        self._late_ids = []
+
+    def _activities(self, gathered: Activities) -> Iterator[Batch]:
+        if not len(gathered):
+            return
+        times = gathered.times()
+        keep = self._possible(times, times.has_start & times.has_end, "GPU activities")
+        batch = gathered.batch(times, keep, self.processes, self.names)
+        self.activities += batch.rows.num_rows
+        self._duplicates += gathered.duplicates
+        if batch.rows.num_rows:
+            yield batch
+
+    def _flush_calls(self) -> Iterator[Batch]:
+        calls, self._calls = self._calls, Gathered()
+        if not len(calls):
+            return
+        times = calls.times()
+        keep = self._possible(times, times.has_start, "calls")
+        chosen = None if keep.all() else keep
+        self._endless += int((keep & ~times.has_end).sum())
+        process = self._processes(kept(calls.pids(), chosen))
+        correlation = integers(kept([args.correlation for args in calls.call_args()], chosen), pa.int64())
+        starts = times.start_ns[keep]
+        numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
+        for one in np.unique(process).tolist():
+            self.processes.called(one, numbers[process == one], starts[process == one])
+        columns = [
+            pa.array(process),
+            integers(kept(calls.tids(), chosen), pa.int64()),
+            pa.array(kept(calls.names, chosen), pa.int32()),
+            pa.array(starts),
+            where(times.end_ns[keep], times.has_end[keep]),
+            correlation,
+        ]
+        yield Batch("calls", pa.record_batch(columns, schema=CALLS))
+
+    def _flush_ranges(self) -> Iterator[Batch]:
+        ranges, self._ranges = self._ranges, Gathered()
+        texts, self._texts = self._texts, []
+        if not len(ranges):
+            return
+        times = ranges.times()
+        keep = self._possible(times, times.has_start, "ranges")
+        chosen = None if keep.all() else keep
+        columns = [
+            pa.array(self._processes(kept(ranges.pids(), chosen))),
+            integers(kept(ranges.tids(), chosen), pa.int64()),
+            pa.array(kept(texts, chosen), pa.string()),
+            pa.array(times.start_ns[keep]),
+            where(times.end_ns[keep], times.has_end[keep]),
+        ]
+        yield Batch("ranges", pa.record_batch(columns, schema=RANGES))
+
+    def _processes(self, pids: Sequence[int | None]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+        known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}
+        if len(known) == 1:
+            return np.full(len(pids), next(iter(known.values())), dtype=np.int32)
+        return np.array([known[pid] for pid in pids], dtype=np.int32)

@@ -1,0 +1,122 @@
+"""What a trace says of its collectives: with the kernel, or with the host's `record_param_comms`."""
+
+import re
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from jitter.core.kernels import operation
+
+_RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
+_operation: Final = lru_cache(1024)(operation)
+_DTYPE_BYTES: Final = {
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+    "uint8": 1,
+    "int8": 1,
+    "short": 2,
+    "half": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "uint16": 2,
+    "int": 4,
+    "float": 4,
+    "float32": 4,
+    "uint32": 4,
+    "long": 8,
+    "int64": 8,
+    "double": 8,
+    "uint64": 8,
+    "complexhalf": 4,
+    "complexfloat": 8,
+    "complexdouble": 16,
+}
+
+
+class Comms(NamedTuple):
+    """The columns of a collective; None where the trace does not tell."""
+
+    collective: str | None = None
+    message_bytes: int | None = None
+    dtype: str | None = None
+    group_name: str | None = None
+    group_ranks: tuple[int, ...] | None = None
+    group_size: int | None = None
+    sequence: int | None = None
+
+
+class _Args(Struct, gc=False):
+    external: Any = field(name="External id", default=None)
+    old_external: Any = field(name="external id", default=None)
+    name: Any = field(name="Collective name", default=None)
+    elements_in: Any = field(name="In msg nelems", default=None)
+    elements_out: Any = field(name="Out msg nelems", default=None)
+    size: Any = field(name="Group size", default=None)
+    dtype: Any = None
+    group: Any = field(name="Process Group Name", default=None)
+    group_id: Any = field(name="Process Group ID", default=None)
+    ranks: Any = field(name="Process Group Ranks", default=None)
+    sequence: Any = field(name="Seq", default=None)
+
+
+_DECODE = msgspec.json.Decoder(_Args).decode
+
+
+def comms_of(args: bytes) -> tuple[int | None, Comms | None]:
+    """The External id among an event's arguments, and the collective they describe, if they do."""
+    try:
+        found = _DECODE(args)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, None
+    external = _count(found.external)
+    if external is None:
+        external = _count(found.old_external)
+    if not isinstance(found.name, str):
+        return external, None
+    group = found.group if found.group is not None else found.group_id
+    return external, Comms(
+        collective=_operation(found.name),
+        message_bytes=_message_bytes(found),
+        dtype=found.dtype if isinstance(found.dtype, str) and found.dtype else None,
+        group_name=str(group) if isinstance(group, str | int) and group != "" else None,
+        group_ranks=_ranks(found.ranks),
+        group_size=_count(found.size, most=2**31 - 1) or None,
+        sequence=_count(found.sequence),
+    )
+
+
+def _message_bytes(args: _Args) -> int | None:
+    """What the rank puts in, for every operation: an all-gather's `Out` is that times the group, a reduce-scatter's
+    `In` is all it reduces. Only where it puts nothing in (receiving, scattered to), what it gets.
+    """
+    elements = _count(args.elements_in) or _count(args.elements_out)
+    if elements is None or not isinstance(args.dtype, str):
+        return None
+    dtype = args.dtype.lower()
+    size = 1 if dtype.startswith("float8") else _DTYPE_BYTES.get(dtype)
+    return None if size is None or elements * size >= 2**63 else elements * size
+
+
+def _ranks(listed: object) -> tuple[int, ...] | None:
+    """The ranks of "[0, 1, 2]"; None for a list that was cut ("[0, 1, ...]") or is empty."""
+    if isinstance(listed, str):
+        return _ranks_in(listed)
+    return _possible(listed) if isinstance(listed, list) else None
+
+
+@lru_cache(1024)  # groups are few, and may be of thousands of ranks
+def _ranks_in(listed: str) -> tuple[int, ...] | None:
+    found = _RANKS.fullmatch(listed)
+    return None if found is None else _possible([int(rank) for rank in found[1].split(",")])
+
+
+def _possible(ranks: list[object]) -> tuple[int, ...] | None:
+    fit = [rank for rank in ranks if type(rank) is int and 0 <= rank < 2**31]
+    return tuple(fit) if ranks and len(fit) == len(ranks) else None
+
+
+def _count(value: object, most: int = 2**63 - 1) -> int | None:
+    return value if type(value) is int and 0 <= value <= most else None

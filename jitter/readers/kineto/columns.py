@@ -1,0 +1,199 @@
+"""Rows gathered as JSON text, chunk by chunk, and turned into columns all at once: that is what makes it fast."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import msgspec
+import pyarrow as pa
+from msgspec import Raw, Struct, field
+
+from jitter.readers.kineto.numbers import Bools, Int64s, joined, nanoseconds
+from jitter.readers.kineto.scanner import Event
+
+ABSENT: Final = Raw(b"null")
+_RAWS: Final = msgspec.json.Decoder(list[Raw])
+_Args = TypeVar("_Args", bound=Struct)
+
+
+class GpuArgs(Struct, gc=False):
+    """What a GPU activity's arguments tell of where it ran."""
+
+    correlation: int | None = None
+    device: int | None = None
+    stream: int | str | None = None
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
+    kind: str | None = None
+    collective: Raw = field(name="Collective name", default=ABSENT)
+
+
+class CallArgs(Struct, gc=False):
+    """What a call's arguments tell."""
+
+    correlation: int | None = None
+
+
+class _AnyGpuArgs(Struct):
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    grid: Raw = ABSENT
+    block: Raw = ABSENT
+    kind: Any = None
+    collective: Raw = field(name="Collective name", default=ABSENT)
+
+
+class _AnyCallArgs(Struct):
+    correlation: Any = None
+
+
+class Times(NamedTuple):
+    """Starts and ends in ns, and whether each was given. An end before its start is not given."""
+
+    start_ns: Int64s
+    end_ns: Int64s
+    has_start: Bools
+    has_end: Bools
+
+
+class Gathered:
+    """Events of one kind, until there are enough for a batch."""
+
+    def __init__(self) -> None:
+        self.names: list[int] = []
+        self._starts: list[bytes] = []
+        self._durations: list[bytes] = []
+        self._pids: list[Any] = []
+        self._tids: list[Any] = []
+        self._args: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def add(self, events: Sequence[Event], names: Sequence[int], *, with_args: bool) -> None:
+        """Take in some events with the numbers of their names."""
+        if not events:
+            return
+        self.names += names
+        self._starts.append(joined([event.ts for event in events]))
+        self._durations.append(joined([event.dur for event in events]))
+        self._pids += [event.pid for event in events]
+        self._tids += [event.tid for event in events]
+        if with_args:
+            self._args.append(b",".join(cast(Sequence[bytes], [event.args for event in events])))
+
+    def times(self) -> Times:
+        """When they were."""
+        start, has_start = nanoseconds(self._starts)
+        duration, has_duration = nanoseconds(self._durations)
+        return Times(start, start + duration, has_start, has_start & has_duration & (duration >= 0))
+
+    def pids(self) -> list[int | None]:
+        """The processes, or for GPU activities the devices."""
+        return _integers(self._pids)
+
+    def tids(self) -> list[int | None]:
+        """The threads, or for GPU activities the streams."""
+        return _integers(self._tids)
+
+    def gpu_args(self) -> list[GpuArgs]:
+        """Their arguments, if they are GPU activities."""
+        try:
+            found = _GPU_ARGS.decode(_list(self._args))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            loose = [_lenient(text, _AnyGpuArgs) for text in _RAWS.decode(_list(self._args))]
+            return [
+                GpuArgs(
+                    as_int(args.correlation),
+                    as_int(args.device),
+                    as_int(args.stream),
+                    args.grid,
+                    args.block,
+                    args.kind if isinstance(args.kind, str) else None,
+                    args.collective,
+                )
+                for args in loose
+            ]
+        return [args or _NO_GPU_ARGS for args in found]
+
+    def args_of(self, rows: Sequence[int]) -> list[bytes]:
+        """The arguments of some of them as JSON."""
+        found = _RAWS.decode(_list(self._args)) if rows else []
+        return [bytes(found[row]) for row in rows]
+
+    def call_args(self) -> list[CallArgs]:
+        """Their arguments, if they are calls."""
+        try:
+            found = _CALL_ARGS.decode(_list(self._args))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return [
+                CallArgs(as_int(_lenient(text, _AnyCallArgs).correlation)) for text in _RAWS.decode(_list(self._args))
+            ]
+        return [args or _NO_CALL_ARGS for args in found]
+
+
+_GPU_ARGS: Final = msgspec.json.Decoder(list[GpuArgs | None])
+_CALL_ARGS: Final = msgspec.json.Decoder(list[CallArgs | None])
+_NO_GPU_ARGS: Final = GpuArgs()
+_NO_CALL_ARGS: Final = CallArgs()
+
+
+def _list(texts: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(texts) + b"]"
+
+
+def _integers(values: list[Any]) -> list[int | None]:
+    return values if set(map(type, values)) == {int} else list(map(as_int, values))
+
+
+def _lenient(text: Raw, kind: type[_Args]) -> _Args:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return kind()
+
+
+def as_int(value: object) -> int | None:
+    """A whole number however it is written: 7, 7.0, "7", "0x7", "stream 7"; None for anything else."""
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and len(value) < 40:
+        word = value.split()[-1] if value.strip() else ""
+        try:
+            return int(word, 0) if word[:2].lower() == "0x" else int(word)
+        except ValueError:
+            return None
+    return None
+
+
+def as_shape(text: bytes) -> list[int | None]:
+    """Three whole numbers of a JSON list; missing ones are 1, and all are None where it is no such list."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not 0 < len(value) <= 3:
+        return [None] * 3
+    sizes = [as_int(size) for size in value]
+    return [None] * 3 if None in sizes else sizes + [1] * (3 - len(sizes))
+
+
+def integers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """A column of integers; those that do not fit become null."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        most = 2 ** (kind.bit_width - 1)
+        return pa.array([None if value is None or not -most <= value < most else value for value in values], kind)
+
+
+def where(values: Int64s, valid: Bools) -> pa.Array:
+    """A column of int64, null where not valid."""
+    return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
+
+
+def kept(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
+    """Those to keep; None keeps all."""
+    return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]

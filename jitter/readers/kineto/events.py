@@ -1,0 +1,269 @@
+"""The events of a trace, some at a time: the text is cut at borders between events, damage is stepped over."""
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Final, NamedTuple
+
+from jitter.readers.kineto.scanner import (
+    Border,
+    Event,
+    Fault,
+    before_blanks,
+    events_of,
+    is_event,
+    last_border,
+    next_border,
+    repaired,
+    rest_of_object,
+)
+
+_TRIES: Final = 16
+"""Borders to try from the end before more text is asked for: an event may hold lists of objects of its own."""
+_TRIES_AT_ONE: Final = 256
+"""Borders to try as the end of one event, where something opened and never closed."""
+_SALVAGE_BYTES: Final = 8 << 20
+"""Text in which no border holds: from here on an event that never ends is damage."""
+_HELD_BYTES: Final = 64 << 20
+"""Text without an end of an event, or behind the events, that is held at most."""
+_SHOWN: Final = 5
+_TAIL_SEEN: Final = 4096
+_TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
+_END_OF_LIST: Final = re.compile(rb"\}[ \t\r\n]*(?=\])")
+
+
+class Damage(NamedTuple):
+    """A part of the JSON that is no event any more: its place in the decompressed text, and what is wrong."""
+
+    first: int
+    last: int
+    at: int
+    reason: str
+
+
+class Events:
+    """The list of events in the text that `pieces` yields; `text` is its beginning, behind the list's bracket.
+
+    `position` is where that stands in the decompressed text.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], text: bytes, position: int) -> None:
+        self._pieces = pieces
+        self._text = text
+        self._is_lost = False  # after damage, until something that looks like an event is found
+        self.position = position
+        """Where in the decompressed text the events read so far end."""
+        self.count = 0
+        """Events read so far, of any kind."""
+        self.damage: list[Damage] = []
+        self.tail: bytes | None = None
+        """What follows the list; None if the list does not end."""
+        self.unfinished = 0
+        """Bytes of the event that was being written where the text stops."""
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        wanted = 0
+        piece: bytes | None = b""
+        while piece is not None:
+            if len(self._text) >= wanted:
+                size = len(self._text)
+                while (some := self._next(at_end=False)) is not None:
+                    if some:
+                        yield some
+                # without this, one long event would be decoded again with every piece
+                wanted = 2 * size if len(self._text) == size else 0
+            piece = next(self._pieces, None)
+            if piece is not None and (some := self._behind(piece)) is not None:
+                yield some
+            elif piece is not None:
+                self._text += piece
+            if self.tail is not None and len(self._text) > _HELD_BYTES:
+                self._text = self._text[:_HELD_BYTES]
+        while (some := self._next(at_end=True)) is not None:
+            if some:
+                yield some
+        if self.tail is None:
+            self.unfinished = len(self._text) if self._text.strip(b" \t\r\n,") else 0
+        else:
+            self.tail = self._text
+
+    def problems(self) -> list[str]:
+        """What is missing or damaged, in events and bytes."""
+        found = []
+        if self.damage:
+            lost = sum(one.last - one.first for one in self.damage)
+            places = ", ".join(f"byte {one.at:,} ({one.reason})" for one in self.damage[:_SHOWN])
+            more = f" and {len(self.damage) - _SHOWN:,} more" if len(self.damage) > _SHOWN else ""
+            found.append(
+                f"the JSON is damaged at {places}{more}: {lost:,} bytes were left out, at least "
+                f"{len(self.damage):,} events; the other {self.count:,} were read"
+            )
+        if self.tail is None:
+            unfinished = f"1 unfinished event of {self.unfinished:,} bytes is lost, and " if self.unfinished else ""
+            found.append(
+                f"the trace is cut: {self.count:,} complete events were read, to byte {self.position:,} of the JSON; "
+                f"{unfinished}how many events came after cannot be known"
+            )
+        return found
+
+    def _behind(self, piece: bytes) -> list[Event] | None:
+        """Take the events up to the last border in the next piece, where all is well; None, and nothing done, if not.
+
+        All that `_next` would do, without putting the piece behind the text first.
+        """
+        # of a long event, what is held grows: it must not be decoded again with every piece
+        if self._is_lost or self.tail is not None or len(self._text) > len(piece):
+            return None
+        border = last_border(piece, 0, len(piece))
+        if border is None:
+            return None
+        events, fault = events_of(b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")))
+        if fault is not None or not events:
+            return None
+        self.count += len(events)
+        self.position += len(self._text) + border.start
+        self._text = piece[border.start :]
+        return events
+
+    def _next(self, *, at_end: bool) -> list[Event] | None:
+        """Take some events, or some damage, off the text; None if that needs more text, or all is done."""
+        if self.tail is not None or not self._text:
+            return None
+        border = None if at_end else last_border(self._text, 0, len(self._text))
+        if border is not None:
+            text, start = self._upto(border.end), border.start
+        elif at_end or len(self._text) > _HELD_BYTES:
+            text, start = b"[" + self._text, len(self._text)
+        else:
+            return None
+        events, fault = events_of(text)
+        if fault is None:
+            if border is None:
+                self.tail = b""  # a bare list, closed where the file ends
+            return self._take(events, start)
+        if fault.kind == "ended":
+            return self._end(text[: fault.at], at_end=at_end)
+        if fault.kind == "open":
+            return self._open(start, at_end=at_end)
+        before = self._before(fault)
+        return before if before is not None else self._step_over(fault, at_end=at_end)
+
+    def _upto(self, end: int) -> bytes:
+        return b"".join((b"[", memoryview(self._text)[:end], b"]"))
+
+    def _take(self, events: list[Event], start: int) -> list[Event]:
+        if self._is_lost and events and not is_event(events[0]):
+            border = next_border(self._text, 0)
+            return self._leave_out(start if border is None else min(border.start, start), 0, "")
+        self._is_lost = False
+        self.count += len(events)
+        self._drop(start)
+        return events
+
+    def _drop(self, length: int) -> None:
+        self.position += length
+        self._text = self._text[length:]
+
+    def _end(self, text: bytes, *, at_end: bool) -> list[Event] | None:
+        """The list ended with `text`, unless its closing bracket is a stray."""
+        after = self._text[len(text) - 1 :]
+        if not at_end and len(after) < _TAIL_SEEN:
+            return None
+        events, _ = events_of(text)
+        if not _TAIL.match(after):
+            bracket = len(text.rstrip()) - 2
+            if events:
+                return self._take(events, bracket)
+            brace = self._text.find(b"{")
+            return self._leave_out(
+                len(self._text) if brace < 0 else brace, bracket, "the list of events ends and goes on"
+            )
+        some = self._take(events, len(text) - 1)
+        if not self._is_lost:
+            self.tail = b""
+        return some
+
+    def _open(self, limit: int, *, at_end: bool) -> list[Event] | None:
+        """The text stops within an event, or at a border that is none: find the last one that holds."""
+        if at_end:
+            # cut right behind an event, or behind its comma
+            events, fault = events_of(self._upto(len(self._text.rstrip().removesuffix(b","))))
+            if fault is None:
+                return self._take(events, limit)
+        for _ in range(_TRIES):
+            border = last_border(self._text, 0, limit)
+            if border is None:
+                break
+            text = self._upto(border.end)
+            events, fault = events_of(text)
+            if fault is None:
+                return self._take(events, border.start)
+            limit = border.start
+        return self._first(at_end=at_end) if at_end or len(self._text) > _SALVAGE_BYTES else None
+
+    def _first(self, *, at_end: bool) -> list[Event] | None:
+        """Take the first event alone, or leave it out: something in it opens and never closes."""
+        borders: list[Border] = []
+        border = next_border(self._text, 0)
+        while border is not None and len(borders) < _TRIES_AT_ONE:
+            text = self._upto(border.end)
+            events, fault = events_of(text)
+            if fault is None:
+                return self._take(events, border.start)
+            borders.append(border)
+            border = next_border(self._text, border.start)
+        for this, following in zip_longest(borders, borders[1:]):
+            end = len(self._text) if following is None else following.end
+            events, fault = events_of(b"[" + self._text[this.start : end] + b"]")
+            if fault is None and is_event(events[0]):
+                return self._leave_out(this.start, 0, "something opens and is never closed")
+        # else: the event that was being written when the trace was cut
+        return None if at_end else self._leave_out(len(self._text), 0, "something opens and is never closed")
+
+    def _before(self, fault: Fault) -> list[Event] | None:
+        """Take the events that stand before a fault."""
+        limit = fault.at
+        for _ in range(_TRIES):
+            border = last_border(self._text, 0, limit)
+            if border is None:
+                return None
+            text = self._upto(border.end)
+            events, inner = events_of(text)
+            if inner is None:
+                return self._take(events, border.start)
+            limit = border.start
+        return None
+
+    def _step_over(self, fault: Fault, *, at_end: bool) -> list[Event] | None:
+        """Mend the first event, which is wrong, or leave it out."""
+        at = fault.at - 1
+        mended = repaired(self._text, at)
+        if mended is not None:
+            self.position -= len(mended) - len(self._text)
+            self._text = mended
+            return []
+        reason = fault.reason
+        quote = before_blanks(self._text, at, 0) - 1
+        if quote >= 0 and self._text[quote] == 0x22 and reason.startswith("expected ','"):
+            at, reason = quote, "unescaped quote"
+        border = next_border(self._text, at)
+        if border is not None:
+            return self._leave_out(border.start, at, reason)
+        if not at_end and len(self._text) <= _SALVAGE_BYTES:
+            return None
+        for end in _END_OF_LIST.finditer(self._text, at):
+            after = self._text[end.end() + 1 :]
+            if at_end and _TAIL.match(after) and (not after.strip() or rest_of_object(after) is not None):
+                return self._leave_out(end.end(), at, reason)
+        return self._leave_out(len(self._text), at, reason)
+
+    def _leave_out(self, length: int, at: int, reason: str) -> list[Event]:
+        """Drop the first `length` bytes as damaged at `at`."""
+        first, last = self.position, self.position + length
+        if self._is_lost and self.damage:  # its end was not where it seemed
+            self.damage[-1] = self.damage[-1]._replace(last=last)
+        else:
+            self.damage.append(Damage(first, last, first + at, reason))
+        self._is_lost = True
+        self._drop(length)
+        return []

@@ -1,0 +1,145 @@
+"""GPU activities of a trace: gathered, then made into batches of `schema.ACTIVITIES`."""
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+from jitter.core.schema import ACTIVITIES
+from jitter.readers import Batch
+from jitter.readers.kineto.collectives import Comms, comms_of
+from jitter.readers.kineto.columns import ABSENT, Gathered, Times, as_int, as_shape, integers, kept
+from jitter.readers.kineto.names import Names
+from jitter.readers.kineto.numbers import Bools
+from jitter.readers.kineto.processes import Processes
+from jitter.readers.kineto.scanner import Event
+
+_MARKER: Final = "Marker"
+"""What ROCm PyTorch before 2.1.2 put between the activities of a stream, as name or as kind."""
+_COARSE_NS: Final = 1_000
+"""Two kernels of a graph may be rounded to the same whole microsecond; longer ones that agree in all are one."""
+
+
+class Activities:
+    """GPU activities, until there are enough for a batch."""
+
+    def __init__(self) -> None:
+        self._gathered = Gathered()
+        self._is_memory: list[bool] = []
+        self._comms: dict[int, Comms] = {}
+        self.duplicates = 0
+        """Activities recorded twice and left out once."""
+
+    def __len__(self) -> int:
+        return len(self._gathered)
+
+    def add(
+        self, events: Sequence[Event], names: Sequence[int], is_memory: Sequence[bool], comms: dict[int, Comms]
+    ) -> None:
+        """Take in some events; `comms` by their position among these."""
+        first = len(self._gathered)
+        self._gathered.add(events, names, with_args=True)
+        self._is_memory += is_memory
+        self._comms.update((first + position, told) for position, told in comms.items())
+
+    def times(self) -> Times:
+        """When they were."""
+        return self._gathered.times()
+
+    def batch(self, times: Times, keep: Bools, processes: Processes, names: Names) -> Batch:
+        """Their rows, those to be kept. The activities are then to be thrown away."""
+        gathered = self._gathered
+        args = gathered.gpu_args()
+        # custom kernels may be collectives too
+        custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
+        for row, text in zip(custom, gathered.args_of(custom), strict=True):
+            told = comms_of(text)[1]
+            if told is not None:
+                self._comms[row] = told
+        devices: list[int | None] = list(map(attrgetter("device"), args))
+        if None in devices:
+            devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
+        streams = list(map(attrgetter("stream"), args))
+        if set(map(type, streams)) != {int}:
+            streams = [tid if own is None else as_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)]
+        correlations = list(map(attrgetter("correlation"), args))
+        marker = names.number(_MARKER)
+        if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
+            markers = [name == marker or one.kind == _MARKER for name, one in zip(gathered.names, args, strict=True)]
+            keep = keep & ~np.array(markers)
+        keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
+        chosen = None if keep.all() else keep
+        start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
+        device = integers(kept(devices, chosen), pa.int32())
+        correlation = integers(kept(correlations, chosen), pa.int64())
+        grids = _axes(kept(list(map(attrgetter("grid"), args)), chosen))
+        blocks = _axes(kept(list(map(attrgetter("block"), args)), chosen))
+        columns: dict[str, pa.Array] = {
+            "process": _process(device, correlation, start_ns, processes),
+            "device": device,
+            "stream": integers(kept(streams, chosen), pa.int64()),
+            "name": pa.array(kept(gathered.names, chosen), pa.int32()),
+            "is_memory": pa.array(kept(self._is_memory, chosen), pa.bool_()),
+            "start_ns": pa.array(start_ns),
+            "end_ns": pa.array(end_ns),
+            "correlation": correlation,
+        }
+        for axis, letter in enumerate("xyz"):
+            columns[f"grid_{letter}"] = grids[axis]
+            columns[f"block_{letter}"] = blocks[axis]
+        columns |= self._collective_columns(keep)
+        fields = [field for field in ACTIVITIES if field.name in columns]
+        return Batch("activities", pa.record_batch([columns[field.name] for field in fields], schema=pa.schema(fields)))
+
+    def _collective_columns(self, keep: Bools) -> dict[str, pa.Array]:
+        if not self._comms:
+            return {}
+        told = list(self._comms.values())
+        numbers = np.full(len(self._gathered), -1, np.int32)
+        numbers[list(self._comms)] = np.arange(len(told))
+        numbers = numbers[keep]
+        rows = pa.array(numbers, mask=numbers < 0)
+        return {
+            name: pa.array([getattr(one, name) for one in told], ACTIVITIES.field(name).type).take(rows)
+            for name in Comms._fields
+        }
+
+    def _repeated(self, times: Times, rest: Sequence[Sequence[object]]) -> Bools:
+        """Which rows say again, in every word, what one before them said."""
+        repeated = np.zeros(len(times.start_ns), dtype=bool)
+        if (np.diff(np.sort(times.start_ns)) != 0).all():
+            return repeated
+        _, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
+        is_fine = (times.start_ns % 1000 != 0) | (times.end_ns - times.start_ns > _COARSE_NS)
+        seen = set()
+        for row in np.flatnonzero((counts[first] > 1) & is_fine).tolist():
+            words = (int(times.start_ns[row]), int(times.end_ns[row]), *(column[row] for column in rest))
+            repeated[row] = words in seen
+            seen.add(words)
+        self.duplicates += int(repeated.sum())
+        return repeated
+
+
+def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
+    """Three columns of shapes given as JSON; null where there is none, or a size that does not fit."""
+    words = list(map(bytes, texts))
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}  # kernels are many, shapes few
+    rows = pa.array(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
+    shapes = [as_shape(word) for word in numbers]
+    fit = [[size if size is not None and 0 <= size < 2**31 else None for size in shape] for shape in shapes]
+    return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
+
+
+def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: Processes) -> pa.Array:
+    found = np.zeros(len(device), dtype=np.int32)
+    numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
+    for one in device.unique():
+        if one.is_valid:
+            rows = device.fill_null(-1).to_numpy(zero_copy_only=False) == one.as_py()
+        else:
+            rows = device.is_null().to_numpy(zero_copy_only=False)
+        found[rows] = processes.of_gpu(one.as_py(), numbers[rows], start_ns[rows])
+    return pa.array(found)

@@ -1,0 +1,121 @@
+"""What stands around the events of a trace: how it begins, the rank, the base time, the versions."""
+
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from jitter.readers.kineto.scanner import rest_of_object
+
+HEAD_BYTES: Final = 16 << 20
+_SNIFFED_BYTES: Final = 64 * 1024
+_EVENTS: Final = re.compile(rb'(?<!\\)"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
+_BARE: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[(?=[ \t\r\n]*[{\]])")
+_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
+_CATEGORIES: Final = (
+    rb"cpu_op|user_annotation|gpu_user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|gpu_memset|overhead"
+    rb"|python_function|cpu_instant_event|cuda_sync|ac2g|fwdbwd|Trace|Operator|Runtime|Kernel|Memcpy|Memset"
+)
+_KINETO: Final = re.compile(
+    rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"|"(?:schemaVersion|deviceProperties|distributedInfo|process_labels'
+    rb'|baseTimeNanoseconds|External id)"'
+)
+_NOT_KINETO: Final = re.compile(rb'"(?:BeginNs|rocprofiler-sdk-tool|rocprofiler-sdk)"|"CPU HIP API"')
+_VERSIONS: Final = (
+    ("pytorch_version", "PyTorch"),
+    ("torch_version", "PyTorch"),
+    ("schemaVersion", "Kineto schema"),
+    ("cupti_version", "CUPTI"),
+    ("roctracer_version", "roctracer"),
+    ("rocprofiler_version", "rocprofiler"),
+)
+
+
+class Head(NamedTuple):
+    """Where the list of events begins, and what stands before it."""
+
+    start: int
+    members: dict[str, Raw]
+    is_damaged: bool
+    is_bare: bool = False
+    """The file is the list of events and nothing else."""
+
+
+def looks_like_kineto(text: bytes) -> bool:
+    """Whether a file that begins so is a trace of PyTorch's profiler, and not another Chrome trace."""
+    text = text[:_SNIFFED_BYTES]
+    if _NOT_KINETO.search(text) or not _KINETO.search(text):
+        return False
+    if _BARE.match(text):
+        return b'"ph"' in text
+    return _OBJECT.match(text) is not None and (b'"traceEvents"' in text or b'"schemaVersion"' in text)
+
+
+def head_of(text: bytes) -> Head | None:
+    """The head of a trace; None if the list of events has not begun yet."""
+    bare = _BARE.match(text)
+    if bare:
+        return Head(bare.end(), {}, False, is_bare=True)
+    opening = _OBJECT.match(text)
+    if opening is None:
+        return None
+    first: Head | None = None
+    for found in _EVENTS.finditer(text, opening.end() - 1):
+        # closed here it must be an object: else the word stands within another value
+        before = text[opening.end() : found.end()]
+        members = rest_of_object(b"," + before + b"]}")
+        if members is not None:
+            return Head(found.end(), members, False)
+        first = first or Head(found.end(), _members_in(before), True)
+    return first
+
+
+def tail_members(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
+    """What stands behind the events, and whether it is damaged or cut."""
+    if is_bare:
+        return {}, False
+    members = rest_of_object(tail)
+    return (members, False) if members is not None else (_members_in(tail), True)
+
+
+def _members_in(text: bytes) -> dict[str, Raw]:
+    """Those members of damaged JSON that matter and are whole."""
+    found = {}
+    for name, value in re.findall(rb'"(baseTimeNanoseconds|schemaVersion)"\s*:\s*(\d+)\b', text):
+        found[name.decode()] = Raw(value)
+    rank = re.search(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?("rank"\s*:\s*\d+)\b', text)
+    if rank:
+        found["distributedInfo"] = Raw(b"{" + rank[1] + b"}")
+    return found
+
+
+def value_of(members: dict[str, Raw], name: str) -> Any:
+    """A member's value; None if it is absent or damaged."""
+    try:
+        return msgspec.json.decode(members[name]) if name in members else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def rank_in(members: dict[str, Raw]) -> int | None:
+    """The rank that `distributedInfo` names."""
+    info = value_of(members, "distributedInfo")
+    if isinstance(info, str):  # written as a string by some
+        info = value_of({"": Raw(info.encode())}, "")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    return rank if type(rank) is int and 0 <= rank < 2**31 else None
+
+
+def base_ns_in(members: dict[str, Raw]) -> int | None:
+    """The base time: added to the times in the trace it gives UTC."""
+    base = value_of(members, "baseTimeNanoseconds")
+    if isinstance(base, str) and base.isdecimal() and len(base) < 20:
+        base = int(base)
+    return base if type(base) is int and 0 < base < 2**62 else None
+
+
+def version_in(members: dict[str, Raw]) -> str | None:
+    """Who wrote the trace, as far as it says."""
+    told = [(words, value_of(members, name)) for name, words in _VERSIONS]
+    return ", ".join(f"{words} {value}" for words, value in told if isinstance(value, str | int | float)) or None

@@ -1,0 +1,146 @@
+"""Nsight Systems, as `nsys export` writes it: SQLite (`--type sqlite`) and parquetdir (`--type parquetdir`)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers.nsys.batches import Rows
+from jitter.readers.nsys.metadata import Origin, read_origin
+from jitter.readers.nsys.names import names_of
+from jitter.readers.nsys.parquet_tables import ParquetTables, sniff_parquet
+from jitter.readers.nsys.sqlite_tables import SqliteTables, sniff_sqlite
+from jitter.readers.nsys.tables import DAMAGE, GRAPH_TRACE, KERNEL, RUNTIME, Tables, damaged
+
+_PID_BITS = 0xFF_FFFF
+_Item = TypeVar("_Item")
+
+
+class NsysReader:
+    """Reads SQLite and parquetdir exports; a `.nsys-rep` can be read by nsys only."""
+
+    name = "nsys"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        try:
+            return sniff_parquet(path) if path.is_dir() else sniff_sqlite(path)
+        except (OSError, ValueError):
+            return False
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Raises UnreadableTraceError for a damaged or unfinished export, and for one without GPU activity."""
+        kind = ParquetTables if path.is_dir() else SqliteTables
+        try:
+            tables: Tables = kind(path)
+            if not any(tables.columns(table) and tables.has_rows(table) for table in (KERNEL, GRAPH_TRACE)):
+                raise UnreadableTraceError(
+                    f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
+                )
+            export = _Export(tables, read_origin(tables))
+        except DAMAGE as error:
+            raise damaged(path, error, kind.export_type) from error
+        return export.recording, export.batches
+
+
+READER: Reader = NsysReader()
+
+
+class _Export:
+    """One export: what it says of itself, and its rows on their way out."""
+
+    def __init__(self, tables: Tables, origin: Origin) -> None:
+        self._tables = tables
+        self._origin = origin
+        self.recording = Recording(
+            path=tables.path,
+            format="nsys",
+            profiler_version=origin.profiler_version,
+            utc_offset_ns=origin.utc_offset_ns,
+        )
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
+        rows = Rows(self._tables, self._origin)
+        parts = rows.parts()
+        total = sum(self._guarded(lambda: (self._tables.rows(table) for table in parts)))
+        seen = reported = 0
+        for part in parts.values():
+            for batch in self._guarded(part):
+                seen += batch.rows.num_rows
+                # the total is an estimate, so the last word on the size comes at the end
+                due = self._tables.size * min(seen, total) // max(total, 1)
+                advance(due - reported)
+                reported = due
+                self._add_processes(rows)
+                if batch.rows.num_rows:
+                    yield batch
+        list(self._guarded(lambda: self._finish(rows)))
+        advance(self._tables.size - reported)
+
+    def _guarded(self, part: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
+        # around the reading alone: what a consumer of batches raises is not damage
+        try:
+            yield from part()
+        except DAMAGE as error:
+            raise damaged(self._tables.path, error, self._tables.export_type) from error
+
+    def _add_processes(self, rows: Rows) -> None:
+        origin = self._origin
+        for key in rows.processes.keys[len(self.recording.processes) :]:
+            self.recording.processes.append(
+                Process(
+                    pid=None if key is None else key & _PID_BITS,
+                    host=origin.host(key),
+                    launcher_rank=origin.launcher_rank,
+                    launcher_rank_from=origin.launcher_rank_from,
+                )
+            )
+
+    def _finish(self, rows: Rows) -> Iterator[None]:
+        """Names, ranks and problems: known once all rows have been read."""
+        names, missing, invalid = names_of(self._tables, rows.names.keys)
+        self.recording.names = names
+        self._add_ranks(rows)
+        self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
+        yield from ()
+
+    def _add_ranks(self, rows: Rows) -> None:
+        for process, key in zip(self.recording.processes, rows.processes.keys, strict=True):
+            if key is None:
+                continue
+            for ranks, source in (
+                (rows.nvtx_ranks.get(key, set()), "NVTX 'MPI Rank {}'"),
+                (self._origin.mpi_ranks.get(key, set()), "MPI_RANKS"),
+            ):
+                if len(ranks) > 1:
+                    listed = ", ".join(map(str, sorted(ranks)))
+                    self.recording.problems.append(f"process {process.pid} is given several MPI ranks ({listed})")
+                elif ranks and process.rank is None:
+                    (process.rank,) = ranks
+                    process.rank_from = source.format(process.rank)
+
+
+def _problems(rows: Rows, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:
+    problems = []
+    if not tables.columns(RUNTIME):
+        problems.append("no CUDA API calls in this export: which call launched a kernel is unknown")
+    if rows.graph_replays:
+        problems.append(
+            f"{rows.graph_replays} CUDA graph replays were recorded as a whole; "
+            "`nsys profile --cuda-graph-trace=node` would show their kernels"
+        )
+    problems += [
+        f"{count} {what} without a possible time were left out" for what, count in rows.without_time.items() if count
+    ]
+    if rows.without_text:
+        problems.append(f"{rows.without_text} NVTX ranges without a text were left out")
+    if invalid_texts:
+        problems.append(f"{invalid_texts} texts are not valid UTF-8: their bad bytes were replaced")
+    if missing_names:
+        problems.append(f"{missing_names} names are missing from the export's StringIds")
+    return problems

@@ -1,0 +1,225 @@
+"""Rows of Nsight Systems' tables as rows of jitter's: activities, calls and ranges."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.readers import Batch
+from jitter.readers.nsys.metadata import Origin, process_of
+from jitter.readers.nsys.names import Numbering, decoded, registered_texts
+from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, Only, Tables
+
+_CALLS: Final = Only("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
+_MPI_RANK: Final = 39
+_RANGES: Final = Only("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
+_MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
+_THREAD_BITS: Final = 0xFF_FFFF
+_GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
+_COPY_KINDS: Final = (
+    *("Unknown", "Host-to-Device", "Device-to-Host", "Host-to-Array", "Array-to-Host", "Array-to-Array"),
+    *("Array-to-Device", "Device-to-Array", "Device-to-Device", "Host-to-Host", "Peer-to-Peer"),
+    *("Unified Host-to-Device", "Unified Device-to-Host", "Unified Device-to-Device"),
+)
+
+NameKey = int | str | None
+"""What stands for a name until it is looked up: an id of StringIds, or the name itself."""
+
+
+class Rows:
+    """Turns the tables of one export into batches, and keeps what they share: processes, names, counts."""
+
+    def __init__(self, tables: Tables, origin: Origin) -> None:
+        """Nothing is read yet."""
+        self._tables = tables
+        self._origin = origin
+        self.processes: Numbering[int | None] = Numbering()
+        """By globalPid >> 24; None stands for rows that name no process."""
+        self.names: Numbering[NameKey] = Numbering()
+        self.nvtx_ranks: dict[int | None, set[int]] = {}
+        """Ranks from "MPI Rank N" annotations, by globalPid >> 24."""
+        self.graph_replays = 0
+        self.invalid_texts = 0
+        self.without_text = 0
+        self.without_time: Counter[str] = Counter()
+        """Rows left out for they have no start, or end before it, by what they are."""
+
+    def parts(self) -> dict[str, Callable[[], Iterator[Batch]]]:
+        """What to read, by the table it is in; only tables that the export has."""
+        parts: dict[str, Callable[[], Iterator[Batch]]] = {
+            KERNEL: self._kernels,
+            GRAPH_TRACE: self._replays,
+            MEMCPY: lambda: self._memory(MEMCPY, ["copyKind"]),
+            MEMSET: lambda: self._memory(MEMSET, []),
+            RUNTIME: self._calls,
+            NVTX: self._ranges,
+        }
+        return {table: part for table, part in parts.items() if self._tables.columns(table)}
+
+    def _kernels(self) -> Iterator[Batch]:
+        has = self._tables.columns(KERNEL)
+        name = next((column for column in ("demangledName", "shortName") if column in has), None)
+        for rows in self._read(KERNEL, [*([name] if name else []), *_GRID.values()]):
+            ids = _column(rows, name) if name else pa.nulls(rows.num_rows, pa.int64())
+            yield self._activities(rows, self.names.positions(ids, lambda id_: id_), is_memory=False)
+
+    def _replays(self) -> Iterator[Batch]:
+        for rows in self._read(GRAPH_TRACE, []):
+            self.graph_replays += rows.num_rows
+            yield self._activities(rows, self._one_name("CUDA graph", rows.num_rows), is_memory=False)
+
+    def _memory(self, table: str, kind: Sequence[str]) -> Iterator[Batch]:
+        for rows in self._read(table, kind):
+            if kind and "copyKind" in rows.schema.names:
+                names = self.names.positions(rows["copyKind"], self._copy_name)
+            else:
+                names = self._one_name("[CUDA memcpy]" if table == MEMCPY else "[CUDA memset]", rows.num_rows)
+            yield self._activities(rows, names, is_memory=True)
+
+    def _read(self, table: str, further: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Activities of a table, those without a possible time left out."""
+        wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", *further]
+        for rows in self._tables.read(table, self._existing(table, wanted)):
+            kept = _filtered(rows, pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False))
+            self.without_time["GPU activities"] += rows.num_rows - kept.num_rows
+            if kept.num_rows:
+                yield kept
+
+    def _activities(self, rows: pa.RecordBatch, names: pa.Array, *, is_memory: bool) -> Batch:
+        processes = self._processes_of(_column(rows, "globalPid"))
+        columns = {
+            "process": processes,
+            "device": self._gpus(processes, _column(rows, "deviceId")),
+            "stream": _column(rows, "streamId"),
+            "name": names,
+            "is_memory": pa.array(np.full(rows.num_rows, is_memory)),
+            "start_ns": rows["start"],
+            "end_ns": rows["end"],
+            "correlation": _column(rows, "correlationId"),
+        }
+        columns |= {ours: rows[theirs] for ours, theirs in _GRID.items() if theirs in rows.schema.names}
+        return Batch("activities", _of_schema(columns, ACTIVITIES))
+
+    def _calls(self) -> Iterator[Batch]:
+        wanted = self._existing(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])
+        only = _CALLS if _CALLS.column in self._tables.columns(RUNTIME) else None
+        for read in self._tables.read(RUNTIME, wanted, only=only):
+            rows = self._started(read, "CUDA API calls")
+            threads = _column(rows, "globalTid")
+            columns = {
+                "process": self._processes_of(threads),
+                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
+                "name": self.names.positions(_column(rows, "nameId"), lambda id_: id_),
+                "start_ns": rows["start"],
+                "end_ns": _possible_end(rows),
+                "correlation": _column(rows, "correlationId"),
+            }
+            yield Batch("calls", _of_schema(columns, CALLS))
+
+    def _ranges(self) -> Iterator[Batch]:
+        has = self._tables.columns(NVTX)
+        if _RANGES.column not in has:
+            return
+        registered = registered_texts(self._tables, NVTX, _RANGES)
+        wanted = self._existing(NVTX, ["start", "end", "eventType", "globalTid", "textId"])
+        inline = ["text"] if "text" in has else []
+        for read in self._tables.read(NVTX, wanted, inline, _RANGES):
+            rows = self._started(read, "NVTX ranges")
+            texts = registered.at(_column(rows, "textId"))
+            if inline:
+                texts = pc.coalesce(rows["text"], texts)
+            rows = rows.filter(texts.is_valid())
+            self.without_text += len(texts) - rows.num_rows
+            text, invalid = decoded(texts.drop_null())
+            self.invalid_texts += invalid
+            is_rank = pc.equal(rows["eventType"], _MPI_RANK)
+            self._note_ranks(rows.filter(is_rank), text.filter(is_rank))
+            is_range = pc.invert(is_rank)
+            rows, text = rows.filter(is_range), text.filter(is_range)
+            threads = _column(rows, "globalTid")
+            columns = {
+                "process": self._processes_of(threads),
+                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
+                "text": text,
+                "start_ns": rows["start"],
+                "end_ns": _possible_end(rows),
+            }
+            yield Batch("ranges", _of_schema(columns, RANGES))
+
+    def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
+        for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):
+            if match := _MPI_RANK_TEXT.fullmatch(text.strip()):
+                self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
+
+    def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
+        kept = _filtered(rows, rows["start"].is_valid())
+        self.without_time[what] += rows.num_rows - kept.num_rows
+        return kept
+
+    def _existing(self, table: str, wanted: Sequence[str]) -> list[str]:
+        has = self._tables.columns(table)
+        for column in ("start", "end"):
+            if column not in has:
+                raise UnreadableTraceError(
+                    f"{self._tables.path}: table {table} has no column `{column}`",
+                    f"export the report again: nsys export --type {self._tables.export_type} REPORT.nsys-rep",
+                )
+        return [column for column in wanted if column in has]
+
+    def _processes_of(self, global_ids: pa.Array) -> pa.Array:
+        # threads of a process differ in the low bits: without them few distinct values are left
+        pids = pc.bit_wise_and(global_ids, ~_THREAD_BITS)
+        return self.processes.positions(pids, _process_key)
+
+    def _gpus(self, processes: pa.Array, devices: pa.Array) -> pa.Array:
+        """The recording's numbers of GPUs: a process counts only those it can see (CUDA_VISIBLE_DEVICES)."""
+        if not self._origin.gpus:
+            return devices
+        device = devices.fill_null(-1).to_numpy()
+        gpu = device.copy()
+        process = processes.to_numpy()
+        for position, key in enumerate(self.processes.keys):
+            for (pid, cuda), number in self._origin.gpus.items():
+                if key is not None and key & _THREAD_BITS == pid:
+                    gpu[(process == position) & (device == cuda)] = number
+        return pa.array(gpu, mask=devices.is_null().to_numpy(zero_copy_only=False))
+
+    def _one_name(self, name: str, rows: int) -> pa.Array:
+        return pa.array(np.full(rows, self.names.position(name), np.int32))
+
+    def _copy_name(self, kind: int | None) -> str:
+        if kind is not None and 0 <= kind < len(_COPY_KINDS):
+            label = _COPY_KINDS[kind]
+        else:
+            label = self._origin.copy_kinds.get(-1 if kind is None else kind, "Unknown")
+        return f"[CUDA memcpy {label}]"
+
+
+def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:
+    return rows if is_kept.true_count == len(rows) else rows.filter(is_kept)
+
+
+def _process_key(global_id: int | None) -> int | None:
+    return None if global_id is None else process_of(global_id)
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """The column, or nulls if this version's table has none of that name."""
+    return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, pa.int64())
+
+
+def _possible_end(rows: pa.RecordBatch) -> pa.Array:
+    """The ends; null where it is not recorded or lies before the start."""
+    return pc.if_else(pc.greater_equal(rows["end"], rows["start"]), rows["end"], pa.scalar(None, pa.int64()))
+
+
+def _of_schema(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    fields = [schema.field(name) for name in columns]
+    arrays = [columns[field.name].cast(field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -1,0 +1,116 @@
+"""Who recorded an Nsight Systems export: version, clock, host, ranks, GPUs; of the environment nothing else."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from jitter.readers.nsys.tables import Tables
+
+RANK_VARIABLES: Final = (
+    "RANK",
+    "SLURM_PROCID",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "MV2_COMM_WORLD_RANK",
+)
+"""What launchers call a process's rank, in order of trust."""
+
+_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES).encode() + rb')="?(\d{1,9})"?')
+# what a display name says when it names no host: "Local (CLI)", "localhost"
+_HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
+_UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
+
+
+@dataclass
+class Origin:
+    """What the small tables of an export tell."""
+
+    profiler_version: str | None = None
+    utc_offset_ns: int | None = None
+    hosts: dict[int | None, str] = field(default_factory=dict)
+    """Host name by the upper 16 bits of a globalPid (which host or virtual machine)."""
+    launcher_rank: int | None = None
+    launcher_rank_from: str | None = None
+    mpi_ranks: dict[int, set[int]] = field(default_factory=dict)
+    """Ranks that MPI_RANKS gives, by globalPid >> 24."""
+    gpus: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The recording's number of a GPU by (pid, the number that this process gives it); 2025 on."""
+    copy_kinds: dict[int, str] = field(default_factory=dict)
+
+    def host(self, process: int | None) -> str | None:
+        """The host of a process (globalPid >> 24)."""
+        if process is not None and process >> 24 in self.hosts:
+            return self.hosts[process >> 24]
+        return next(iter(self.hosts.values())) if len(set(self.hosts.values())) == 1 else None
+
+
+def read_origin(tables: Tables) -> Origin:
+    """Read the small tables, as far as this version has them. Raises what `tables` raises."""
+    origin = Origin()
+    for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
+        for name, value in _rows(tables, meta, [], ["name", "value"]):
+            if name == b"EXPORT_PRODUCT_VERSION" and value:
+                origin.profiler_version = _text(value)
+    for (utc,) in _rows(tables, _UTC_TABLE, ["utcEpochNs"], []):
+        origin.utc_offset_ns = utc
+    for thread, rank in _rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
+        if thread is not None and rank is not None:
+            origin.mpi_ranks.setdefault(process_of(thread), set()).add(rank)
+    for gpu, cuda, pid in _rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"], []):
+        if gpu is not None and cuda is not None and pid is not None:
+            origin.gpus[pid, cuda] = gpu
+    for kind, label in _rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
+        if kind is not None and label:
+            origin.copy_kinds[kind] = _text(label)
+    _read_system(tables, origin)
+    return origin
+
+
+def process_of(global_id: int) -> int:
+    """What tells processes apart in a globalPid or globalTid: host, virtual machine and pid."""
+    return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
+
+
+def _read_system(tables: Tables, origin: Origin) -> None:
+    environment: list[bytes] = []
+    for vid, name, value in _rows(tables, "TARGET_INFO_SYSTEM_ENV", ["globalVid"], ["name", "value"]):
+        if name == b"Hostname" and value:
+            origin.hosts[None if vid is None else process_of(vid) >> 24] = _text(value)
+        elif name == b"DeviceEnvironment" and value:
+            # NUL in 2022, a semicolon later
+            environment += re.split(rb"[\x00;]", value)
+    display_name = None
+    launched: list[bytes] = []
+    for name, value in _rows(tables, "META_DATA_CAPTURE", [], ["name", "value"]):
+        if name == b"PROCESS_0:ENVIRONMENT_VARIABLE" and value:
+            launched.append(value)
+        elif name == b"DEVICE_DISPLAY_NAME" and value:
+            display_name = _text(value)
+    if not origin.hosts and display_name and _HOST.fullmatch(display_name):
+        origin.hosts[None] = display_name
+    ranks = _ranks(environment) or _ranks(launched)
+    variable = next((name for name in RANK_VARIABLES if name in ranks), None)
+    if variable is not None:
+        origin.launcher_rank, origin.launcher_rank_from = ranks[variable], variable
+
+
+def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
+    """The rank variables among `NAME=value`; one that is there twice with different values counts as absent."""
+    found: dict[str, set[int]] = {}
+    for variable in environment:
+        if match := _VARIABLE.fullmatch(variable.strip()):
+            found.setdefault(match[1].decode(), set()).add(int(match[2]))
+    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+
+
+def _rows(tables: Tables, table: str, integers: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    if not tables.columns(table).issuperset([*integers, *texts]):
+        return
+    for batch in tables.read(table, integers, texts):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _text(value: bytes) -> str:
+    return value.rstrip(b"\x00").decode("utf-8", "replace")

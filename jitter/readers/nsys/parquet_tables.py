@@ -1,0 +1,79 @@
+"""Tables of an Nsight Systems export as a folder of parquet files (`--type=parquetdir`), one a table."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter.readers.nsys.tables import BATCH_ROWS, DAMAGE, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
+
+_BUFFER_BYTES = 1 << 20
+
+
+def sniff_parquet(folder: Path) -> bool:
+    """Whether the folder holds such tables; raises OSError if it cannot be listed."""
+    return looks_like_nsys([file.stem for file in folder.glob("*.parquet")])
+
+
+class ParquetTables:
+    """The tables of one parquetdir export; see `nsys_tables.Tables`. Its path is the folder."""
+
+    export_type = "parquetdir"
+
+    def __init__(self, folder: Path) -> None:
+        """List the files; of their contents nothing is read yet."""
+        self.path = folder
+        self._files = {file.stem: file for file in sorted(folder.glob("*.parquet"))}
+        self.size = sum(file.stat().st_size for file in self._files.values())
+        self._columns: dict[str, frozenset[str]] = {}
+
+    def columns(self, table: str) -> frozenset[str]:
+        if table not in self._files:
+            return frozenset()
+        if table not in self._columns:
+            with self._open(table) as file:
+                self._columns[table] = frozenset(file.schema_arrow.names)
+        return self._columns[table]
+
+    def has_rows(self, table: str) -> bool:
+        return self.rows(table) > 0
+
+    def rows(self, table: str) -> int:
+        with self._open(table) as file:
+            return int(file.metadata.num_rows)
+
+    def read(
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        names = [*integers, *texts]
+        kept = None if only is None else pa.array(only.values, pa.int64())
+        columns = names if only is None or only.column in names else [*names, only.column]
+        with self._open(table) as file:
+            for batch in file.iter_batches(TEXT_BATCH_ROWS if texts else BATCH_ROWS, columns=columns):
+                arrays = {name: _int64(batch.column(name)) for name in columns if name not in texts}
+                arrays |= {name: _plain(batch.column(name)).cast(pa.binary()) for name in texts}
+                rows = pa.RecordBatch.from_arrays([arrays[name] for name in names], names)
+                if only is not None:
+                    rows = rows.filter(pc.is_in(arrays[only.column], value_set=kept))
+                if rows.num_rows:
+                    yield rows
+
+    def _open(self, table: str) -> pq.ParquetFile:
+        path = self._files[table]
+        try:
+            # buffered: without it a row group (here maybe the whole table) is loaded before its first row
+            return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except DAMAGE as error:
+            raise damaged(path, error, self.export_type) from error
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _int64(column: pa.Array) -> pa.Array:
+    column = _plain(column)
+    # globalTid is unsigned here and signed in SQLite: the same 64 bits
+    return column.cast(pa.int64(), safe=not pa.types.is_uint64(column.type))

@@ -1,0 +1,82 @@
+"""What both kinds of Nsight Systems export are: tables of one name and shape, read as streams of batches."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import adbc_driver_manager
+import pyarrow as pa
+
+from jitter.core.errors import UnreadableTraceError
+
+KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
+MEMSET: Final = "CUPTI_ACTIVITY_KIND_MEMSET"
+GRAPH_TRACE: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+RUNTIME: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX: Final = "NVTX_EVENTS"
+STRINGS: Final = "StringIds"
+
+BATCH_ROWS: Final = 65_536
+TEXT_BATCH_ROWS: Final = 16_384
+"""Texts (NVTX) are long: fewer rows make a batch of the same few MB."""
+
+DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
+"""What the libraries raise where an export is damaged; the last is sqlite3's own message that it cannot decode."""
+
+_OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
+
+
+class Only(NamedTuple):
+    """Keeps the rows whose integer `column` is one of `values`."""
+
+    column: str
+    values: Sequence[int]
+
+
+class Tables(Protocol):
+    """The tables of one export. Methods raise DAMAGE where it is damaged."""
+
+    path: Path
+    size: int
+    """Bytes of the export."""
+    export_type: str
+    """What `nsys export --type` calls this kind."""
+
+    def columns(self, table: str) -> frozenset[str]:
+        """The columns that this version's table has; empty if there is no such table."""
+        ...
+
+    def has_rows(self, table: str) -> bool:
+        """Whether an existing table has any."""
+        ...
+
+    def rows(self, table: str) -> int:
+        """About how many rows the table has, without reading it: for progress only."""
+        ...
+
+    def read(
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of these columns under their names: integers as int64, texts as binary, null where unknown.
+
+        The columns must exist. No batch is empty.
+        """
+        ...
+
+
+def looks_like_nsys(tables: Sequence[str]) -> bool:
+    """Whether these are tables of Nsight Systems; nvprof and rocpd have no StringIds."""
+    return STRINGS in tables and any(table.startswith(_OF_NSYS) for table in tables)
+
+
+def damaged(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
+    """What to tell a person when a library could not read on."""
+    if isinstance(error, OSError) and error.strerror:
+        return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return UnreadableTraceError(
+        f"{path}: the export is damaged or cut short ({reason})",
+        f"copy it again, or export the report again: nsys export --type {export_type} REPORT.nsys-rep",
+    )

@@ -1,0 +1,94 @@
+"""The diagnosis as JSON, for scripts: the document that INTERFACE describes."""
+
+import json
+from typing import Any
+
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.report.run_text import coverage_words, method_of, remainder_words
+from jitter.report.views.run_overview import RunFacts
+
+SCHEMA_VERSION = 1
+MARK = b'{\n "schema_version"'
+"""How a file of ours begins."""
+
+
+def json_report(diagnosis: Diagnosis, facts: RunFacts) -> str:
+    """Write the whole document, one line a value."""
+    return json.dumps(document(diagnosis, facts), indent=1, allow_nan=False) + "\n"
+
+
+def document(diagnosis: Diagnosis, facts: RunFacts) -> dict[str, Any]:
+    """The document as plain data; times in ns."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run": {
+            "ranks": facts.ranks,
+            "steps": facts.steps,
+            "hosts": len(facts.hosts),
+            "kernels": facts.kernels,
+            "kernels_per_step": facts.kernels_per_step[1],
+            "formats": list(facts.formats),
+            "cohorts": len(facts.cohorts),
+            "unmatched_kernels": facts.unmatched_kernels,
+            "outside_steps": facts.outside_steps,
+            "alignment": {"method": method_of(facts.alignment), "uncertainty_ns": facts.alignment.uncertainty_ns},
+            "warnings": _warnings(diagnosis, facts),
+        },
+        "loss": {"ns": diagnosis.loss.ns, "fraction": diagnosis.loss.fraction},
+        "steps": [_step(step) for step in diagnosis.steps],
+        "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
+        "what_if": {
+            "culprits_repaired_ns": diagnosis.what_if.culprits_repaired_ns,
+            "all_repaired_ns": diagnosis.what_if.all_repaired_ns,
+        },
+        "verdict": diagnosis.verdict,
+    }
+
+
+def _warnings(diagnosis: Diagnosis, facts: RunFacts) -> list[str]:
+    missing = [] if facts.whole else coverage_words(facts)
+    refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
+    noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
+    return [*diagnosis.notes, *missing, *remainder_words(facts), *refused, *noted]
+
+
+def _step(step: StepAnswer) -> dict[str, Any]:
+    began, split = step.divergence, step.split
+    return {
+        "epoch": step.key.epoch,
+        "step": step.key.step,
+        "step_time_ns": step.step_time_ns,
+        "loss_ns": step.loss_ns,
+        "loss_fraction": step.loss_fraction,
+        "min_rank": step.min_rank,
+        "max_rank": step.max_rank,
+        "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
+        "split": None
+        if split is None
+        else {"start_ns": split.start_ns, "cpu_ns": split.cpu_ns, "gpu_ns": split.gpu_ns},
+        "cause": step.cause,
+    }
+
+
+def _culprit(culprit: Culprit) -> dict[str, Any]:
+    at, where = culprit.kernel_index, culprit.look_at
+    epochs = any(key.epoch is not None for key in culprit.steps)
+    found: dict[str, Any] = {
+        "scope": culprit.scope,
+        "rank": culprit.rank,
+        "ranks": list(culprit.ranks),
+        "host": culprit.host,
+        "device": culprit.device,
+        "cause": culprit.cause,
+        "confidence": culprit.confidence,
+        "excess_ns": culprit.excess_ns,
+        "gain_ns": culprit.gain_ns,
+        "steps": [key.step for key in culprit.steps],
+        "step_pattern": culprit.step_pattern,
+        "kernel_index": None if at is None else {"first": at.first, "last": at.last},
+        "evidence": list(culprit.evidence),
+        "look_at": None if where is None else {"file": where.file, "start_ns": where.start_ns, "end_ns": where.end_ns},
+    }
+    if epochs:
+        found["epochs"] = [key.epoch for key in culprit.steps]  # of each of `steps`
+    return found

@@ -1,0 +1,145 @@
+"""The seven questions and their answers in words, for terminal, markdown and page alike."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.verdict import subject
+from jitter.core.formatting import brief, count_words, percent_words, rank_words, time_words
+from jitter.core.kernels import short_name
+
+Hosts = Mapping[int, str | None]
+_MOST = 3
+_UNTOLD = "It cannot be told: no rank can be compared with another."
+SIDES: Mapping[Cause, str] = {
+    "late_start": "the CPU (late start)",
+    "cpu_launch": "the CPU (late launches)",
+    "gpu_compute": "the GPU (the same kernels take longer)",
+    "workload_imbalance": "the GPU (it has more or other work)",
+    "communication": "neither: the network (collectives take long after all have arrived)",
+    "none": "neither",
+}
+
+
+class Answered(NamedTuple):
+    """One question with its answer and what supports it."""
+
+    question: str
+    answer: str
+    evidence: tuple[str, ...] = ()
+
+
+def seven_answers(diagnosis: Diagnosis, hosts: Hosts) -> list[Answered]:
+    """Answer the talk's seven questions, in its order."""
+    culprits = diagnosis.culprits
+    return [
+        Answered("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        Answered("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        Answered("Which node?", _node(diagnosis, hosts)),
+        Answered("Which GPU?", _gpu(diagnosis, hosts)),
+        Answered("When in the step does it begin?", _when(diagnosis)),
+        Answered("Where to look?", _where(diagnosis)),
+        Answered("CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
+    ]
+
+
+def _cost(diagnosis: Diagnosis) -> str:
+    loss = diagnosis.loss
+    if loss.ns is None:
+        return "It cannot be told."
+    share = "" if loss.fraction is None else f", {percent_words(max(loss.fraction, 0.0))} of the time"
+    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    return f"{time_words(loss.ns)} over {count_words(counted, 'step')}{share}"
+
+
+def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
+    if not diagnosis.culprits:
+        return ()
+    told = f"repairing what is named below gains {time_words(diagnosis.what_if.culprits_repaired_ns)}"
+    return (f"{told}; every rank at the median's pace {time_words(diagnosis.what_if.all_repaired_ns)}",)
+
+
+def _steps(diagnosis: Diagnosis) -> str:
+    if all(step.loss_ns is None for step in diagnosis.steps):
+        return "No step tells."
+    worst = diagnosis.costliest
+    share = "" if worst.loss_fraction is None else f" ({percent_words(max(worst.loss_fraction, 0.0))})"
+    return f"The costliest is {worst.key}: {time_words(worst.loss_ns)}{share}."
+
+
+def _pattern(culprit: Culprit) -> str:
+    return f"{subject(culprit)}: {culprit.step_pattern}"
+
+
+def _alone(diagnosis: Diagnosis) -> bool:
+    """Whether no step lets ranks be compared."""
+    return all(step.max_rank is None for step in diagnosis.steps)
+
+
+def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    culprits = diagnosis.culprits
+    if not culprits:
+        return _UNTOLD if _alone(diagnosis) else "None."
+    whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
+    if whole:
+        return f"All ranks of {', '.join(dict.fromkeys(whole))} are late together."
+    named = Counter(hosts.get(rank) for one in culprits for rank in one.ranks if one.cause != "communication")
+    known = [host for host, _ in named.most_common() if host is not None]
+    if not known:
+        return "The traces do not name the hosts." if not any(hosts.values()) else "No node in particular."
+    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
+    return f"{', '.join(known[:_MOST])}{more}; single GPUs, not the whole node."
+
+
+def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    if diagnosis.culprits:
+        more = len(diagnosis.culprits) - _MOST
+        told = "; ".join(
+            f"{subject(one)}, {time_words(one.gain_ns)} to gain, {one.confidence} confidence"
+            for one in diagnosis.culprits[:_MOST]
+        )
+        return told + (f"; and {more} more" if more > 0 else "") + "."
+    last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
+    if not last:
+        return _UNTOLD
+    rank, times = last.most_common(1)[0]
+    seen = f"{rank_words(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
+    return f"None leaves the noise; {seen}."
+
+
+def _when(diagnosis: Diagnosis) -> str:
+    if not diagnosis.culprits:
+        return _UNTOLD if _alone(diagnosis) else "Nowhere: nothing leaves the noise."
+    told = []
+    for one in diagnosis.culprits[:_MOST]:
+        if one.kernel_index is not None:
+            first, last = one.kernel_index.first, one.kernel_index.last
+            where = f"kernel {first}" if first == last else f"kernels {first} to {last}"
+            began = next(
+                (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
+            )
+            name = "" if began is None else f", from {brief(short_name(began.kernel_name))} on"
+            told.append(f"{subject(one)}: {where}{name}")
+    if told:
+        return "; ".join(told) + "."
+    return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."
+
+
+def _where(diagnosis: Diagnosis) -> str:
+    told = [
+        f"{one.look_at.file}, {time_words(one.look_at.end_ns - one.look_at.start_ns)} "
+        f"from {one.look_at.start_ns:,} ns on"
+        for one in diagnosis.culprits[:_MOST]
+        if one.look_at is not None
+    ]
+    if told:
+        return "; ".join(told) + "."
+    return _UNTOLD if _alone(diagnosis) else "Nowhere in particular."
+
+
+def _side(diagnosis: Diagnosis) -> str:
+    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
+    if sides:
+        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
+    return _UNTOLD if _alone(diagnosis) else "Neither: nothing leaves the noise."

@@ -1,0 +1,119 @@
+"""The run's figures in words: what went in, what is missing, how ranks were aligned."""
+
+from jitter.core.formatting import count_words, format_numbers, time_words
+from jitter.core.step_key import StepKey
+from jitter.report.views.run_overview import Alignment, RunFacts
+
+_MOST = 8
+
+
+def alignment_words(alignment: Alignment) -> str:
+    """Say how ranks were aligned, and with what uncertainty."""
+    if not alignment.steps:
+        return "Nothing to align: no two ranks run the same program in a step."
+    told = [_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
+    if alignment.unsynchronised:
+        one = alignment.unsynchronised == 1
+        told.append(
+            f"{count_words(alignment.unsynchronised, 'collective')} without a recorded group "
+            f"{'turned' if one else 'turn'} out not to be left by all together and {'was' if one else 'were'} not used."
+        )
+    return " ".join(told)
+
+
+def _method(method: str, steps: int, alignment: Alignment) -> str:
+    where = count_words(steps, "step") if len(alignment.steps) > 1 else "every step"
+    if method == "collective":
+        return f"In {where} ranks are aligned at the end of the last collective that all leave together. " + (
+            "How well is unknown: no step has a second such collective to check against."
+            if alignment.uncertainty_ns is None
+            else "The ends of its other collectives agree to the nanosecond."
+            if alignment.uncertainty_ns == 0
+            else f"The ends of its other collectives disagree by up to {time_words(alignment.uncertainty_ns)}."
+        )
+    if method == "wall clock":
+        if alignment.uncertainty_ns is not None:
+            exact = "All ranks are in one recording and share its clock, so this is exact."
+        else:
+            exact = (
+                "It is as good as the hosts' clocks agree, often no better than a millisecond; the trace cannot tell."
+            )
+        return f"In {where} no collective aligns the ranks: they are aligned by wall clock. {exact}"
+    return (
+        f"In {where} ranks cannot be aligned: no collective of all, no wall clock. First gaps and times to kernel "
+        "end are unknown there."
+    )
+
+
+def method_of(alignment: Alignment) -> str:
+    """Name the method in a word: the weakest that some step needs."""
+    for method in ("none", "wall clock", "collective"):
+        if method in alignment.steps:
+            return method
+    return "none"
+
+
+def coverage_words(facts: RunFacts) -> list[str]:
+    """Say what is missing, one sentence each; one saying that nothing is, if so."""
+    told = [
+        f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
+        f"{'lack' if len(hole.ranks) > 1 else 'lacks'} {_steps(hole.steps)}."
+        for hole in facts.holes[:_MOST]
+    ]
+    if len(facts.holes) > _MOST:
+        told.append(f"{count_words(len(facts.holes) - _MOST, 'more set')} of ranks lack other steps.")
+    if facts.cut:
+        told.append(
+            f"{count_words(facts.cut, 'recording')} of a rank's step {'is' if facts.cut == 1 else 'are'} cut: "
+            "launches in it have no kernel, or its range has no end."
+        )
+    if facts.left_out:
+        told.append(
+            f"{facts.left_out} of a rank's steps {'is' if facts.left_out == 1 else 'are'} left out of all figures: "
+            "cut before the step's last collective, or without an uncut step to compare it with."
+        )
+    return told or ["Every rank has every step, whole."]
+
+
+def _steps(steps: tuple[StepKey, ...]) -> str:
+    epochs = {step.epoch for step in steps}
+    if len(epochs) == 1:
+        (epoch,) = epochs
+        numbers = format_numbers(step.step for step in steps)
+        word = "step" if len(steps) == 1 else "steps"
+        return f"{word} {numbers}" if epoch is None else f"{word} {numbers} of epoch {epoch}"
+    return f"{count_words(len(steps), 'step')} in {len(epochs)} epochs"
+
+
+def remainder_words(facts: RunFacts) -> list[str]:
+    """Say what is in no figure, one sentence each."""
+    told = []
+    if facts.unmatched_kernels:
+        told.append(
+            f"{count_words(facts.unmatched_kernels, 'kernel')} ({time_words(facts.unmatched_ns)}) without a partner on "
+            "the other ranks: no index, in no figure; but that time counts in its rank's time "
+            "to kernel end. Inputs of different size run different kernels."
+        )
+    if facts.outside_steps:
+        told.append(f"Outside every step: {count_words(facts.outside_steps, 'kernel')}.")
+    if facts.before_capture:
+        told.append(f"Launched before the capture began: {count_words(facts.before_capture, 'kernel')}.")
+    if facts.without_launches:
+        told.append(
+            f"{count_words(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "
+            "start, and launch latency is unknown."
+        )
+    if facts.negative_latencies:
+        told.append(
+            f"{count_words(facts.negative_latencies, 'kernel')} start before their own launch, which cannot be: the "
+            "recordings' clocks disagree."
+        )
+    if facts.steps_left_out:
+        told.append(f"{count_words(facts.steps_left_out, 'step')} left out by --steps.")
+    return told
+
+
+def kernels_per_step_words(facts: RunFacts) -> str:
+    """Give one number, or the least and the most over steps and cohorts."""
+    least, most = facts.kernels_per_step
+    return f"{most:,}" if least == most else f"{least:,} to {most:,}"

@@ -1,0 +1,217 @@
+"""The report, live: a Bokeh server over one lake, whose page is the one that `jitter report --html` writes.
+
+The browser chooses among the steps and the ranks that are there; it names no file and no query. All that is shown,
+text too, goes over the websocket, which only a page of this server may open: the page itself holds nothing of the run.
+"""
+
+import errno
+import re
+import socket
+from collections.abc import Callable
+
+from bokeh.application import Application
+from bokeh.application.handlers import FunctionHandler
+from bokeh.document import Document
+from bokeh.models import ColumnDataSource, LayoutDOM
+from bokeh.server.server import BaseServer
+from bokeh.server.tornado import BokehTornado
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+
+from jitter.core.errors import JitterError, UsageError
+from jitter.core.formatting import parse_numbers
+from jitter.core.step_key import StepKey
+from jitter.report.figures import kernel_axis
+from jitter.report.figures.kernel_axis import KernelAxis
+from jitter.report.figures.rank_lines import show_ranks
+from jitter.report.page import Choice, choice, page_body, step_body, templates
+from jitter.report.page_figures import page_figures
+from jitter.report.views.run_report import RunPage, Section
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames
+
+_MOST_FROM_BROWSER = 2**20
+"""Bytes of a message: a choice is a few hundred."""
+_MOST_LETTERS = 200
+
+
+class LiveRun:
+    """What all browsers' pages share: the run, and the step that was read last."""
+
+    def __init__(self, page: RunPage) -> None:
+        """Show this run; nothing is computed before it is asked for."""
+        self.page = page
+        self.names = KernelNames()
+        self.keys = [step.key for step in page.diagnosis.steps]
+        self._last: tuple[StepGrid, Section] | None = None
+        self._first: StepKey | None = None
+
+    def prepare(self) -> None:
+        """Compute what every page shows."""
+        self._first = self._costliest_whole()
+        self.page.excess, self.page.facts  # noqa: B018
+
+    @property
+    def first(self) -> StepKey | None:
+        """The step that a page begins with: the costliest that some rank recorded whole; None where none did."""
+        return self._first
+
+    def read(self, key: StepKey) -> tuple[StepGrid, Section]:
+        """Read a step, unless it is the last one read; raises `UsageError` where no rank recorded it whole."""
+        if self._last is None or self._last[1].step.key != key:
+            grid = self.page.grid(key)
+            self._last = (grid, self.page.section(grid, self.names))
+        return self._last
+
+    def _costliest_whole(self) -> StepKey | None:
+        by_cost = sorted(self.page.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
+        for step in by_cost:
+            try:
+                self.read(step.key)
+            except UsageError:
+                continue
+            return step.key
+        return None
+
+
+def serve(run: LiveRun, address: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until interrupted; `say` is told the address once the first page can be had.
+
+    Port 0 takes a free one. Raises `UsageError` for an address or a port that cannot be had.
+    """
+    server = start(run, address, port)
+    host = f"[{address}]" if ":" in address else address
+    say(f"http://{host}:{server.bound_port}/ shows {run.page.lake.root}; Ctrl-C ends it")
+    try:
+        server.io_loop.start()
+    finally:
+        server.stop()
+        server.unlisten()
+
+
+class LiveServer(BaseServer):
+    """Bokeh's server on one address; its own class would name only localhost as a page's origin."""
+
+    def __init__(self, run: LiveRun, address: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listening = socket.create_server((address, port), family=family)
+        listening.setblocking(False)
+        self.bound_port: int = listening.getsockname()[1]
+        application = Application(FunctionHandler(lambda document: LivePage(run, document).open()))
+        tornado = BokehTornado(
+            {"/": application},
+            extra_websocket_origins=[f"{name}:{self.bound_port}" for name in _names(address)],
+            websocket_max_message_size_bytes=_MOST_FROM_BROWSER,
+        )
+        http = HTTPServer(tornado, max_buffer_size=_MOST_FROM_BROWSER)
+        http.add_socket(listening)
+        super().__init__(IOLoop.current(), tornado, http)
+
+
+def start(run: LiveRun, address: str, port: int) -> LiveServer:
+    """Answer from now on, as far as the current event loop runs; raises as `serve` does."""
+    run.prepare()  # once, and before anybody waits for a page
+    try:
+        server = LiveServer(run, address, port)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        what = "something else listens there" if taken else error.strerror or str(error)
+        raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
+    server.start()
+    return server
+
+
+def is_loopback(address: str) -> bool:
+    """Tell whether only this machine can reach an address."""
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def _names(address: str) -> list[str]:
+    """What a browser may call this server: nobody else's page may talk to it."""
+    if is_loopback(address):
+        return sorted({"localhost", "127.0.0.1", "[::1]", f"[{address}]" if ":" in address else address})
+    return sorted({"localhost", "127.0.0.1", address, socket.gethostname(), socket.getfqdn()})
+
+
+class LivePage:
+    """One browser's page. It says in `wanted` what it wants to see, and is answered in `told`."""
+
+    def __init__(self, run: LiveRun, document: Document) -> None:
+        """Show the run in this document."""
+        self._run, self._document = run, document
+        self._wanted = ColumnDataSource({"number": [], "place": [], "ranks": []}, name="wanted")
+        self._told = ColumnDataSource({}, name="told")
+        self._axis: KernelAxis | None = None
+        self._shown: StepKey | None = None
+        self._waiting = False
+
+    def open(self) -> None:
+        """Put the page together, with its first step."""
+        run, document = self._run, self._document
+        sections: list[Section] = []
+        choices, items = self._choices(), dict[str, LayoutDOM]()
+        if run.first is not None:
+            sections = [run.read(run.first)[1]]
+            items, self._axis = page_figures(run.page, sections, run.names.names, range(len(run.keys)))
+            self._shown = run.first
+        self._tell(body=page_body(run.page, sections, choices, items, live=True))
+        document.title = f"jitter: {run.page.lake.root}"
+        document.template = templates().get_template("live.html.j2")
+        for name, item in items.items():
+            item.name = name
+            document.add_root(item)
+        for source in (self._wanted, self._told):
+            document.add_root(source)
+        self._wanted.on_change("data", lambda _name, _old, _new: self._want())
+
+    def _choices(self) -> list[Choice]:
+        return [choice(self._run.page, key) for key in self._run.keys]
+
+    def _want(self) -> None:
+        """Answer the last of what was asked for meanwhile."""
+        if not self._waiting:
+            self._waiting = True
+            self._document.add_next_tick_callback(self._answer)
+
+    def _answer(self) -> None:
+        self._waiting = False
+        number, place, ranks = (self._asked(name) for name in ("number", "place", "ranks"))
+        try:
+            at = self._place(place)
+            if at is None or self._axis is None:
+                raise UsageError("there is no such step", "choose one of the list")
+            chosen, key = self._chosen(str(ranks or "")), self._run.keys[at]
+            grid, section = self._run.read(key)
+            # lines first: an error leaves all as it was
+            show_ranks(self._axis, grid, chosen)
+            if key != self._shown:
+                kernel_axis.show(self._axis, section.view, self._run.names.names)
+                self._shown = key
+            shown, words = step_body(section)
+            self._tell(number=number, place=at, key=shown, section=words, problem="")
+        except JitterError as error:
+            self._tell(number=number, problem=f"{error.message}; {error.hint}")
+
+    def _tell(self, **told: object) -> None:
+        self._told.data = {name: [str(value) if isinstance(value, str) else value] for name, value in told.items()}
+
+    def _asked(self, name: str) -> object:
+        """One value of what the browser sent, which may be anything."""
+        values = self._wanted.data.get(name)
+        return values[0] if isinstance(values, list) and len(values) == 1 else None
+
+    def _place(self, given: object) -> int | None:
+        """The position in the run that the browser means; None for what is none."""
+        if isinstance(given, str) and re.fullmatch(r"[0-9]{1,9}", given):
+            return int(given) if int(given) < len(self._run.keys) else None
+        return None
+
+    def _chosen(self, text: str) -> list[int]:
+        """The ranks to draw; raises `UsageError` for what are none."""
+        if not text.strip():
+            return []
+        known = self._run.page.lake.ranks
+        longest = max((len(digits) for digits in re.findall(r"\d+", text)), default=0)
+        if len(text) > _MOST_LETTERS or longest > len(str(known[-1])):  # a range may be endless
+            raise UsageError("these are not ranks of this run", f"it has {known[0]} to {known[-1]}")
+        return parse_numbers(text.strip(), "ranks")

@@ -1,0 +1,1 @@
+"""What the page's figures show, as arrays."""

@@ -1,0 +1,131 @@
+"""What the report shows of a run, whether in a page that is written or in a live one: each thing computed once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.api import Lake
+from jitter.core.errors import UsageError
+from jitter.core.formatting import rank_words
+from jitter.core.step_key import StepKey
+from jitter.report.step_text import Answer, answer
+from jitter.report.views.excess_heatmap import PATH, TRANSFERS, ExcessMap, excess_map, own_layer
+from jitter.report.views.run_overview import RunFacts, run_facts
+from jitter.report.views.run_series import RunView, run_view
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames, StepView, step_view
+
+_PART_OF: Mapping[Cause, int] = {
+    "late_start": START,
+    "cpu_launch": CPU,
+    "gpu_compute": GPU,
+    "workload_imbalance": GPU,
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """One step in detail: what it answers and what is drawn of it."""
+
+    step: StepAnswer
+    answer: Answer
+    view: StepView
+    place: int
+    """Where it stands in the figures of the run."""
+    max_rank: str
+    min_rank: str
+
+
+class RunPage:
+    """A lake's steps as the report shows them; nothing is computed before it is asked for."""
+
+    def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
+        """Show these steps of the lake (all)."""
+        self.lake = lake
+        self.steps = lake.steps if steps is None else list(steps)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """The answers."""
+        return self.lake.diagnosis(self.steps)
+
+    @cached_property
+    def examined(self) -> Examination:
+        """What they rest on."""
+        return self.lake.examination(self.steps)
+
+    @cached_property
+    def run(self) -> RunView:
+        """The run step by step."""
+        return run_view(self.diagnosis, self.examined.paths, sorted(self.examined.run.team_of))
+
+    @cached_property
+    def excess(self) -> ExcessMap | None:
+        """Ranks × steps; None of fewer than two ranks."""
+        return excess_map(self.lake, self.examined, first_layer(self.diagnosis))
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What went in, what is missing."""
+        return run_facts(self.lake, self.steps)
+
+    @cached_property
+    def named(self) -> frozenset[int]:
+        """Ranks that the answers name."""
+        return frozenset(rank for culprit in self.diagnosis.culprits for rank in culprit.ranks)
+
+    @cached_property
+    def _paths(self) -> dict[StepKey, StepPath]:
+        return {path.key: path for path in self.examined.paths}
+
+    def answer(self, key: StepKey) -> StepAnswer:
+        """One step's answer; raises `UsageError` for a step that is left out."""
+        for found in self.diagnosis.steps:
+            if found.key == key:
+                return found
+        raise UsageError(f"{key} is not among the steps of these figures", "name one of them")
+
+    def grid(self, key: StepKey) -> StepGrid:
+        """Read one step; raises `UsageError` where no rank recorded it whole."""
+        grid = StepGrid(self.lake, self.answer(key))
+        if grid.empty:
+            raise UsageError(f"{key}: no rank recorded it whole", "choose another step")
+        return grid
+
+    def view(self, grid: StepGrid, names: KernelNames) -> StepView:
+        """Select what is drawn of a step that was read."""
+        return step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
+
+    def section(self, grid: StepGrid, names: KernelNames) -> Section:
+        """Put a step that was read into words and lines."""
+        step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
+        parts = self.run.parts_ns[place]
+        cohorts = len(set(self.lake.cohorts.values()))
+        return Section(
+            step,
+            answer(step, view, self.lake.hosts, cohorts, None if parts is None else parts[-1]),
+            view,
+            place,
+            self._name(view.max_rank, "" if view.values else "max "),
+            self._name(view.min_rank, "min "),
+        )
+
+    def _name(self, rank: int | None, word: str) -> str:
+        return "" if rank is None else word + rank_words(rank, self.lake.hosts.get(rank))
+
+
+def first_layer(diagnosis: Diagnosis) -> str:
+    """Choose the map that shows the first culprit whole.
+
+    The path passes only the latest of ranks that are late together, and transfers are no rank's own.
+    """
+    if not diagnosis.culprits:
+        return PATH
+    first = diagnosis.culprits[0]
+    if first.cause == "communication":
+        return TRANSFERS
+    return PATH if first.scope == "rank" or first.cause not in _PART_OF else own_layer(_PART_OF[first.cause])

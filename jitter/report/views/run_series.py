@@ -1,0 +1,45 @@
+"""The run step by step, ready to be drawn: each step's answer, and what its critical path's excess is made of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.analysis.replay.critical_path import Part
+from jitter.core.step_key import StepKey
+
+PARTS = ("start", "cpu", "gpu", "transfer")
+"""What the path's excess is made of, in the order of `Part`."""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """Steps in order; a step's place along x is its position."""
+
+    steps: tuple[StepAnswer, ...]
+    labels: tuple[str, ...]
+    ranks: tuple[int, ...]
+    parts_ns: tuple[tuple[float, float, float, float] | None, ...]
+    """Of each step's path, all ranks together, in the order of `PARTS`; None where no path is known."""
+
+    def position(self, key: StepKey) -> int:
+        """Where the step stands."""
+        return next(at for at, step in enumerate(self.steps) if step.key == key)
+
+
+def run_view(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Sequence[int]) -> RunView:
+    """Put the diagnosis' steps in a row."""
+    several = len({step.key.epoch for step in diagnosis.steps}) > 1
+    return RunView(
+        steps=diagnosis.steps,
+        labels=tuple(f"{s.key.epoch}/{s.key.step}" if several else str(s.key.step) for s in diagnosis.steps),
+        ranks=tuple(ranks),
+        parts_ns=tuple(_parts(path) if path.charges else None for path in paths),
+    )
+
+
+def _parts(path: StepPath) -> tuple[float, float, float, float]:
+    sums = dict.fromkeys(Part, 0.0)
+    for charge in path.charges:
+        sums[charge.part] += charge.excess_ns
+    return (sums[Part.START], sums[Part.CPU], sums[Part.GPU], sums[Part.TRANSFER])

@@ -1,0 +1,179 @@
+"""One cohort's step, ready to be drawn: rows selected and reduced by min and max, nothing else computed."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.core.step_key import StepKey
+from jitter.report.views.collective_waits import Collectives, collectives_of
+from jitter.report.views.downsample import thin
+from jitter.report.views.step_grid import METRICS, StepGrid
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+MOST_POINTS = 4000
+"""Kernels of a step that are drawn one by one; more are thinned."""
+COLUMNS = 500
+"""Pixel columns that a figure is taken to have when it is thinned."""
+WAIT_SHARE = 0.01
+"""Of a step's time: waiting less in a collective is not worth a line."""
+
+
+@dataclass
+class KernelNames:
+    """Every distinct kernel name once; figures carry positions in it."""
+
+    names: list[str] = field(default_factory=list)
+    _codes: dict[str, int] = field(default_factory=dict)
+
+    def code(self, name: str) -> int:
+        """The position of this name, added if it is new."""
+        if name not in self._codes:
+            self._codes[name] = len(self.names)
+            self.names.append(name)
+        return self._codes[name]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric along the kernel index; arrays of one length, ns, NaN for the unknown.
+
+    `max` and `min` are the max and the min rank's values; `high` and `low` the extremes of all other ranks, with the
+    ranks they belong to.
+    """
+
+    kernel_index: Ints
+    code: Ints
+    max: Floats
+    min: Floats
+    high: Floats
+    low: Floats
+    high_rank: Floats
+    low_rank: Floats
+
+
+@dataclass(frozen=True)
+class StepView:
+    """What the figures of one cohort's step draw."""
+
+    key: StepKey
+    cohort: int
+    ranks: int
+    max_rank: int | None
+    """The rank drawn as max rank; of a single rank, that rank."""
+    min_rank: int | None
+    """The one of the cohort that waits longest."""
+    others: int
+    """Ranks in the band."""
+    values: bool
+    """A single rank has no deviations: its values are drawn instead."""
+    kernels: int
+    points: int
+    """The most points drawn in a figure; fewer than `kernels` where they were thinned."""
+    series: dict[str, Series]
+    collectives: Collectives
+    waits: tuple[int, ...]
+    """Which of the collectives others waited in, as positions in them."""
+    divergence: int | None
+    """The kernel index from which the max rank leaves the others."""
+    alignment: str
+    """How the ranks were aligned: collective, wall clock or none."""
+    negative_latencies: int
+    """Kernels that start before their own launch, which cannot be."""
+
+
+def step_view(grid: StepGrid, examined: Examination, step: StepAnswer, path: StepPath, names: KernelNames) -> StepView:
+    """Select what the figures of a step show; `grid` is its, and not empty."""
+    ranks: list[int] = grid.ranks.tolist()
+    max_rank = ranks[0] if grid.single else step.max_rank
+    min_rank = None if grid.single else _least_late(step, path, set(ranks) - {max_rank})
+    codes = np.array([names.code(grid.names[at]) for at in grid.kernel_index.tolist()], dtype=np.int32)
+    shown = _Shown(grid, codes, max_rank, min_rank)
+    series = {metric: _thinned(shown.series(metric)) for metric in METRICS}
+    collectives = collectives_of(examined, step.key, grid)
+    return StepView(
+        key=step.key,
+        cohort=grid.cohort,
+        ranks=len(ranks),
+        max_rank=max_rank,
+        min_rank=min_rank,
+        others=int(shown.others.sum()),
+        values=grid.single,
+        kernels=grid.kernel_index.size,
+        points=max(len(one.kernel_index) for one in series.values()),
+        series=series,
+        collectives=collectives,
+        waits=_waits(collectives, step.step_time_ns or grid.span_ns),
+        divergence=None if step.divergence is None else step.divergence.kernel_index,
+        alignment=grid.alignment,
+        negative_latencies=grid.negative_latencies,
+    )
+
+
+def rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
+    """One rank's line, thinned as the others are: kernel index, and ns; raises `UsageError` for a rank not there."""
+    at, values = grid.kernel_index, grid.of(rank, metric)
+    if at.size <= MOST_POINTS:
+        return at, values
+    kept = thin(at, (values,), COLUMNS)
+    return at[kept], values[kept]
+
+
+def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None:
+    """The run's min rank, or if it runs other kernels the one of these that waits longest."""
+    if step.min_rank in among:
+        return step.min_rank
+    waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among and ns > 0}
+    return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
+
+
+def _waits(met: Collectives, step_ns: float) -> tuple[int, ...]:
+    """The collectives that others waited in for a part of the step that counts, longest first."""
+    order = np.argsort(-met.waited_ns, kind="stable")
+    return tuple(int(at) for at in order if met.waited_ns[at] >= WAIT_SHARE * step_ns)
+
+
+class _Shown:
+    """Which of the grid's ranks is the max rank, which the min rank, which are the others."""
+
+    def __init__(self, grid: StepGrid, codes: Ints, max_rank: int | None, min_rank: int | None) -> None:
+        self._grid, self._codes = grid, codes
+        ranks: list[int] = grid.ranks.tolist()
+        self._max, self._min = (None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank))
+        self.others = ~np.isin(np.arange(len(ranks)), [i for i in (self._max, self._min) if i is not None])
+
+    def series(self, metric: str) -> Series:
+        values = self._grid.metric(metric)
+        high, high_rank = self._extreme(values, 1.0)
+        low, low_rank = self._extreme(values, -1.0)
+        at, codes = self._grid.kernel_index, self._codes
+        return Series(
+            at, codes, self._of(values, self._max), self._of(values, self._min), high, low, high_rank, low_rank
+        )
+
+    def _extreme(self, values: Floats, sign: float) -> tuple[Floats, Floats]:
+        """The others' greatest (sign 1) or least (-1) value of each kernel, and the rank that has it."""
+        nothing = np.full(values.shape[0], np.nan)
+        if not self.others.any() or not values.shape[0]:
+            return nothing, nothing
+        mine = sign * values[:, self.others]
+        mine[np.isnan(mine)] = -np.inf
+        at = mine.argmax(axis=1)
+        found = mine[np.arange(at.size), at]
+        known = np.isfinite(found)
+        ranks = self._grid.ranks[self.others][at]
+        return np.where(known, sign * found, np.nan), np.where(known, ranks, np.nan)
+
+    def _of(self, values: Floats, column: int | None) -> Floats:
+        return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()
+
+
+def _thinned(series: Series) -> Series:
+    if series.kernel_index.size <= MOST_POINTS:
+        return series
+    kept = thin(series.kernel_index, (series.max, series.min, series.high, series.low), COLUMNS)
+    return Series(**{name: values[kept] for name, values in vars(series).items()})

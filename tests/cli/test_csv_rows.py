@@ -13,7 +13,7 @@ from jitter.cli.output.table import write_table
 TEXTS = ["x,y", 'q"z', None, "", "two\nlines", "%d%s%%", " spaced ", "\r", "été"]
 
 
-def plainly(rows: pa.Table) -> str:
+def oracle(rows: pa.Table) -> str:
     def told(column: pa.ChunkedArray) -> list[object]:
         return [f"{v:.3f}" if isinstance(v, float) else v for v in column.to_pylist()]
 
@@ -48,7 +48,7 @@ TABLES = [
 def test_as_the_csv_module_writes_it(columns, capsys):
     rows = pa.table(columns)
     write_table(rows, "csv", None, force=False)
-    assert capsys.readouterr().out == plainly(rows)
+    assert capsys.readouterr().out == oracle(rows)
 
 
 @pytest.mark.parametrize("cells", [1, 4, 7])
@@ -58,11 +58,11 @@ def test_however_few_cells_are_put_into_lines_together(columns, cells, capsys, m
     monkeypatch.setattr(table, "_CELLS_AT_ONCE", cells)
     rows = pa.table(columns)
     write_table(rows, "csv", None, force=False)
-    assert capsys.readouterr().out == plainly(rows)
+    assert capsys.readouterr().out == oracle(rows)
 
 
 def test_more_rows_than_are_put_into_lines_together(capsys):
     many = range(100_000)
     rows = pa.table({"n": many, "half": [n / 2 for n in many], "text": [None if n % 3 else f"{n}," for n in many]})
     write_table(rows, "csv", None, force=False)
-    assert capsys.readouterr().out == plainly(rows)
+    assert capsys.readouterr().out == oracle(rows)

@@ -203,10 +203,10 @@ def test_without_a_row(tmp_path: Path):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_against_a_slow_account(seed: int, tmp_path: Path):
+def test_against_an_oracle(seed: int, tmp_path: Path):
     oddities = Oddities(seed)
     found = told(oddities, tmp_path)
-    calls, placed = _slowly(oddities)
+    calls, placed = _oracle(oddities)
     for gpu, rows in found["in_steps"].items():
         mine = [
             (place, row, call, step_row)
@@ -258,7 +258,7 @@ def _key(row: dict[str, Any]) -> Any:
     return row["stream"], row["start_ns"], row["end_ns"], row["name"], row["correlation"]
 
 
-def _slowly(oddities: Oddities) -> tuple[list[dict[str, Any]], list[tuple[int | None, dict[str, Any], Any]]]:
+def _oracle(oddities: Oddities) -> tuple[list[dict[str, Any]], list[tuple[int | None, dict[str, Any], Any]]]:
     """The calls that count, and (place, activity, launching call), by METRICS.md, row by row."""
     launching: dict[Any, dict[str, Any]] = {}
     for call in oddities.calls:

@@ -1,4 +1,4 @@
-"""Each relation against a plain reading of the lake's files."""
+"""Each relation against an oracle that reads the lake's files."""
 
 import json
 import shutil

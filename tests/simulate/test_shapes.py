@@ -1,4 +1,4 @@
-"""Every shape of job against a slow replay, and the rules of streams, events, collectives, queues and syncs."""
+"""Every shape of job against the simulation oracle, and the rules of streams, events, collectives, queues and syncs."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -36,7 +36,7 @@ def global_times(recording: RankRun) -> tuple[Any, Any, Any, Any]:
 
 @pytest.mark.parametrize("modifier", MODIFIERS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_as_a_slow_replay(shape: str, modifier: str):
+def test_against_the_oracle(shape: str, modifier: str):
     faults = [
         Fault.parse("cpu_stall:rank=1,step=11,kernel=17,ms=0.7"),
         Fault.parse("slow_link:rank=6,factor=3"),

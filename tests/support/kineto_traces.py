@@ -1,4 +1,4 @@
-"""PyTorch traces made for tests, and a slow reading of any trace to compare with."""
+"""PyTorch traces made for tests, and an oracle that reads any trace."""
 
 import gzip
 import json
@@ -88,7 +88,7 @@ def events_in(content: bytes) -> list[Row]:
 
 
 def expected(events: list[Row]) -> dict[str, Counter[tuple[Any, ...]]]:
-    """What a plain reading of the events gives."""
+    """Return what the events hold, per table of the reader: the oracle."""
     found: dict[str, Counter[tuple[Any, ...]]] = {"activities": Counter(), "calls": Counter(), "ranges": Counter()}
     for event in events:
         args = event.get("args", {})

@@ -1,4 +1,4 @@
-"""Sheets of small random steps, against the same computed slowly: a number, a rank, a row at a time."""
+"""Groups of identical ranks in small random steps, against an oracle that takes one rank and one row at a time."""
 
 import dataclasses
 import hashlib
@@ -21,7 +21,7 @@ COLUMNS: tuple[Time, ...] = ("start", "end", "call", "back")
 
 Row = dict[str, int | None]
 Call = tuple[int, int, str]
-Slow = dict[tuple[int, ...], list[dict[str, Any]]]
+Expected = dict[tuple[int, ...], list[dict[str, Any]]]
 
 
 class Step:
@@ -54,7 +54,7 @@ class Step:
         assert len(found) == len(given)
         return found
 
-    def slow(self) -> Slow:
+    def oracle(self) -> Expected:
         """Ranks that did the same, and their operations: kind, row, name, and each rank's times from its origin."""
         alike: dict[Any, list[int]] = {}
         told = {rank: self._rank(rank) for rank in self.rows}
@@ -119,9 +119,9 @@ def _columns(sheet: Sheet, first: int = 0, last: int | None = None) -> list[Any]
 
 
 def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
-    found, slow = step.found(kind), step.slow()
-    assert found.keys() == slow.keys()
-    for ranks, operations in slow.items():
+    found, expected = step.found(kind), step.oracle()
+    assert found.keys() == expected.keys()
+    for ranks, operations in expected.items():
         sheet = found[ranks]
         assert sheet.kind.tolist() == [op["kind"] for op in operations]
         assert sheet.row.tolist() == [op["row"] for op in operations]

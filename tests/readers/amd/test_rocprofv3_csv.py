@@ -29,7 +29,7 @@ def sample(folder: Path, **options: object) -> list[Path]:
     return write(simulate(JOB), folder, "rocprof-csv", **options)
 
 
-def plain(path: Path) -> list[dict[str, str]]:
+def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return [{name.lower(): cell for name, cell in row.items()} for row in csv.DictReader(file)]
 
@@ -48,14 +48,14 @@ REAL = [
 def test_real_counts(name: str, hip: str | None, others: tuple[str, ...]):
     path = real(name)
     found = read(path)
-    dispatches = plain(path)
-    copies = plain(path.parent / others[0]) if others else []
+    dispatches = rows_of(path)
+    copies = rows_of(path.parent / others[0]) if others else []
     assert len(found.activities) == len(dispatches) + len(copies)
     blits = [d for d in dispatches if d["kernel_name"].startswith("__amd_rocclr_")]
     assert len(found.kernels) == len(dispatches) - len(blits)
-    calls = [] if hip is None else [c for c in plain(path.parent / hip) if c["function"].startswith("hip")]
+    calls = [] if hip is None else [c for c in rows_of(path.parent / hip) if c["function"].startswith("hip")]
     assert len(found.calls) == len(calls)
-    markers = plain(path.parent / others[1]) if others else []
+    markers = rows_of(path.parent / others[1]) if others else []
     assert len(found.ranges) == len([m for m in markers if m["start_timestamp"] != m["end_timestamp"]])
     starts = {c["correlation_id"]: int(c["start_timestamp"]) for c in calls}
     times = sorted(

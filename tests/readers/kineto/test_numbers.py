@@ -26,7 +26,7 @@ ANY = st.one_of(
 )
 
 
-def slow(word: str) -> int | None:
+def oracle(word: str) -> int | None:
     try:
         value = Decimal(word)
     except ArithmeticError:
@@ -41,7 +41,7 @@ def test_exact_as_decimals(words) -> None:
     @given(st.lists(st.lists(words, min_size=1), max_size=4))
     def check(parts: list[list[str]]) -> None:
         values, valid = nanoseconds([",".join(part).encode() for part in parts])
-        flat = [slow(word) for part in parts for word in part]
+        flat = [oracle(word) for part in parts for word in part]
         assert valid.tolist() == [value is not None for value in flat]
         assert values.tolist() == [value or 0 for value in flat]
         assert values.dtype == np.int64

@@ -1,4 +1,4 @@
-"""Real traces against a plain reading of the same file. They lie where JITTER_TRACES says."""
+"""Real traces against an oracle that reads the same file. They lie where JITTER_TRACES says."""
 
 import gzip
 import os
@@ -25,7 +25,7 @@ def content_of(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("path", KINETO, ids=lambda path: path.name)
-def test_as_a_plain_reading(path: Path, tmp_path: Path) -> None:
+def test_against_the_oracle(path: Path, tmp_path: Path) -> None:
     assert READER.sniff(path)
     content = content_of(path)
     if path.parent.name == "malformed":

@@ -1,4 +1,4 @@
-"""Jobs all of whose ranks run the same operations, as plain numbers for the slow replay and the slow path."""
+"""Jobs all of whose ranks run the same operations, as plain numbers for the oracles of replay and critical path."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +65,7 @@ def recorded_of(run: Run, lake, threads: list[int]) -> dict[int, list[list[Op]]]
 
 @dataclass(frozen=True)
 class OracleJob:
-    """A run, its lake, and what the slow ones need of it."""
+    """A run, its lake, and what the oracles need of it."""
 
     run: Run
     lake: "jitter.Lake"

@@ -8,8 +8,8 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.discover import Source
-from jitter.ingestion.ranks import Told, told_by_pattern, told_rows
-from jitter.ingestion.stage import Part
+from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
+from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import places_of
 from jitter.lake.records import RECORD_VERSION, SourceRecord
@@ -34,16 +34,16 @@ class Publisher:
         """The records of sources that are in."""
         return [record for record in self._records.values() if record.rank is not None]
 
-    def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
+    def holds(self, source: Source, step_pattern: str | None, told: RankOptions) -> bool:
         """Whether this file, unchanged by size and time, was in whole before, read as it is to be read now."""
         of_file = self._at_start.get(str(source.path.resolve()), [])
         state = (source.size, source.changed_ns)
         found = [record for record in of_file if (record.size, record.mtime_ns) == state]
         return _whole(found) and all(_as_told(record, source.path, step_pattern, told) for record in found)
 
-    def digests(self, step_pattern: str | None, told: Told) -> dict[int, frozenset[str]]:
+    def digests(self, step_pattern: str | None, told: RankOptions) -> dict[int, frozenset[str]]:
         """Digests of the contents that need not be read again, wherever the files lie now, by their sizes."""
-        if told != Told():
+        if told != RankOptions():
             return {}
         by_size: dict[int, set[str]] = {}
         for digest, found in self._by_content().items():
@@ -121,7 +121,7 @@ class Publisher:
             if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
         ]
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, part: StagedRank) -> None:
         """Decide who keeps the steps that another source holds for the same rank."""
         record = part.record
         assert record.rank is not None
@@ -146,7 +146,7 @@ class Publisher:
 
     def _check_within(self, outcome: Outcome) -> None:
         """Two processes of one recording may claim the same rank."""
-        claimed: dict[tuple[StepKey, int], Part] = {}
+        claimed: dict[tuple[StepKey, int], StagedRank] = {}
         for part in outcome.parts:
             for step in part.record.steps:
                 assert part.record.rank is not None
@@ -176,16 +176,16 @@ def _whole(records: list[SourceRecord]) -> bool:
     return bool(records) and {record.part for record in records} == set(range(records[0].parts))
 
 
-def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, told: Told) -> bool:
+def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, told: RankOptions) -> bool:
     """Whether a record agrees with what the user says now of this path; options not given have no opinion."""
     if step_pattern is not None and record.step_pattern != step_pattern:
         return False
     if told.rank is not None:
         return record.rank == told.rank
-    rows = dict(told_rows(path, told))
+    rows = dict(rank_map_rows(path, told))
     if rows:
         return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
-    named = told_by_pattern(path, told)
+    named = rank_by_pattern(path, told)
     # a process that drives several GPUs has its rank numbered on
     return named is None or (record.rank == named * record.parts + record.part)
 

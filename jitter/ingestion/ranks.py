@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
 
-WAYS_OUT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+RANK_HINT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
 # `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; no rank: a local one, a date and time
 _IN_NAME = re.compile(
@@ -21,7 +21,7 @@ _STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs
 
 
 @dataclass(frozen=True)
-class Told:
+class RankOptions:
     """What the user said: one rank, a map from file (and, if need be, device) to rank, or a pattern."""
 
     rank: int | None = None
@@ -44,7 +44,7 @@ class GpuEvidence:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RankDecision:
     """A GPU's rank (None: left out as a stray of another rank's process), how it was told, and a warning."""
 
     rank: int | None
@@ -52,14 +52,14 @@ class Verdict:
     warning: str | None = None
 
 
-def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
+def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> RankOptions:
     """Take what the options say of ranks; raise `UsageError` where they cannot be."""
     if rank_pattern is not None:
-        rank_pattern_of(rank_pattern)
-    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+        compile_rank_pattern(rank_pattern)
+    return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
 
 
-def rank_pattern_of(expression: str) -> re.Pattern[str]:
+def compile_rank_pattern(expression: str) -> re.Pattern[str]:
     """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
     try:
         pattern = re.compile(expression)
@@ -101,9 +101,9 @@ def rank_in_path(path: Path) -> int | None:
     return None
 
 
-def resolve(
-    path: Path, gpus: Sequence[GpuEvidence], told: Told, in_name: int | None = None, hint: str | None = None
-) -> list[Verdict]:
+def decide_ranks(
+    path: Path, gpus: Sequence[GpuEvidence], told: RankOptions, in_name: int | None = None, hint: str | None = None
+) -> list[RankDecision]:
     """Each GPU's rank, in the order given.
 
     `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
@@ -132,22 +132,22 @@ def resolve(
     if not known:
         return _by_device_order(path, gpus, hint)
     if len(known) < len(processes):
-        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", WAYS_OUT)
-    verdicts: dict[tuple[int, int | None], Verdict] = {}
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
+    verdicts: dict[tuple[int, int | None], RankDecision] = {}
     for process, (rank, told_by) in known.items():
         verdicts.update(_within_process(path, [g for g in gpus if g.process == process], rank, told_by))
     return [verdicts[gpu.process, gpu.device] for gpu in gpus]
 
 
-def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict] | None:
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: RankOptions) -> list[RankDecision] | None:
     if told.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
                 f"{path}: holds {len(gpus)} GPUs, so --rank {told.rank} does not tell which is which",
                 "use --rank-map with columns file,device,rank",
             )
-        return [Verdict(told.rank, "--rank")]
-    rows = told_rows(path, told)
+        return [RankDecision(told.rank, "--rank")]
+    rows = rank_map_rows(path, told)
     if rows:
         by_device = dict(rows)
         alone = by_device.get(None) if len(gpus) == 1 else None
@@ -157,8 +157,8 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
                 f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
                 "give it a line for each: file,device,rank",
             )
-        return [Verdict(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
-    named = told_by_pattern(path, told)
+        return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
+    named = rank_by_pattern(path, told)
     if named is None:
         return None
     if len({gpu.process for gpu in gpus}) > 1:
@@ -170,16 +170,16 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
     return [verdicts[gpu.process, gpu.device] for gpu in gpus]
 
 
-def told_by_pattern(path: Path, told: Told) -> int | None:
+def rank_by_pattern(path: Path, told: RankOptions) -> int | None:
     """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
-    found = None if told.pattern is None else rank_pattern_of(told.pattern).search(str(path))
+    found = None if told.pattern is None else compile_rank_pattern(told.pattern).search(str(path))
     if found is None:
         return None
     text = found.groupdict().get("rank") or found.group(1)
     return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:
+def rank_map_rows(path: Path, told: RankOptions) -> list[tuple[int | None, int]]:
     """The (device, rank) lines that --rank-map has for this file."""
     return [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
 
@@ -191,13 +191,13 @@ def _same_file(path: Path, named: str) -> bool:
 
 def _within_process(
     path: Path, gpus: Sequence[GpuEvidence], rank: int, told_by: str
-) -> dict[tuple[int, int | None], Verdict]:
+) -> dict[tuple[int, int | None], RankDecision]:
     """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
     total = sum(gpu.kernels for gpu in ordered)
     own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
     verdicts = {
-        (gpu.process, gpu.device): Verdict(
+        (gpu.process, gpu.device): RankDecision(
             None,
             told_by,
             f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
@@ -210,19 +210,19 @@ def _within_process(
         if len(own) > 1:
             warning = (
                 f"one process (rank {rank} by {told_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
-                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {WAYS_OUT}"
+                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
             )
-        verdicts[gpu.process, gpu.device] = Verdict(rank * len(own) + position, told_by, warning)
+        verdicts[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, told_by, warning)
     return verdicts
 
 
-def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[Verdict]:
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(gpus) < 2 or len(set(devices)) < len(gpus):
-        ways = WAYS_OUT if hint is None else f"{WAYS_OUT}; {hint}"
+        ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
         raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", ways)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
-        f"a guess: {WAYS_OUT}"
+        f"a guess: {RANK_HINT}"
     )
-    return [Verdict(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]
+    return [RankDecision(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
-from jitter.ingestion.ranks import Verdict
+from jitter.ingestion.ranks import RankDecision
 from jitter.ingestion.transform.find_steps import ProcessSteps
-from jitter.ingestion.transform.kernel_rows import Step, StepRows
-from jitter.ingestion.transform.launch_join import Gpu, GpuUse, Joined
-from jitter.ingestion.transform.phase import Phased
+from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
+from jitter.ingestion.transform.step_alignment import RankRepetition
 from jitter.lake.derived.timing_cache import ExtractMaker
 from jitter.lake.layout import extract_file, host_file, kernels_file
 from jitter.lake.parquet import write_host, write_kernels
@@ -24,13 +24,13 @@ _EXTRACT = Path("extract")
 
 
 @dataclass
-class Part:
+class StagedRank:
     """One GPU of a source, staged: its record, and its files as (path in staging, step it holds; None: host's)."""
 
     record: SourceRecord
     staged: Path
     files: list[tuple[Path, StepKey | None]]
-    phased: Phased | None
+    phased: RankRepetition | None
     """Set where steps were found by repetition: their numbers are this rank's own until brought into phase."""
 
     def places(self) -> list[tuple[Path, Path]]:
@@ -55,7 +55,7 @@ class Stager:
         file_digest: str,
         step_pattern: str | None,
         recording: Recording,
-        joined: Joined,
+        joined: JoinedCapture,
         steps: dict[int, ProcessSteps],
     ) -> None:
         self._source = source
@@ -68,20 +68,20 @@ class Stager:
         self._lost = joined.lost_launches(self._ranges)
         self._before_capture = joined.before_capture()
 
-    def stage(self, folder: Path, uses: Sequence[GpuUse], verdicts: Sequence[Verdict]) -> list[Part]:
+    def stage(self, folder: Path, uses: Sequence[GpuUsage], verdicts: Sequence[RankDecision]) -> list[StagedRank]:
         """Write the steps of every GPU that has a rank into `folder`; of several GPUs each has a folder in it."""
         ranked = [(use, verdict) for use, verdict in zip(uses, verdicts, strict=True) if verdict.rank is not None]
-        parts: dict[Gpu, Part] = {}
-        makers: dict[Gpu, StepRows] = {}
+        parts: dict[Gpu, StagedRank] = {}
+        makers: dict[Gpu, KernelRowBuilder] = {}
         extracts: dict[Gpu, ExtractMaker] = {}
         for number, (use, verdict) in enumerate(ranked):
             record = self._record(use, verdict, number, len(ranked))
             # folders take longer to remove than what was in them to move
             staged = folder / str(number) if len(ranked) > 1 else folder
             staged.mkdir(parents=True, exist_ok=True)
-            parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
+            parts[use.gpu] = StagedRank(record, staged, [], self._phased(use, record))
             assert record.rank is not None
-            makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)
+            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream)
             extracts[use.gpu] = ExtractMaker()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in parts:
@@ -96,7 +96,7 @@ class Stager:
             self._remark(part, gpu)
         return list(parts.values())
 
-    def _stage_step(self, part: Part, gpu: Gpu, step: Step) -> None:
+    def _stage_step(self, part: StagedRank, gpu: Gpu, step: StepKernels) -> None:
         marked = self._steps[gpu.process].ranges.ranges[step.row]
         path = Path(f"{step.row}.parquet")
         write_kernels(part.staged / path, step.rows)
@@ -117,7 +117,7 @@ class Stager:
             )
         )
 
-    def _stage_host(self, part: Part, gpu: Gpu, mine: pa.Table) -> None:
+    def _stage_host(self, part: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
         part.record.host_rows = mine.num_rows
         if mine.num_rows == 0:
             return
@@ -130,7 +130,7 @@ class Stager:
         write_host(part.staged / "host.parquet", pa.table(columns))
         part.files.append((Path("host.parquet"), None))
 
-    def _remark(self, part: Part, gpu: Gpu) -> None:
+    def _remark(self, part: StagedRank, gpu: Gpu) -> None:
         """Say what is missing, once all steps are staged."""
         record = part.record
         record.outside_steps = record.kernels - record.before_capture - sum(step.kernels for step in record.steps)
@@ -151,7 +151,7 @@ class Stager:
                 f"{len(cut)} steps are cut off ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
             )
 
-    def _record(self, use: GpuUse, verdict: Verdict, number: int, parts: int) -> SourceRecord:
+    def _record(self, use: GpuUsage, verdict: RankDecision, number: int, parts: int) -> SourceRecord:
         source, recording, steps = self._source, self._recording, self._steps[use.gpu.process]
         process = recording.processes[use.gpu.process]
         digest = self._file_digest
@@ -193,11 +193,11 @@ class Stager:
             problems=[*recording.problems, *steps.ranges.problems],
         )
 
-    def _phased(self, use: GpuUse, record: SourceRecord) -> Phased | None:
+    def _phased(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
         steps = self._steps[use.gpu.process]
         if steps.repetition is None:
             return None
-        return Phased(
+        return RankRepetition(
             f"{self._source.path} (rank {record.rank})",
             record.file_digest,
             record.utc_offset_ns,

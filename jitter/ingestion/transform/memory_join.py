@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS, HOST
-from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
-from jitter.ingestion.transform.correlation import match
-from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUse, Steps, step_rows_of
-from jitter.ingestion.transform.streams import Lanes
+from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.correlation import match_launches
+from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
+from jitter.ingestion.transform.streams import Streams
 
 _LAUNCH_COLUMNS = {
     "launch_name": "name",
@@ -31,7 +31,7 @@ _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class JoinedInMemory:
+class MemoryJoin:
     """See `joined.Joined`."""
 
     def __init__(
@@ -46,17 +46,17 @@ class JoinedInMemory:
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
         self._data_loading = data_loading
         self._names = names
-        self._lanes = Lanes(self._activities)
+        self._lanes = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
         self._start_ns = self._activities["start_ns"].to_numpy()
         self._end_ns = self._activities["end_ns"].to_numpy()
         self._is_kernel = ~self._activities["is_memory"].to_numpy()
-        self._call, self._counts, is_answered = match(self._activities, self._calls)
+        self._call, self._counts, is_answered = match_launches(self._activities, self._calls)
         self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
         self._place_ns, self._is_placed = self._placed()
 
-    def gpus(self) -> list[GpuUse]:
+    def gpus(self) -> list[GpuUsage]:
         return self._lanes.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
@@ -70,7 +70,7 @@ class JoinedInMemory:
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
         for gpu in self._lanes.gpus:
             rows = self._in_order(gpu)
-            step_rows = step_rows_of(self._place_ns[rows], steps.get(gpu.process, ()))
+            step_rows = locate_in_steps(self._place_ns[rows], steps.get(gpu.process, ()))
             rows, step_rows = rows[step_rows >= 0], step_rows[step_rows >= 0]
             begun = 0
             for last, end in _stretches(step_rows):
@@ -164,7 +164,7 @@ class JoinedInMemory:
     def _taken_down(self) -> _Bools:
         """Of the unanswered launches those made while their thread captured a graph: they run nothing."""
         taken = np.zeros(len(self._unanswered), np.bool_)
-        edges = [capture_edge(name) for name in self._names]
+        edges = [capture_boundary(name) for name in self._names]
         if not any(edges):
             return taken
         launches = self._calls.take(pa.array(self._unanswered))
@@ -214,5 +214,5 @@ def _step_rows(process: npt.NDArray[np.int32], times_ns: _Integers, steps: Steps
     """The position in its process's steps of each time; -1: in none."""
     found = np.full(len(times_ns), -1, np.int32)
     for one in np.unique(process).tolist():
-        found[process == one] = step_rows_of(times_ns[process == one], steps.get(one, ()))
+        found[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))
     return found

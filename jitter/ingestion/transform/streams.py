@@ -7,20 +7,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.ingestion.transform.launch_join import Gpu, GpuUse
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
 
 _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class Lane(NamedTuple):
+class Stream(NamedTuple):
     """One stream of one GPU of one process."""
 
     gpu: Gpu
     stream: int | None
 
 
-class Lanes:
+class Streams:
     """Numbers of lanes and GPUs, for each activity: in order of process, device and stream, the unknown last."""
 
     def __init__(self, activities: pa.Table) -> None:
@@ -34,9 +34,9 @@ class Lanes:
         """For each activity the position of its GPU in `gpus`."""
         all_three, self.of_rows = _numbered(pa.array(gpu * len(streams) + stream))
         """For each activity the position of its lane in `lanes`."""
-        self.lanes = [Lane(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three]
+        self.lanes = [Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three]
 
-    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUse]:
+    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUsage]:
         """Sum up each GPU's kernels, in order; arrays by activity. GPUs without kernels are left out."""
         lane = self.of_rows[is_kernel]
         kernels = np.bincount(lane, minlength=len(self.lanes)).tolist()
@@ -51,7 +51,7 @@ class Lanes:
             if own:
                 main = max(own, key=lambda number: (compute[number], -number))
                 uses.append(
-                    GpuUse(
+                    GpuUsage(
                         gpu,
                         sum(kernels[number] for number in own),
                         sum(compute[number] for number in own),

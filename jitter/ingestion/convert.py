@@ -30,7 +30,7 @@ class Task:
     source: Source
     staging: Path
     step_pattern: str | None = None
-    told: RankOptions = field(default_factory=RankOptions)
+    options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that are in the lake already: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
@@ -48,7 +48,7 @@ class Outcome:
     file_digest: str
     staging: Path
     """The folder that holds all its parts."""
-    parts: list[StagedRank] = field(default_factory=list)
+    staged: list[StagedRank] = field(default_factory=list)
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -120,10 +120,10 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             for process in sorted({use.gpu.process for use in uses})
         }
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-        verdicts = decide_ranks(task.source.path, evidence, task.told, recording.rank_in_name, recording.rank_hint)
-        outcome.warnings = list(dict.fromkeys(v.warning for v in verdicts if v.warning is not None))
+        decisions = decide_ranks(task.source.path, evidence, task.options, recording.rank_in_name, recording.rank_hint)
+        outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
         stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
-        outcome.parts = stager.stage(outcome.staging, uses, verdicts)
+        outcome.staged = stager.stage(outcome.staging, uses, decisions)
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

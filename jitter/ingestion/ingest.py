@@ -72,12 +72,12 @@ def ingest(
     cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
     no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
     """
-    told = parse_rank_options(rank, rank_map, rank_pattern)
+    options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     found = discover([Path(path) for path in paths])
     check_single_rank(rank, found)
     return ingest_discovered(
-        found, Path(lake), step_pattern, told, replace, choose_converter(jobs, scheduler), progress
+        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
     )
 
 
@@ -93,7 +93,7 @@ def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converte
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
-    """Raise `UsageError` if one rank is told of several sources."""
+    """Raise `UsageError` if one rank is options of several sources."""
     if rank is not None and len(found.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
 
@@ -102,7 +102,7 @@ def ingest_discovered(
     found: DiscoveredFiles,
     lake: Path,
     step_pattern: str | None,
-    told: RankOptions,
+    options: RankOptions,
     replace: bool,
     convert: Converter,
     progress: Progress | None,
@@ -112,18 +112,18 @@ def ingest_discovered(
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
     report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
     if not found.sources and not lake.exists():  # a lake made of a slip of the pen would hide that there is none
-        report.warnings += _unused_lines(told, [])
+        report.warnings += _unused_lines(options, [])
         return report
     folder.create()
     folder.sweep()
     publisher = Publisher(folder, replace)
-    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
-    report.warnings += _unused_lines(told, found.sources)
+    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, options)]
+    report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
     staging = folder.staging()
     try:
-        known = publisher.digests(step_pattern, told)
-        tasks = [Task(source, staging, step_pattern, told, known.get(source.size, frozenset())) for source in fresh]
+        known = publisher.digests(step_pattern, options)
+        tasks = [Task(source, staging, step_pattern, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
     finally:
         folder.close()
@@ -131,12 +131,14 @@ def ingest_discovered(
     return report
 
 
-def _unused_lines(told: RankOptions, sources: Sequence[Source]) -> list[str]:
+def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
     """Lines of --rank-map that name none of the sources: a slip of the pen would else go unseen."""
     used = {
-        row for source in sources for row in told.by_file if rank_map_rows(source.path, RankOptions(by_file=(row,)))
+        row for source in sources for row in options.by_file if rank_map_rows(source.path, RankOptions(by_file=(row,)))
     }
-    return [f"--rank-map names {row[0]}, which is not among the files read" for row in told.by_file if row not in used]
+    return [
+        f"--rank-map names {row[0]}, which is not among the files read" for row in options.by_file if row not in used
+    ]
 
 
 class _Run:
@@ -169,7 +171,7 @@ class _Run:
         if outcome.error is not None:
             self._refuse(outcome, outcome.error)
             return False
-        if not outcome.parts:
+        if not outcome.staged:
             self._publisher.found_again(outcome)
             self._report.unchanged += 1
             return False

@@ -39,13 +39,13 @@ def inspect(
 
     It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
     """
-    told = parse_rank_options(rank, rank_map, rank_pattern)
+    options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     found = discover([Path(path) for path in paths])
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(
-            found, Path(folder, "lake"), step_pattern, told, False, choose_converter(jobs), progress
+            found, Path(folder, "lake"), step_pattern, options, False, choose_converter(jobs), progress
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]

@@ -45,10 +45,10 @@ class GpuEvidence:
 
 @dataclass(frozen=True)
 class RankDecision:
-    """A GPU's rank (None: left out as a stray of another rank's process), how it was told, and a warning."""
+    """A GPU's rank (None: left out as a stray of another rank's process), how it was options, and a warning."""
 
     rank: int | None
-    told_by: str
+    decided_by: str
     warning: str | None = None
 
 
@@ -102,17 +102,17 @@ def rank_in_path(path: Path) -> int | None:
 
 
 def decide_ranks(
-    path: Path, gpus: Sequence[GpuEvidence], told: RankOptions, in_name: int | None = None, hint: str | None = None
+    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
 ) -> list[RankDecision]:
     """Each GPU's rank, in the order given.
 
     `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
 
-    Trust: what the user told, the step markers' text, the recording's own word for the process, the environment of
+    Trust: what the user options, the step markers' text, the recording's own word for the process, the environment of
     the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
     of several (a guess: warned of). Raises `UnknownRankError` where nothing tells.
     """
-    by_user = _by_user(path, gpus, told)
+    by_user = _by_user(path, gpus, options)
     if by_user is not None:
         return by_user
     processes = sorted({gpu.process for gpu in gpus})
@@ -133,21 +133,21 @@ def decide_ranks(
         return _by_device_order(path, gpus, hint)
     if len(known) < len(processes):
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
-    verdicts: dict[tuple[int, int | None], RankDecision] = {}
-    for process, (rank, told_by) in known.items():
-        verdicts.update(_within_process(path, [g for g in gpus if g.process == process], rank, told_by))
-    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+    decisions: dict[tuple[int, int | None], RankDecision] = {}
+    for process, (rank, decided_by) in known.items():
+        decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
 
 
-def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: RankOptions) -> list[RankDecision] | None:
-    if told.rank is not None:
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:
+    if options.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
-                f"{path}: holds {len(gpus)} GPUs, so --rank {told.rank} does not tell which is which",
+                f"{path}: holds {len(gpus)} GPUs, so --rank {options.rank} does not tell which is which",
                 "use --rank-map with columns file,device,rank",
             )
-        return [RankDecision(told.rank, "--rank")]
-    rows = rank_map_rows(path, told)
+        return [RankDecision(options.rank, "--rank")]
+    rows = rank_map_rows(path, options)
     if rows:
         by_device = dict(rows)
         alone = by_device.get(None) if len(gpus) == 1 else None
@@ -158,7 +158,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: RankOptions) -> list
                 "give it a line for each: file,device,rank",
             )
         return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
-    named = rank_by_pattern(path, told)
+    named = rank_by_pattern(path, options)
     if named is None:
         return None
     if len({gpu.process for gpu in gpus}) > 1:
@@ -166,22 +166,22 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: RankOptions) -> list
             f"{path}: holds several processes, so --rank-pattern does not tell which is which",
             "use --rank-map with columns file,device,rank",
         )
-    verdicts = _within_process(path, gpus, named, "--rank-pattern")
-    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+    decisions = _within_process(path, gpus, named, "--rank-pattern")
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
 
 
-def rank_by_pattern(path: Path, told: RankOptions) -> int | None:
+def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
     """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
-    found = None if told.pattern is None else compile_rank_pattern(told.pattern).search(str(path))
+    found = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
     if found is None:
         return None
     text = found.groupdict().get("rank") or found.group(1)
     return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def rank_map_rows(path: Path, told: RankOptions) -> list[tuple[int | None, int]]:
+def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
     """The (device, rank) lines that --rank-map has for this file."""
-    return [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
+    return [(device, rank) for file, device, rank in options.by_file if _same_file(path, file)]
 
 
 def _same_file(path: Path, named: str) -> bool:
@@ -190,16 +190,16 @@ def _same_file(path: Path, named: str) -> bool:
 
 
 def _within_process(
-    path: Path, gpus: Sequence[GpuEvidence], rank: int, told_by: str
+    path: Path, gpus: Sequence[GpuEvidence], rank: int, decided_by: str
 ) -> dict[tuple[int, int | None], RankDecision]:
     """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
     total = sum(gpu.kernels for gpu in ordered)
     own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
-    verdicts = {
+    decisions = {
         (gpu.process, gpu.device): RankDecision(
             None,
-            told_by,
+            decided_by,
             f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
         )
         for gpu in ordered
@@ -209,11 +209,11 @@ def _within_process(
         warning = None
         if len(own) > 1:
             warning = (
-                f"one process (rank {rank} by {told_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
+                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
                 f"to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
             )
-        verdicts[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, told_by, warning)
-    return verdicts
+        decisions[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, decided_by, warning)
+    return decisions
 
 
 def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:

@@ -45,7 +45,7 @@ def convert_in_pool(
 
 
 def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
-    """Sort numbered outcomes as they come: whoever is late holds up what is told, not what is done."""
+    """Sort numbered outcomes as they come: whoever is late holds up what is options, not what is done."""
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:

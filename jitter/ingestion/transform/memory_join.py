@@ -46,7 +46,7 @@ class MemoryJoin:
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
         self._data_loading = data_loading
         self._names = names
-        self._lanes = Streams(self._activities)
+        self._streams = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
         self._start_ns = self._activities["start_ns"].to_numpy()
         self._end_ns = self._activities["end_ns"].to_numpy()
@@ -57,7 +57,7 @@ class MemoryJoin:
         self._place_ns, self._is_placed = self._placed()
 
     def gpus(self) -> list[GpuUsage]:
-        return self._lanes.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
+        return self._streams.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
         wanted = self._of_kind(kind)
@@ -68,7 +68,7 @@ class MemoryJoin:
         return pa.table({"name": self._activities["name"].to_numpy()[rows], "place_ns": self._place_ns[rows]})
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
-        for gpu in self._lanes.gpus:
+        for gpu in self._streams.gpus:
             rows = self._in_order(gpu)
             step_rows = locate_in_steps(self._place_ns[rows], steps.get(gpu.process, ()))
             rows, step_rows = rows[step_rows >= 0], step_rows[step_rows >= 0]
@@ -81,8 +81,8 @@ class MemoryJoin:
                 yield gpu, self._rows(rows[begun:], step_rows[begun:])
 
     def before_capture(self) -> dict[Gpu, int]:
-        early = Counter(self._lanes.gpu_of_rows[self._is_kernel & ~self._is_placed].tolist())
-        return {self._lanes.gpus[number]: kernels for number, kernels in early.items()}
+        early = Counter(self._streams.gpu_of_row[self._is_kernel & ~self._is_placed].tolist())
+        return {self._streams.gpus[number]: kernels for number, kernels in early.items()}
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         process = self._calls["process"].to_numpy()[self._unanswered]
@@ -116,13 +116,13 @@ class MemoryJoin:
         launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
         if launched.all():
             return launch_ns, launched
-        lane = self._lanes.of_rows
-        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, lane))
+        stream = self._streams.of_row
+        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, stream))
         at = np.where(launched[order], np.arange(len(order)), 0)
         before = order[np.maximum.accumulate(at)]
         place_ns, is_placed = np.empty_like(launch_ns), np.empty_like(launched)
         place_ns[order] = launch_ns[before]
-        is_placed[order] = launched[before] & (lane[before] == lane[order])
+        is_placed[order] = launched[before] & (stream[before] == stream[order])
         by_start = ~np.isin(self._process, list(self.has_launches))
         place_ns[by_start] = self._start_ns[by_start]
         return place_ns, is_placed | by_start
@@ -131,7 +131,7 @@ class MemoryJoin:
     def _order(self) -> _Integers:
         """Activities with a place in launch order, GPU by GPU; ties as `in_order.sql` has them."""
         rows = np.flatnonzero(self._is_placed)
-        gpu, place_ns = self._lanes.gpu_of_rows[rows], self._place_ns[rows]
+        gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
         order = np.lexsort((place_ns, gpu))
         if ((np.diff(place_ns[order]) == 0) & (np.diff(gpu[order]) == 0)).any():
             correlation = self._activities["correlation"]
@@ -141,16 +141,16 @@ class MemoryJoin:
                 self._activities["name"].to_numpy(),
                 self._end_ns,
                 self._start_ns,
-                self._lanes.of_rows,
+                self._streams.of_row,
             )
             order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
         return rows[order]
 
     def _in_order(self, gpu: Gpu) -> _Integers:
-        if gpu not in self._lanes.gpus:
+        if gpu not in self._streams.gpus:
             return self._order[:0]
-        number = self._lanes.gpus.index(gpu)
-        gpus = self._lanes.gpu_of_rows[self._order]
+        number = self._streams.gpus.index(gpu)
+        gpus = self._streams.gpu_of_row[self._order]
         return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
 
     def _rows(self, rows: _Integers, step_rows: npt.NDArray[np.int32]) -> pa.Table:

@@ -120,7 +120,7 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
 
 
 def _outermost(markers: list[Marker]) -> list[Marker]:
-    """Those not inside another, by start. A range without an end cannot be told to hold others."""
+    """Those not inside another, by start. A range without an end cannot be options to hold others."""
     kept: list[Marker] = []
     covered_to = -1
     for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):

@@ -170,7 +170,7 @@ def plain_job(name: str, folder: Path) -> PlainJob:
         blur(lake)
     if name == "a full queue beside":
         aside(lake)
-    examined = lake.examination()
+    examined = lake.analyze()
     assert list(examined.run.programs) == [0]
     program, rules = examined.run.programs[0], examined.run.rules[0]
     if name == "overlap":

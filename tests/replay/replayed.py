@@ -12,7 +12,7 @@ from jitter.core.kernels import SYNC
 
 def assert_as_recorded(lake: "jitter.Lake") -> None:
     """Every activity of every rank's step is there once, and ends when its file says."""
-    examined = lake.examination()
+    examined = lake.analyze()
     run = examined.run
     replay = Replay(run.programs, run.rules, run.meetings, run.schedule, 1)
     seen = set()

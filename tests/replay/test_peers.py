@@ -35,7 +35,7 @@ def test_the_rank_and_others_from_first_to_last(
 )
 def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake = lake_of_run(simulate(small(ranks=12, steps=5), [Fault.parse(fault)]), tmp_path)
-    with_all = lake.diagnosis()
+    with_all = lake.diagnose()
     assert [(one.ranks, one.cause) for one in with_all.culprits] == [((6,), cause)]
     asked: list[list[int]] = []
     launch_shapes = LakeRun.launch_shapes
@@ -43,5 +43,5 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
         LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     monkeypatch.setattr(workload, "_PEERS", 3)
-    assert jitter.open(lake.root).diagnosis() == with_all
+    assert jitter.open(lake.root).diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

@@ -9,8 +9,8 @@ from jitter.report.views.step_view import KernelNames, step_view
 
 
 def view_of(lake, number=1):
-    examined = lake.examination()
-    step = lake.diagnosis().steps[number]
+    examined = lake.analyze()
+    step = lake.diagnose().steps[number]
     return step_view(StepGrid(lake, step), examined, step, examined.paths[number], KernelNames())
 
 

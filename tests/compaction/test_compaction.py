@@ -244,7 +244,7 @@ def test_several_processes_at_once(tmp_path: Path):
     for rank in range(8):
         lake.put(rank, steps, rows=40)
     program = (
-        "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact\ncompact(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact_steps\ncompact_steps(pathlib.Path(sys.argv[1]))"
     )
     running = [subprocess.Popen([sys.executable, "-c", program, str(lake.root)]) for _ in range(3)]
     for rank in range(8, 12):

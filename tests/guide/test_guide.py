@@ -26,7 +26,7 @@ from jitter.ingestion.inspect import inspect
 from jitter.ingestion.ranks import rank_in_path
 from jitter.ingestion.transform.step_markers import compile_step_pattern, is_data_loading, parse_marker
 from jitter.lake.records import SourceRecord, StepRecord
-from jitter.query.relations import METRIC_ROWS, relations
+from jitter.query.relations import METRICS_SCHEMA, lake_relations
 from jitter.report.json_report import document
 from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import run_facts
@@ -111,7 +111,7 @@ def test_fields_of_the_records(at: int, record: type[msgspec.Struct]):
 
 
 def test_relations(sample_lake: jitter.Lake):
-    assert firsts(tables("lake")[4]) == [relation.name for relation in relations(sample_lake)]
+    assert firsts(tables("lake")[4]) == [relation.name for relation in lake_relations(sample_lake)]
 
 
 def test_operations_of_collectives():
@@ -124,7 +124,7 @@ def test_metrics():
     assert tuple(firsts(named)) == METRICS
     assert [row[1] for row in named] == [f"{metric}_ns" for metric in METRICS]
     deviations = set(re.findall(r"`(\w+_deviation_ns)`", guide.text("metrics")))
-    assert deviations == {name for name in METRIC_ROWS.names if name.endswith("_deviation_ns")}
+    assert deviations == {name for name in METRICS_SCHEMA.names if name.endswith("_deviation_ns")}
 
 
 def test_worked_numbers_add_up():

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from jitter._version import __version__
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import brief, count_words, format_numbers, percent_words, rank_words, time_words
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
@@ -38,7 +38,7 @@ def templates() -> Environment:
         percent=percent_words,
         short=short_name,
         count=count_words,
-        subject=subject,
+        subject=name_culprit,
         brief=brief,
     )
     return environment

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations, scatter
+from jitter.analysis.detection.deviations import TeamDeviations, estimate_sigma
 from jitter.core.arrays import Floats
 
-Steps = tuple[int, ...]
+StepPositions = tuple[int, ...]
 """Positions of steps in the run."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class Thresholds:
     """Every threshold of the diagnosis."""
 
     sigmas: float = 6.0
@@ -25,7 +25,7 @@ class Limits:
     unrecorded_factor: float = 2.0
     """Slow collectives must cost so many times as much where ranks were not recorded."""
     least_steps_alone: int = 5
-    """Steps that a rank without peers must have for one of them to stand out."""
+    """StepPositions that a rank without peers must have for one of them to stand out."""
     worth_replaying: float = 0.004
     """What is less than this part of a step's time is not even tried."""
     most_tried: int = 24
@@ -35,20 +35,20 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Suspect:
+class Outlier:
     """One rank's own time of one part, in some steps."""
 
     team: int
     rank: int
     part: int
-    steps: Steps
+    steps: StepPositions
     excess_ns: float
     """Above the others, all its steps together."""
     sigmas: float
     """How far out of the noise."""
 
 
-def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> list[Suspect]:
+def find_outliers(deviations: TeamDeviations, step_ns: Floats, limits: Thresholds) -> list[Outlier]:
     """Find them in one team; `step_ns` is each step's time (NaN where unknown)."""
     steps, ranks = deviations.total_ns.shape[1:]
     if ranks == 1 and steps < limits.least_steps_alone:
@@ -56,7 +56,7 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     for part, total in enumerate(deviations.total_ns):
-        noise = np.fmax(deviations.noise_ns[part], scatter(total))
+        noise = np.fmax(deviations.noise_ns[part], estimate_sigma(total))
         noise = np.maximum(noise, 1.0)
         sigmas = total / noise
         for column, rank in enumerate(deviations.ranks.tolist()):
@@ -77,11 +77,11 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
             if excess >= limits.worth_replaying * usual_step * outside.sum():
                 worst = max(float(np.nanmax(own_sigmas[outside])), mean_sigmas if outside.all() else 0.0)
                 steps = tuple(np.flatnonzero(outside).tolist())
-                found.append(Suspect(deviations.team, rank, part, steps, excess, worst))
+                found.append(Outlier(deviations.team, rank, part, steps, excess, worst))
     return found
 
 
-def most_suspicious(found: Sequence[Suspect], limits: Limits) -> list[Suspect]:
+def largest_outliers(found: Sequence[Outlier], limits: Thresholds) -> list[Outlier]:
     """Those with the most excess."""
     return sorted(found, key=lambda one: -one.excess_ns)[: limits.most_tried]
 

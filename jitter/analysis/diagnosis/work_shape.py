@@ -11,7 +11,7 @@ from jitter.core.stats import lower_median
 
 
 @dataclass(frozen=True)
-class WorkShape:
+class LaunchShapeComparison:
     """Of one rank's GPU excess in a step: how much of it lies in operations that differ from the others'."""
 
     excess_ns: float
@@ -26,7 +26,9 @@ class WorkShape:
     """Of the differing, how many most ranks have not."""
 
 
-def work_shape(rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: Sequence[Shapes]) -> WorkShape:
+def compare_launch_shapes(
+    rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: Sequence[Shapes]
+) -> LaunchShapeComparison:
     """Look at one rank, which is one of the columns.
 
     `rows_of` (operations, columns) are rows in the columns' files, -1 for none, and `shapes` those files'; `gpu` and
@@ -43,7 +45,7 @@ def work_shape(rows_of: Ints, gpu: Floats, usual: Floats, column: int, shapes: S
     more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
     larger = np.minimum(late[slow], np.maximum(more, 0.0) * usual[slow])
     explained = np.where(lacked | another, late[slow], larger)
-    return WorkShape(
+    return LaunchShapeComparison(
         float(late[slow].sum()),
         float(explained.sum()),
         len(slow),

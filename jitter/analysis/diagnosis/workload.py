@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from jitter.analysis.detection.outliers import Suspect
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Cause
-from jitter.analysis.diagnosis.work_shape import work_shape
+from jitter.analysis.diagnosis.work_shape import compare_launch_shapes
 from jitter.core.formatting import percent_words
 from jitter.core.step_key import StepKey
 
@@ -23,7 +23,7 @@ _OTHER_STEPS: Final = 8
 _T = TypeVar("_T")
 
 
-def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
+def find_gpu_cause(examined: RunAnalysis, suspect: Outlier, steps: Sequence[int]) -> tuple[Cause, tuple[str, ...]]:
     """Tell the cause of one rank's GPU time, and why, from these steps of the run."""
     run, team, rank = examined.run, suspect.team, suspect.rank
     alone = run.sizes[team] == 1
@@ -37,7 +37,7 @@ def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> 
         recorded = run.of_rank(key, rank)
         gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
         gpu[run.collective_places(team)] = 0.0
-        shape = work_shape(
+        shape = compare_launch_shapes(
             np.hstack([run.rows(step, team, ranks) for step, ranks in beside]),
             gpu,
             examined.steps.typical[number][team].gpu[:, 0],
@@ -55,7 +55,7 @@ def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> 
     return "gpu_compute", (f"{same} of {operations} operations that took longer have {whose} launch shape",)
 
 
-def _own_steps(examined: Examination, suspect: Suspect, key: StepKey) -> list[tuple[StepKey, list[int]]]:
+def _own_steps(examined: RunAnalysis, suspect: Outlier, key: StepKey) -> list[tuple[StepKey, list[int]]]:
     """The step and some of the rank's others, those in which it is not late."""
     run, late = examined.run, set(suspect.steps)
     there = [

@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol
 from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
 from jitter.core.step_key import StepKey
 
-Element = tuple[str, bool]
+KernelSignature = tuple[str, bool]
 """A kernel in a sequence: its name, and whether it runs beside the main stream's compute."""
-SAME_WORK = 0.5
+MIN_SHARED_KERNELS = 0.5
 """Sequences that share at least this part of the longer one are of one cohort."""
 
 
-class Member(NamedTuple):
+class RankSequence(NamedTuple):
     """One rank in one step. `sequence` is the digest of what it ran, in launch order."""
 
     rank: int
@@ -28,8 +28,8 @@ class Member(NamedTuple):
     cut: bool
 
 
-class Ran(Protocol):
-    """What a rank's step tells of itself: a `Member` is one, and a record's step."""
+class StepSequence(Protocol):
+    """What a rank's step tells of itself: a `RankSequence` is one, and a record's step."""
 
     @property
     def sequence(self) -> str:
@@ -41,7 +41,7 @@ class Ran(Protocol):
 
 
 @dataclass(frozen=True)
-class StepIndex:
+class KernelIndex:
     """One cohort's step: the reference's kernels, and each sequence's positions in it.
 
     `partners[digest][position]` is the kernel index of that position, None where it has none. `left_out` are ranks
@@ -52,18 +52,20 @@ class StepIndex:
     reference: str | None
     names: tuple[str, ...]
     partners: dict[str, list[int | None]]
-    members: tuple[Member, ...]
+    members: tuple[RankSequence, ...]
     left_out: tuple[int, ...]
 
 
-def cohorts(ran: Mapping[int, Sequence[Ran]], content: Callable[[str], Sequence[Element]]) -> dict[int, int]:
+def assign_cohorts(
+    ran: Mapping[int, Sequence[StepSequence]], content: Callable[[str], Sequence[KernelSignature]]
+) -> dict[int, int]:
     """Number the cohorts of the run: rank to cohort, 0 being the one with the commonest sequence.
 
     `ran` has each rank's steps, in order. A rank stands for the sequence it ran most often (uncut if it has one).
     Decided once a run.
     """
     typical = {rank: _typical(steps) for rank, steps in ran.items()}
-    ids: dict[Element, int] = {}
+    ids: dict[KernelSignature, int] = {}
     encoded = {digest: _encode(content(digest), ids) for digest in set(typical.values())}
     waiting = dict(typical)
     found: dict[int, int] = {}
@@ -72,7 +74,7 @@ def cohorts(ran: Mapping[int, Sequence[Ran]], content: Callable[[str], Sequence[
         counts = Counter(waiting.values())
         first_rank = {digest: rank for rank, digest in sorted(waiting.items(), reverse=True)}
         commonest = min(counts, key=lambda digest: (-counts[digest], first_rank[digest]))
-        alike = {digest for digest in counts if _share(encoded[digest], encoded[commonest]) >= SAME_WORK}
+        alike = {digest for digest in counts if _share(encoded[digest], encoded[commonest]) >= MIN_SHARED_KERNELS}
         mine = [rank for rank, digest in waiting.items() if digest in alike]
         found.update(dict.fromkeys(mine, number))
         for rank in mine:
@@ -81,13 +83,13 @@ def cohorts(ran: Mapping[int, Sequence[Ran]], content: Callable[[str], Sequence[
     return dict(sorted(found.items()))
 
 
-def index_step(
-    members: Sequence[Member],
+def align_step(
+    members: Sequence[RankSequence],
     cohort: int,
-    content: Callable[[str], Sequence[Element]],
+    content: Callable[[str], Sequence[KernelSignature]],
     is_collective: Callable[[str], bool],
     usual: str | None,
-) -> StepIndex:
+) -> KernelIndex:
     """Align one cohort's ranks in one step; without any uncut sequence to refer to, all are left out.
 
     The reference is the step's commonest uncut sequence (ties: the lowest rank's), else `usual`, the cohort's
@@ -99,8 +101,8 @@ def index_step(
         first[member.sequence] = min(member.rank, first.get(member.sequence, member.rank))
     reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=usual)
     if reference is None:
-        return StepIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
-    ids: dict[Element, int] = {}
+        return KernelIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
+    ids: dict[KernelSignature, int] = {}
     kernels = content(reference)
     wanted = _encode(kernels, ids)
     identity: list[int | None] = list(range(len(kernels)))
@@ -110,7 +112,7 @@ def index_step(
     }
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
     is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
-    return StepIndex(
+    return KernelIndex(
         cohort,
         reference,
         tuple(name for name, _ in kernels),
@@ -120,7 +122,7 @@ def index_step(
     )
 
 
-def usual_sequences(members: Sequence[Member], cohort_of: Mapping[int, int]) -> dict[int, str]:
+def find_commonest_sequences(members: Sequence[RankSequence], cohort_of: Mapping[int, int]) -> dict[int, str]:
     """Find each cohort's commonest uncut sequence of the run."""
     counts: dict[int, Counter[str]] = defaultdict(Counter)
     for member in members:
@@ -129,14 +131,14 @@ def usual_sequences(members: Sequence[Member], cohort_of: Mapping[int, int]) -> 
     return {cohort: found.most_common(1)[0][0] for cohort, found in counts.items()}
 
 
-def _typical(steps: Sequence[Ran]) -> str:
+def _typical(steps: Sequence[StepSequence]) -> str:
     whole = [step.sequence for step in steps if not step.cut]
     if len(set(whole)) == 1:
         return whole[0]
     return Counter(whole or [step.sequence for step in steps]).most_common(1)[0][0]
 
 
-def _encode(elements: Sequence[Element], ids: dict[Element, int]) -> list[int]:
+def _encode(elements: Sequence[KernelSignature], ids: dict[KernelSignature, int]) -> list[int]:
     return [ids.setdefault(element, len(ids)) for element in elements]
 
 

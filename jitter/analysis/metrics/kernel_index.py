@@ -5,14 +5,21 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
-from jitter.analysis.metrics.alignment import Element, Member, StepIndex, cohorts, index_step, usual_sequences
+from jitter.analysis.metrics.alignment import (
+    KernelIndex,
+    KernelSignature,
+    RankSequence,
+    align_step,
+    assign_cohorts,
+    find_commonest_sequences,
+)
 from jitter.core.kernels import is_collective
 from jitter.core.step_key import StepKey
 from jitter.lake.records import Held, StepRecord
 from jitter.lake.step_reader import read_step
 
 
-class LakeIndices:
+class KernelIndices:
     """Who is compared with whom, and which of their kernels are the same; nothing is computed before it is asked."""
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
@@ -21,8 +28,8 @@ class LakeIndices:
         self._one_looks = Lock()
         self._not_looked_at = iter(self._steps)
         self._examples: dict[str, tuple[StepKey, int]] = {}
-        self._contents: dict[str, list[Element]] = {}
-        self._indices: dict[StepKey, list[StepIndex]] = {}
+        self._contents: dict[str, list[KernelSignature]] = {}
+        self._indices: dict[StepKey, list[KernelIndex]] = {}
 
     @cached_property
     def cohorts(self) -> dict[int, int]:
@@ -31,7 +38,7 @@ class LakeIndices:
         for key in self._steps:
             for rank, held in self._held[key].items():
                 ran.setdefault(rank, []).append(held.step)
-        return cohorts(ran, self._content)
+        return assign_cohorts(ran, self._content)
 
     @cached_property
     def members(self) -> dict[int, frozenset[int]]:
@@ -41,15 +48,15 @@ class LakeIndices:
             for cohort in sorted(set(self.cohorts.values()))
         }
 
-    def of(self, key: StepKey) -> list[StepIndex]:
+    def of(self, key: StepKey) -> list[KernelIndex]:
         """Align each cohort's ranks in one step."""
         if key not in self._indices:
-            by_cohort: dict[int, list[Member]] = {}
+            by_cohort: dict[int, list[RankSequence]] = {}
             for member in self._members_of(key):
                 by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
             self._indices[key] = [
                 # of a step that has whole recordings nobody asks what is usual: it takes all steps' records to tell
-                index_step(
+                align_step(
                     members,
                     cohort,
                     self._content,
@@ -62,11 +69,14 @@ class LakeIndices:
 
     @cached_property
     def _usual(self) -> dict[int, str]:
-        return usual_sequences([member for key in self._steps for member in self._members_of(key)], self.cohorts)
+        return find_commonest_sequences(
+            [member for key in self._steps for member in self._members_of(key)], self.cohorts
+        )
 
-    def _members_of(self, key: StepKey) -> list[Member]:
+    def _members_of(self, key: StepKey) -> list[RankSequence]:
         return [
-            Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._held[key].items())
+            RankSequence(rank, key, found.step.sequence, found.step.cut)
+            for rank, found in sorted(self._held[key].items())
         ]
 
     def _example(self, sequence: str) -> tuple[StepKey, int]:
@@ -78,7 +88,7 @@ class LakeIndices:
                     self._examples.setdefault(found.step.sequence, (key, rank))
         return self._examples[sequence]
 
-    def _content(self, sequence: str) -> list[Element]:
+    def _content(self, sequence: str) -> list[KernelSignature]:
         """What the sequence of this digest is, from a file that holds it."""
         if sequence not in self._contents:
             key, rank = self._example(sequence)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jitter.analysis.metrics.alignment import KernelIndex
-from jitter.analysis.metrics.kernel_index import KernelIndices
+from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from jitter.analysis.execution.run_reader import LakeRun
     from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
-    from jitter.analysis.metrics.ttke_summary import TtkeReading
+    from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import ExaminedSteps
 
 
@@ -182,8 +181,8 @@ class Lake:
         `passes` makes what goes through the steps, if that is not to be done in this process.
         """
         from jitter.analysis.detection import pool_executor
-        from jitter.analysis.detection.outliers import Thresholds
         from jitter.analysis.detection.run_analysis import RunAnalysis
+        from jitter.analysis.detection.thresholds import Thresholds
         from jitter.lake.derived.build_timing_cache import extract_before
 
         chosen = tuple(self.steps if steps is None else steps)
@@ -294,7 +293,7 @@ class Lake:
     def _summaries(self, key: StepKey) -> "list[TtkeReading]":
         import pyarrow.compute as pc
 
-        from jitter.analysis.metrics.ttke_summary import read_ttke
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
         measured = self.metrics_of(key)
         clocks = {
@@ -305,7 +304,7 @@ class Lake:
                 key,
                 index.cohort,
                 measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.moments[index.cohort],
+                measured.alignments[index.cohort],
                 clocks,
                 index.left_out,
             )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jitter.analysis.metrics.alignment import RankSequence, align_step, assign_cohorts, find_commonest_sequences
+from jitter.analysis.metrics.cohorts import RankSequence, assign_cohorts, find_commonest_sequences
+from jitter.analysis.metrics.kernel_index import align_step
 from jitter.core.step_key import StepKey
 
 S0, S1, S2 = (StepKey(None, n) for n in range(3))

@@ -19,7 +19,8 @@ from jitter.analysis.detection.deviations import (
     estimate_sigma,
     spread_of,
 )
-from jitter.analysis.detection.outliers import Thresholds, find_outliers, largest_outliers
+from jitter.analysis.detection.outliers import find_outliers, largest_outliers
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.core.stats import lower_median
 

@@ -5,7 +5,7 @@ import pytest
 
 from jitter.analysis.diagnosis.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
 from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.diagnosis.work_shape import compare_launch_shapes
+from jitter.analysis.diagnosis.workload import compare_launch_shapes
 from jitter.analysis.execution.launch_shapes import Shapes
 from jitter.core.step_key import StepKey
 

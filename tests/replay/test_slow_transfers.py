@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hand_made import program
 
-from jitter.analysis.detection.outliers import Thresholds
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import match
 
 STEPS = 12

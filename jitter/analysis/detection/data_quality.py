@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Sheet
-from jitter.analysis.metrics.alignment import KernelIndex
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import MEMORY
 

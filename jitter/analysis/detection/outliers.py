@@ -6,32 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, estimate_sigma
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.core.arrays import Floats
 
 StepPositions = tuple[int, ...]
 """Positions of steps in the run."""
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Every threshold of the diagnosis."""
-
-    sigmas: float = 6.0
-    """A step's own time is out of the noise if it is this many standard deviations above the others'."""
-    run_sigmas: float = 6.0
-    """The same for the mean over steps."""
-    step_share: float = 0.01
-    """What does not cost this part of the steps it happens in is no culprit."""
-    unrecorded_factor: float = 2.0
-    """Slow collectives must cost so many times as much where ranks were not recorded."""
-    least_steps_alone: int = 5
-    """StepPositions that a rank without peers must have for one of them to stand out."""
-    worth_replaying: float = 0.004
-    """What is less than this part of a step's time is not even tried."""
-    most_tried: int = 24
-    """Suspects that are replayed; the rest is less suspicious than all of these."""
-    range_share: float = 0.95
-    """Of a culprit's excess, the kernel index range holds this part."""
 
 
 @dataclass(frozen=True)

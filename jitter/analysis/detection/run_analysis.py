@@ -8,9 +8,10 @@ import numpy as np
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
-from jitter.analysis.detection.outliers import Thresholds, find_outliers, largest_outliers
+from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.passes import Passes, PassesHere, SeenStep, StepPath
 from jitter.analysis.detection.slow_collectives import SlowCommunication, attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import LakeRun
 from jitter.analysis.replay.critical_path import Part
 from jitter.analysis.replay.run_steps import ExaminedSteps

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.analysis.detection.deviations import estimate_sigma
-from jitter.analysis.detection.outliers import Thresholds
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import Meetings
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import TO_SIGMA

@@ -17,7 +17,7 @@ from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
 from jitter.analysis.execution.rank_groups import Sheet, sheets
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncs
-from jitter.analysis.metrics.alignment import KernelIndex
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Ints
 from jitter.core.arrow import list_codes
 from jitter.core.step_key import StepKey

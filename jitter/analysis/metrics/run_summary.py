@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from jitter.analysis.metrics.clock_alignment import ClockReading
-from jitter.analysis.metrics.ttke_summary import NOISE, TtkeReading
+from jitter.analysis.metrics.ttke_reading import NOISE, TtkeReading
 from jitter.core.stats import TO_SIGMA
 from jitter.core.step_key import StepKey
 

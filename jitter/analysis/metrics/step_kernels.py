@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.analysis.metrics.alignment import KernelIndex
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Bools, Ints
 from jitter.core.arrow import column
 from jitter.lake.step_reader import StepColumns

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from jitter.analysis.metrics import kernel_metrics
 from jitter.analysis.metrics.aligning_collectives import find_cohort_collectives
-from jitter.analysis.metrics.alignment import KernelIndex
 from jitter.analysis.metrics.clock_alignment import ClockAlignment, align_by_collective, align_by_wall_clock
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.kernel_metrics import Deviations, Metric
 from jitter.analysis.metrics.step_kernels import StepKernels, align_ranks
 from jitter.core.arrow import column
@@ -87,11 +87,11 @@ class StepMetrics:
 
     @cached_property
     def _gap(self) -> Metric:
-        shared = {rank: ns for moment in self.moments.values() for rank, ns in moment.moments_ns.items()}
+        shared = {rank: ns for moment in self.alignments.values() for rank, ns in moment.moments_ns.items()}
         return kernel_metrics.gap(self.kernels, shared)
 
     @cached_property
-    def moments(self) -> dict[int, ClockAlignment]:
+    def alignments(self) -> dict[int, ClockAlignment]:
         """How each cohort's ranks are aligned."""
         kernels = self.kernels
         first = kernels.first

@@ -24,7 +24,7 @@ from jitter.analysis.metrics.cohorts import (
 from jitter.analysis.metrics.lcs import lcs_partners
 from jitter.core.kernels import is_collective
 from jitter.core.step_key import StepKey
-from jitter.lake.records import Held, StepRecord
+from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
 
 
@@ -101,7 +101,7 @@ def _reaches(partners: Sequence[int | None], last: int | None) -> bool:
 class KernelIndices:
     """A lake's cohorts and kernel indices, from its records and one file for each distinct sequence. Thread-safe."""
 
-    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._root, self._held = root, held
         self._steps = sorted(held, key=lambda key: key.order)
         self._example_lock = Lock()

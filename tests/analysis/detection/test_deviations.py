@@ -11,17 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.analysis.detection.deviations import (
-    StepDeviations,
-    TeamDeviations,
-    collect_deviations,
-    estimate_sigma,
-    spread_of,
-)
+from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, collect_deviations, estimate_sigma
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
-from jitter.core.stats import lower_median
+from jitter.core.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 
 TO_SIGMA = 1.4826
@@ -97,7 +91,7 @@ def test_scatter_of_hardly_any_steps():
     assert estimate_sigma(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
     assert estimate_sigma(np.full((3, 2), np.nan)) == 0.0
     assert estimate_sigma(np.zeros((1, 0))) == 0.0
-    assert spread_of(np.array([np.nan])) == 0.0
+    assert mad_sigma(np.array([np.nan])) == 0.0
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,8 +1,8 @@
 """Compile loops over arrays with numba; run the same functions uncompiled where that is not worth it.
 
-A compiled function lives in a module that `compile_loops` is given by its decorator `compiled`: plain Python over
-arrays, floats and integers, NaN for the unknown. Loading numba takes half a second, and a first compilation some seconds, so small inputs run
-the functions as they stand; they then get memoryviews instead of arrays, whose elements are Python's own numbers.
+A function decorated with `compiled` is plain Python over arrays, floats and integers, with NaN for the unknown. Loading
+numba takes half a second, and compiling for the first time some seconds, so small inputs run the functions as they
+stand. They then get memoryviews instead of arrays: their elements are Python's own numbers, which are faster.
 """
 
 import logging

@@ -33,14 +33,14 @@ def select(values: Floats, count: int, k: int) -> float:
         elif k >= left:
             low = left
         else:
-            return values[k]
-    return values[k]
+            break
+    return float(values[k])
 
 
 @compiled
 def select_lower_median(values: Floats, count: int) -> float:
     """Return the lower median of the first `count` values, none of them NaN; NaN without any. Reorders them."""
-    return select(values, count, (count - 1) // 2) if count > 0 else math.nan
+    return float(select(values, count, (count - 1) // 2)) if count > 0 else math.nan
 
 
 @compiled
@@ -48,10 +48,10 @@ def select_median(values: Floats, count: int) -> float:
     """Return the median, the mean of the middle two of an even number; NaN without any. Reorders them."""
     if count == 0:
         return math.nan
-    upper = select(values, count, count // 2)
+    upper: float = select(values, count, count // 2)
     if count % 2 == 1:
         return upper
-    lower = values[0]  # what is below the middle stands before it
+    lower: float = values[0]  # what is below the middle stands before it
     for at in range(1, count // 2):
         lower = max(lower, values[at])
     return (lower + upper) / 2

@@ -7,8 +7,8 @@ import numpy as np
 
 from jitter.analysis.execution.rank_groups import RankGroup
 from jitter.analysis.execution.step_times import TeamTimes
-from jitter.analysis.metrics.alignment import StepIndex
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.kernels import MEMORY
 
 
@@ -30,10 +30,10 @@ class StepQuality:
     """Kernels of the index, cohort by cohort."""
 
 
-def step_quality(
+def assess_step_quality(
     teams: Mapping[int, TeamTimes],
     aligning: Callable[[int], Sequence[int]],
-    indices: Sequence[StepIndex],
+    indices: Sequence[KernelIndex],
     sheets: Callable[[], Sequence[RankGroup]],
 ) -> StepQuality:
     """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
@@ -59,7 +59,7 @@ def step_quality(
     )
 
 
-def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[RankGroup]]) -> tuple[int, int]:
+def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[RankGroup]]) -> tuple[int, int]:
     """Kernels of a cohort without a place in the index, and how much time they take."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)

@@ -16,10 +16,10 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled
 from jitter.core.selection import select_median
-from jitter.core.stats import TO_SIGMA, spread_of
+from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
 
 PARTS: Final = (START, CPU, GPU)
-ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
+MIN_RANKS_FOR_NOISE: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def deviations_of_step(run: Observed, step: RecordedStep, baseline: SelfTimes) -
     job, times = run.job, step.times
     ranks, teams = len(times.row), len(job.launch_ns)
     total, variance = np.zeros((len(PARTS), ranks)), np.zeros((len(PARTS), teams))
-    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), ENOUGH_RANKS - 1)).max(initial=0))
+    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), MIN_RANKS_FOR_NOISE - 1)).max(initial=0))
     find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
     found = []
     for team in range(teams):
@@ -96,7 +96,7 @@ def find_deviations(
                 usual = usual_of(job.first[team] + op, part, baseline)
                 size = max(abs(usual), 1.0)
                 known = known and not isnan(usual)
-                if ranks >= ENOUGH_RANKS:
+                if ranks >= MIN_RANKS_FOR_NOISE:
                     count = 0
                 for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                     if step.row[rank] >= 0:
@@ -104,12 +104,12 @@ def find_deviations(
                         if isnan(more):
                             more = 0.0
                         total[part, rank] += more
-                        room[count] = abs(more) if ranks >= ENOUGH_RANKS else abs(more) / size
+                        room[count] = abs(more) if ranks >= MIN_RANKS_FOR_NOISE else abs(more) / size
                         count += 1
-                sigma = TO_SIGMA * select_median(room, count) if ranks >= ENOUGH_RANKS else size
+                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= MIN_RANKS_FOR_NOISE else size
                 squares += sigma * sigma
-            if ranks < ENOUGH_RANKS and last > first:
-                relative = TO_SIGMA * select_median(room, count) if known else math.nan
+            if ranks < MIN_RANKS_FOR_NOISE and last > first:
+                relative = MAD_TO_SIGMA * select_median(room, count) if known else math.nan
                 squares *= relative * relative
             variance[part, team] = squares
 
@@ -117,10 +117,10 @@ def find_deviations(
 @compiled
 def usual_of(at: int, part: int, times: SelfTimes) -> float:
     """Return one operation's self time of a part: the host's, or the GPU's."""
-    return times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at]
+    return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
 
 
-def deviations_of_run(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
+def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
     """Each team's totals over the run, from all its steps in any order."""
     of_team: dict[int, list[StepDeviations]] = {}
     for one in seen:
@@ -136,16 +136,16 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
     if len(ranks) > 1:
-        return TeamDeviations(team, ranks, against_others(total), noise)
+        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise)
     # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
     for own in noise:
         known = ~np.isnan(own)
         own[known] = np.median(own[known]) if known.any() else np.nan
-    of_steps = against_others(total.swapaxes(1, 2)).swapaxes(1, 2)
+    of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
     return TeamDeviations(team, ranks, of_steps, noise)
 
 
-def against_others(total: Floats) -> Floats:
+def subtract_median_of_others(total: Floats) -> Floats:
     """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
     if total.shape[2] == 1:
         return total.copy()
@@ -161,7 +161,7 @@ def against_others(total: Floats) -> Floats:
     return found
 
 
-def scatter(total: Floats) -> float:
+def estimate_sigma(total: Floats) -> float:
     """How far totals, (steps, columns), scatter from step to step: standard deviation, ns.
 
     The estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) of each column's
@@ -171,7 +171,7 @@ def scatter(total: Floats) -> float:
     """
     steps, columns = total.shape
     if steps < _ENOUGH_STEPS:
-        return spread_of(total) if columns >= ENOUGH_RANKS else 0.0
+        return mad_sigma(total) if columns >= MIN_RANKS_FOR_NOISE else 0.0
     plain = _qn(total)
     return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
 

@@ -1,4 +1,4 @@
-"""Go through a run's steps in this process, on threads where the run is large: compiled loops release the interpreter."""
+"""Go through a run's steps in this process; of a large run on threads, since compiled loops release the GIL."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.arrays import Floats
-from jitter.core.processes import processors
+from jitter.core.processes import cpu_count
 
 _LARGE: Final = 500_000
 """Activities from which on a run is worth threads."""
@@ -49,4 +49,5 @@ class LocalExecutor:
         steps = self._steps
         if steps.lake.source.rows < _LARGE:
             return 1
-        return min(processors(), _MOST_THREADS, len(steps.run.keys), _MOST_CELLS // max(1, 2 * steps.largest_step))
+        in_memory = _MOST_CELLS // max(1, 2 * steps.largest_step)
+        return min(cpu_count(), _MOST_THREADS, len(steps.run.keys), in_memory)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jitter.analysis.detection.data_quality import StepQuality, step_quality
+from jitter.analysis.detection.data_quality import StepQuality, assess_step_quality
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import of_team
@@ -93,7 +93,7 @@ def _quality(steps: ExaminedSteps, step: RecordedStep) -> StepQuality:
         for team, program in run.programs.items()
         if len((times := of_team(step.times, run.rank_numbers, team, len(program.operations))).ranks)
     }
-    return step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.sheets, step.key))
+    return assess_step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.sheets, step.key))
 
 
 def walk(steps: ExaminedSteps, first: int, last: int, usual: Floats) -> list[StepPath]:
@@ -124,7 +124,7 @@ def _waited(steps: ExaminedSteps, step: RecordedStep) -> dict[int, float]:
 def replay(
     steps: ExaminedSteps, usual: Floats, scenarios: Sequence[Scenario], walker: PathWalker | None = None
 ) -> Gone:
-    """Replay the run in each scenario, from the first step that one repairs; with a walker, all steps and their paths."""
+    """Replay the run in each scenario, from the first step that one repairs; with a walker all steps, with paths."""
     run = steps.run
     replayed = ScenarioReplay(run, steps.ends, scenarios, usual)
     whole = walker is not None or any(scenario.everything for scenario in scenarios)

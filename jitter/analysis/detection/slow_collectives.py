@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import scatter
-from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.deviations import estimate_sigma
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import Meetings
 from jitter.core.arrays import Floats, Ints
-from jitter.core.stats import TO_SIGMA
+from jitter.core.stats import MAD_TO_SIGMA
 
 
 @dataclass(frozen=True)
-class SlowTransfers:
+class SlowCollectives:
     """Collectives of one set of ranks that took longer than theirs usually take."""
 
     ranks: frozenset[int]
@@ -26,11 +26,11 @@ class SlowTransfers:
 
 
 @dataclass(frozen=True)
-class SlowLinks:
+class SlowCommunication:
     """Ranks whose links are behind slow transfers, and these."""
 
     ranks: frozenset[int]
-    slow: tuple[SlowTransfers, ...]
+    slow: tuple[SlowCollectives, ...]
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -68,9 +68,9 @@ class _Family(NamedTuple):
         return late[:, first_group[self.number][:, None] + self.group]
 
 
-def slow_transfers(
-    meetings: Meetings, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Limits
-) -> list[SlowTransfers]:
+def find_slow_collectives(
+    meetings: Meetings, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Thresholds
+) -> list[SlowCollectives]:
     """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
     First those of all ranks in some steps; then those of some groups, in the other steps.
@@ -88,7 +88,7 @@ def slow_transfers(
             for number in family.number.tolist()
             for group in range(family.group.shape[1])
         )
-        found.append(SlowTransfers(everyone, every, *everywhere))
+        found.append(SlowCollectives(everyone, every, *everywhere))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
@@ -100,12 +100,12 @@ def slow_transfers(
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
                 which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
-                found.append(SlowTransfers(ranks, which, numbered, excess, sigmas))
+                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas))
     return found
 
 
 def _everywhere(
-    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, limits: Limits
+    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, limits: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which the collectives of nearly all groups of all kinds are slow."""
     if sum(len(family.ranks) for family, _ in families) < 2:
@@ -135,17 +135,17 @@ def _chance(own: Floats) -> float:
     spread = np.empty(len(apart))
     spread[known] = np.median(apart[known], axis=1)
     spread[~known] = [np.nanmedian(one) for one in apart[~known]]
-    return float(np.sqrt(((TO_SIGMA * spread) ** 2).sum()))
+    return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 
 def _outside(
-    total: Floats, chance: float, column: int, step_ns: Floats, limits: Limits
+    total: Floats, chance: float, column: int, step_ns: Floats, limits: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    noise = max(chance, scatter(total), 1.0)
+    noise = max(chance, estimate_sigma(total), 1.0)
     own = total[:, column]
     outside = own >= limits.sigmas * noise
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
@@ -176,7 +176,7 @@ def _families(meetings: Meetings) -> list[_Family]:
     ]
 
 
-def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:
+def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:
     """Whose links they are, the worst first.
 
     The ranks that all groups which are slow in the same steps as the worst, and overlap it, have in common; where that
@@ -190,6 +190,6 @@ def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:
         shared = frozenset.intersection(*(one.ranks for one in same))
         if not shared:
             same, shared = [worst], worst.ranks
-        explained.append(SlowLinks(shared, tuple(same)))
+        explained.append(SlowCommunication(shared, tuple(same)))
         left = [one for one in left if one not in same]
     return explained

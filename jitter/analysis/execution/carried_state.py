@@ -1,4 +1,4 @@
-"""State carried from one step to the next, per rank: last end on each stream, last return on each thread, pending launches."""
+"""State carried from step to step, per rank: last ends on streams, last returns on threads, pending launches."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class StateTracker:
         self._last: list[StepKey | None] = [None] * len(state.back)
 
     def enter(self, key: StepKey, here: Bools) -> Bools:
-        """Come to a step; return which ranks are not continued from the step before, so that nothing is known of them.
+        """Come to a step; return which ranks do not come from the step before: nothing is known of their state.
 
         `here` (ranks,) are those that have the step; the others keep what they had.
         """
@@ -58,9 +58,10 @@ class StateTracker:
 
 @compiled
 def push_pending(pending: Floats, rank: int, head: int, size: int, start: float) -> int:
-    """Let one more launch into a rank's queue, and the one that started first out of it; return the new head.
+    """Let one more launch into a rank's queue, in place of the earliest start; return the new head.
 
-    The queue is a ring of `size` places: from `head` on starts ascend. A start that is unknown, or before all of them, changes nothing.
+    The queue is a ring of `size` places: from `head` on starts ascend. A start that is unknown, or before all of them,
+    changes nothing.
     """
     if not start > pending[rank, head]:
         return head

@@ -104,7 +104,7 @@ def find_waits(
 
 
 @compiled
-def find_awaited(
+def find_awaited(  # noqa: PLR0912  # one rule
     own_lane: int,
     sample: Sample,
     slack_ns: float,
@@ -179,14 +179,14 @@ def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floa
 @compiled
 def ended(sample: Sample, cell: int, candidate: int) -> float:
     """Return the end of an operation, or for ~lane of the last on it in the step before."""
-    return sample.end[cell, candidate] if candidate >= 0 else sample.lane_end[cell, ~candidate]
+    return float(sample.end[cell, candidate] if candidate >= 0 else sample.lane_end[cell, ~candidate])
 
 
 @compiled
 def is_right_after(room: Floats, cell: int) -> bool:
     """Tell whether an unexplained start is right after the end of what may be awaited."""
     until, known, latest = room[0, cell], room[1, cell], room[2, cell]
-    return until - known > _LATER_NS and latest > known and until - latest <= RIGHT_AFTER_NS
+    return bool(until - known > _LATER_NS and latest > known and until - latest <= RIGHT_AFTER_NS)
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:

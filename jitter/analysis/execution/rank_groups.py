@@ -1,4 +1,4 @@
-"""Ranks that did the same in one step, in the order of their hosts: activities as launched, synchronising calls between.
+"""Ranks that did the same in one step, in launch order: activities, and synchronising calls between them.
 
 A rank's signature tells which program places its operations have.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.core.arrays import Bools, Floats, Ints, Kinds, Whole
+from jitter.core.arrays import Bools, Floats, Ints, IntTimes, KindCodes
 from jitter.core.compilation import compiled
 from jitter.core.kernels import MEMORY, SYNC
 
@@ -24,11 +24,11 @@ class Activities:
     ranks: Ints
     sequence: str
     """Digest of the kernels that all of them ran."""
-    kind: Kinds
+    kind: KindCodes
     """(activities,)."""
     zero_ns: Ints
     """(ranks,) what times count from, on each rank's clock."""
-    times: Whole
+    times: IntTimes
     """(ranks, 4, activities): start and end on the GPU, begin and return of the launching call."""
 
 
@@ -73,13 +73,13 @@ class RankGroup:
 
     ranks: Ints
     signature: Signature
-    kind: Kinds
+    kind: KindCodes
     """(operations,) codes of `kernels.KINDS`, or `SYNC`."""
     row: Ints
     """(operations,) the row in the rank's file (its launch order); -1 for synchronising calls."""
     calls: tuple[str, ...]
     """The names of the synchronising calls, in order."""
-    times: Whole
+    times: IntTimes
     """(ranks, 4, activities), as in `Activities`."""
     begun: Ints
     """(ranks, calls) when each synchronising call began, from the activities' zero."""
@@ -118,7 +118,7 @@ def rank_groups(activities: Activities, syncs: Syncs, origins: Mapping[int, int]
 
 
 @compiled
-def find_places_of_calls(times: Whole, begun: Ints, where: Ints) -> None:
+def find_places_of_calls(times: IntTimes, begun: Ints, where: Ints) -> None:
     """Count, (ranks, calls), the activities that each rank had launched, or was launching, when it began each call.
 
     A blocking copy is both a launch and a call that waits: the launch comes first. Each rank's calls ascend.
@@ -153,7 +153,7 @@ def _alike(rows: Ints) -> list[Ints]:
     return [np.array(places) for places in found.values()]
 
 
-def _shape(kind: Kinds, names: tuple[str, ...]) -> bytes:
+def _shape(kind: KindCodes, names: tuple[str, ...]) -> bytes:
     """Digest of where copies and synchronising calls stand, and of the calls' names."""
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)

@@ -20,7 +20,7 @@ from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.synchronisation import not_together
 from jitter.analysis.execution.teams import teams
-from jitter.core.arrays import Bools, Ints, Kinds
+from jitter.core.arrays import Bools, Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.core.step_key import StepKey
 
@@ -334,7 +334,7 @@ class _Survey:
     def __init__(self) -> None:
         self.by_rank: dict[int, Counter[Signature]] = defaultdict(Counter)
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
-        self.kinds: dict[Signature, Kinds] = {}
+        self.kinds: dict[Signature, KindCodes] = {}
 
     def add(self, key: StepKey, member: Member, sheet: RankGroup) -> None:
         signature = sheet.signature

@@ -154,7 +154,7 @@ def baselines(job: JobArrays, step: StepTimes, own: SelfTimes) -> SelfTimes:
 
 @compiled
 def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, found: Floats) -> None:
-    """Find each operation's lower median over its team's ranks, unknown values left out; `room` (ranks,) is overwritten."""
+    """Find each operation's lower median over its team's ranks of those known; `room` (ranks,) is overwritten."""
     for team in range(len(job.launch_ns)):
         for op in range(job.first[team + 1] - job.first[team]):
             count = 0

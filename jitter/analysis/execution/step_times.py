@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import RankGroup
-from jitter.core.arrays import Bools, Floats, Ints, unknown
+from jitter.core.arrays import Bools, Floats, Ints, IntTimes, unknown_value
 from jitter.core.compilation import compiled
 
 
@@ -60,14 +60,14 @@ def fill_group(step: StepTimes, group: RankGroup, places: Ints, numbers: Iterabl
     """
     row = np.array([-1 if number < 0 else int(step.row[number]) for number in numbers], np.int64)
     is_call = group.row < 0
-    nothing = unknown(group.times.dtype)
+    nothing = unknown_value(group.times.dtype)
     times = (group.times, group.begun, group.ended, group.since)
     fill_rows(*times, is_call, places, row, nothing, step.start, step.end, step.call, step.back)
 
 
 @compiled
 def fill_rows(
-    times: Ints,
+    times: IntTimes,
     begun: Ints,
     ended: Ints,
     since: Floats,

@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.execution.step_times import TeamTimes
-from jitter.analysis.metrics.clock_alignment import TOGETHER_NS
+from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
 
 
 def not_together(meetings: Meetings, steps: Mapping[int, TeamTimes]) -> set[tuple[int, int]]:
@@ -39,7 +39,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, TeamTimes]) -> set[tupl
         offsets -= offsets[:, :1]
         middle = (len(offsets) - 1) // 2
         usual = np.partition(offsets, middle, axis=0)[middle]
-        differs = np.abs(offsets - usual).max(axis=1) > TOGETHER_NS
+        differs = np.abs(offsets - usual).max(axis=1) > SYNCHRONOUS_WITHIN_NS
         for at in chosen[differs & (known[chosen] == mask).all(axis=1)].tolist():
             members = meetings.meetings[at].members
             apart.update((meetings.blocks[member.block].team, member.place) for member in members)

@@ -118,7 +118,7 @@ class PathWalker:
         )
         if collective < 0:
             return _no_charges()
-        cells, places = len(step.times.start), step.before.pending.shape[1]
+        cells = len(step.times.start)
         ready = ReadyTimes(*np.empty((3, cells)))
         room = 4 * int(np.diff(run.job.first).max()) + 1024
         while True:
@@ -217,7 +217,7 @@ def find_last_collective(
 
 
 @compiled
-def walk_back(
+def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may stand
     job: JobArrays,
     collectives: CollectiveArrays,
     step: StepTimes,

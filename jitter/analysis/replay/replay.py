@@ -128,7 +128,7 @@ def follow_instructions(
 
 
 @compiled
-def replay_operations(
+def replay_operations(  # noqa: PLR0912  # one formula
     job: JobArrays,
     step: StepTimes,
     own: SelfTimes,

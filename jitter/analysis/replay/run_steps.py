@@ -14,7 +14,7 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.arrays import Floats
 from jitter.core.compilation import compile_loops
-from jitter.core.prefetch import ahead
+from jitter.core.prefetch import prefetch
 from jitter.core.stats import lower_median
 
 _LARGE_STEP: Final = 3_000_000
@@ -51,7 +51,7 @@ class ExaminedSteps:
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[RecordedStep]:
         """Go through steps from the `first` up to but not including the `last` (all), the next one prefetched."""
         found = self._steps(first, last)
-        return ahead(found) if self.largest_step < _LARGE_STEP else found
+        return prefetch(found) if self.largest_step < _LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read them, and before them those that may hold them up."""

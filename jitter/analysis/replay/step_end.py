@@ -8,7 +8,7 @@ from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.execution.step_times import StepTimes, of_team
 from jitter.core.arrays import Floats, Ints
-from jitter.core.kernels import ALIGNING, collective_operation
+from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
 from jitter.core.step_key import StepKey
 
 
@@ -28,7 +28,7 @@ class StepEnds:
         return self._aligning[team]
 
     def places(self, step: StepTimes) -> dict[int, int]:
-        """By team the place where its step is over; a team none of whose ranks recorded such an operation is left out."""
+        """Return by team the place where its step is over; none for a team that recorded no such operation."""
         found = {}
         for team, program in self._run.programs.items():
             times = of_team(step, self._run.rank_numbers, team, len(program.operations))
@@ -56,7 +56,7 @@ def _aligning_places(run: Observed) -> dict[int, list[int]]:
                 continue
             for member in here:
                 operation = collective_operation(run.programs[team].operations[member.place].name)
-                if operation is None or operation in ALIGNING:
+                if operation is None or operation in ALIGNING_OPERATIONS:
                     found[team].add(member.place)
     return {team: sorted(places) for team, places in found.items()}
 

@@ -62,7 +62,7 @@ class ScenarioReplay:
     """
 
     def __init__(self, run: Observed, ends: StepEnds, scenarios: Sequence[Scenario], usual_transfers: Floats) -> None:
-        """`usual_transfers` (groups of all collectives,) is what each usually takes from the last arrival to its end."""
+        """`usual_transfers` (groups of all collectives,) is the usual time from the last arrival to the end."""
         self._run, self._ends, self._scenarios = run, ends, scenarios
         self._usual = usual_transfers
         self._instructions = run.schedule.array()

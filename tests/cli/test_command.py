@@ -11,7 +11,7 @@ import jitter
 from jitter import cli
 from jitter.cli import main
 
-VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
+VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample", "explain")
 JITTER = [sys.executable, "-m", "jitter"]
 
 

@@ -15,7 +15,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
-from jitter.lake.records import StepRecord, holdings
+from jitter.lake.records import StepRecord, records_by_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,9 +52,9 @@ class Lake:
         catalog.refresh(root, folder.records)
         self.sources = [record for record in records if record.rank is not None]
         """One record a source that went in."""
-        self.refused = [record for record in records if record.rank is None]
+        self.rejected = [record for record in records if record.rank is None]
         """One record a source that did not, with the reason in its problems."""
-        self._by_step = holdings(self.sources)
+        self._by_step = records_by_step(self.sources)
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._lake_indices = LakeIndices(root, self._by_step)
@@ -130,7 +130,7 @@ class Lake:
 
         return summarise_run(self.summaries(steps))
 
-    def diagnosis(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
+    def diagnose(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
         """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
         return self.answers(steps).diagnosis
 
@@ -152,7 +152,7 @@ class Lake:
         from jitter.analysis.diagnosis.diagnose import diagnose
         from jitter.analysis.diagnosis.evidence import Evidence
 
-        examined = self.examination(steps)
+        examined = self.analyze(steps)
         diagnosis = diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
         return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.meetings.unpaired)
 
@@ -172,9 +172,9 @@ class Lake:
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
         """Answer for the step of these (all) that loses most; the first, where none tells."""
-        return self.diagnosis(steps).costliest
+        return self.diagnose(steps).costliest
 
-    def examination(
+    def analyze(
         self, steps: Sequence[StepKey] | None = None, passes: "Callable[[ExaminedSteps], Passes] | None" = None
     ) -> "Examination":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
@@ -184,11 +184,11 @@ class Lake:
         from jitter.analysis.detection import pool_executor
         from jitter.analysis.detection.outliers import Limits
         from jitter.analysis.detection.run_analysis import Examination
-        from jitter.lake.derived.build_timing_cache import extract_before
+        from jitter.lake.derived.build_timing_cache import build_timing_cache
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
-            extract_before(self.root, self.sources, self._progress)
+            build_timing_cache(self.root, self.sources, self._progress)
             if passes is None:
                 rows = sum(one.step.rows for key in chosen for one in self._by_step[key].values())
                 passes = pool_executor.passes(self.root.absolute(), rows, len(chosen))
@@ -201,7 +201,7 @@ class Lake:
 
         return LakeRun(self.root, self._by_step, self.indices, steps)
 
-    def waits(self, cohort: int | None = None) -> "list[Wait]":
+    def dependencies(self, cohort: int | None = None) -> "list[Wait]":
         """What waits for what in a cohort's step, as inferred; places are ordinals of its commonest sequence.
 
         Of a cohort whose ranks exchange in different orders (pipeline stages), those of its first.
@@ -209,7 +209,7 @@ class Lake:
         from jitter.analysis.execution.rules import waits_by_ordinal
 
         chosen = self.choose_cohort(cohort)
-        run = self.examination().run
+        run = self.analyze().run
         team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
         return waits_by_ordinal(run.programs[team], run.rules[team])
 
@@ -287,9 +287,9 @@ class Lake:
 
     def compact(self, steps: Sequence[StepKey]) -> None:
         """Bring the files of these steps together, if they are so many that who goes through all of them gains."""
-        from jitter.lake.derived.compaction import compact_before
+        from jitter.lake.derived.compaction import compact_if_large
 
-        compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
+        compact_if_large(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
     def _summaries(self, key: StepKey) -> "list[StepSummary]":
         import pyarrow.compute as pc

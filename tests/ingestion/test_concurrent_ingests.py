@@ -86,7 +86,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
     nodes: list[subprocess.Popen[bytes]] = []
-    number = step_numbering.number
+    number = step_numbering.number_steps
 
     def while_another_comes(*arguments: Any) -> Any:
         nodes.append(_node("node1", [paths[1]], lake))
@@ -94,7 +94,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
             time.sleep(0.01)
         return number(*arguments)
 
-    monkeypatch.setattr(step_numbering, "number", while_another_comes)
+    monkeypatch.setattr(step_numbering, "number_steps", while_another_comes)
     jitter.ingest([paths[0]], lake, jobs=1)
     _, err = nodes[0].communicate(timeout=120)
     assert nodes[0].returncode == 0, err
@@ -120,14 +120,14 @@ def _forget_before(export: Path, start_ns: int) -> None:
 
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(staging, "_PATIENCE_S", 0)
-    first, second = staging.new_run(tmp_path), staging.new_run(tmp_path)
-    with staging.alone(first), pytest.raises(LakeError, match="another run"), staging.alone(second):
+    first, second = staging.new_run_folder(tmp_path), staging.new_run_folder(tmp_path)
+    with staging.exclusive_lock(first), pytest.raises(LakeError, match="another run"), staging.exclusive_lock(second):
         pytest.fail("both are in")
-    with staging.alone(second):
+    with staging.exclusive_lock(second):
         pass
     (first.parent / "numbering").write_text("node-0123-1-gone")  # left by a run that has been cleared away
     monkeypatch.setattr(staging, "_PATIENCE_S", 60)
-    with staging.alone(first):
+    with staging.exclusive_lock(first):
         pass
     assert not (first.parent / "numbering").exists()
 

@@ -9,7 +9,7 @@ import numpy as np
 from jitter.analysis.execution.own_time import OwnTimes, zero_where_unknown
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.stats import TO_SIGMA, spread_of
+from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
 
 PARTS: Final = (START, CPU, GPU)
 ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
@@ -106,7 +106,7 @@ def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats,
     """
     more = zero_where_unknown(sum(times, start=-usual))
     total = more.sum(axis=0)
-    sigma = TO_SIGMA * _spread(np.abs(more, out=more), usual)
+    sigma = MAD_TO_SIGMA * _spread(np.abs(more, out=more), usual)
     return total, float((sigma**2).sum())
 
 
@@ -148,7 +148,7 @@ def scatter(total: Floats) -> float:
     """
     steps, columns = total.shape
     if steps < _ENOUGH_STEPS:
-        return spread_of(total) if columns >= ENOUGH_RANKS else 0.0
+        return mad_sigma(total) if columns >= ENOUGH_RANKS else 0.0
     plain = _qn(total)
     return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
 

@@ -9,7 +9,7 @@ from jitter.analysis.detection.deviations import scatter
 from jitter.analysis.detection.outliers import Limits
 from jitter.analysis.execution.collectives import Meetings
 from jitter.core.arrays import Floats, Ints
-from jitter.core.stats import TO_SIGMA
+from jitter.core.stats import MAD_TO_SIGMA
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _outside(
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    chance = float(np.sqrt(sum((TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
+    chance = float(np.sqrt(sum((MAD_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
     noise = max(chance, scatter(total), 1.0)
     own = total[:, column]
     outside = own >= limits.sigmas * noise

@@ -23,7 +23,7 @@ from jitter.core.arrays import Floats
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.lake.records import holdings
+from jitter.lake.records import records_by_step
 
 Typical = Mapping[int, Mapping[int, OwnTimes]]
 """Each step's medians, by team."""
@@ -91,7 +91,7 @@ def _opened(run: SentRun) -> ExaminedSteps:
                 )
             folder = LakeFolder(run.root)
             folder.require()
-            held = holdings(folder.records())
+            held = records_by_step(folder.records())
             lake = LakeRun(run.root, held, LakeIndices(run.root, held).of, run.steps)
             _open[run.name] = ExaminedSteps(lake, run.shared)
         return _open[run.name]

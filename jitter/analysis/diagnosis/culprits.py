@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.step_pattern import ordinal, step_pattern
 from jitter.analysis.replay.critical_path import Charge, Part
 from jitter.analysis.replay.scenario_times import CPU, START
 from jitter.analysis.replay.what_if import Scenario, together
-from jitter.core.formatting import count_words, format_numbers, percent_words, time_words
+from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
 _SAME_STEPS = 0.5
 """Ranks late in steps that overlap this much (Jaccard) may be late for one reason."""
@@ -130,9 +130,9 @@ def _shared(which: Group) -> tuple[str, ...]:
     if which.scope == "host":
         if which.host is None:
             return (f"ranks {format_numbers(which.ranks)}, by their device numbers one node, are late together",)
-        return (f"{count_words(len(which.ranks), 'rank')} of host {which.host} are late in the same steps",)
+        return (f"{format_count(len(which.ranks), 'rank')} of host {which.host} are late in the same steps",)
     if which.scope == "device":
-        return (f"device {which.device} is late on {count_words(len(which.ranks), 'host')} in the same steps",)
+        return (f"device {which.device} is late on {format_count(len(which.ranks), 'host')} in the same steps",)
     if which.every is not None:
         return (f"every {ordinal(which.every)} rank is late in the same steps: they may share a NIC or a switch",)
     return ()
@@ -170,9 +170,9 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
     )
     others = "the other ranks" if facts.compared_with(case.group.ranks) else "its other steps"
     sized = (
-        f"{time_words(excess / len(steps) / max(len(by_rank), 1))} a step above "
+        f"{format_time(excess / len(steps) / max(len(by_rank), 1))} a step above "
         f"{others if by_rank else 'what these collectives usually take'} "
-        f"({percent_words(share)} of a step), {_sigmas(case):.0f} standard deviations"
+        f"({format_percent(share)} of a step), {_sigmas(case):.0f} standard deviations"
     )
     return Culprit(
         scope=case.group.scope,

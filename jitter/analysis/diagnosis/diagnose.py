@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.verdict import beyond_comparison, verdict
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import together
-from jitter.core.formatting import count_words, time_words
+from jitter.core.formatting import format_count, format_time
 
 _PARTS = {START: "host time before its first kernel", CPU: "host time", GPU: "GPU time"}
 _NAMED = 3
@@ -105,7 +105,7 @@ def _unpriced(examined: Examination) -> list[str]:
     priced = [found.what for found in examined.found]
     own = [one for one in examined.candidates if isinstance(one, Suspect) and one not in priced]
     return [
-        f"Rank {one.rank}'s {_PARTS[one.part]} is {time_words(one.excess_ns / len(one.steps))} a step above its peers' "
-        f"in {count_words(len(one.steps), 'step')}: whether that holds others up cannot be told."
+        f"Rank {one.rank}'s {_PARTS[one.part]} is {format_time(one.excess_ns / len(one.steps))} a step "
+        f"above its peers' in {format_count(len(one.steps), 'step')}: whether that holds others up cannot be told."
         for one in own[:_NAMED]
     ]

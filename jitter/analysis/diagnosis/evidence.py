@@ -15,10 +15,10 @@ from jitter.analysis.diagnosis.scopes import Place
 from jitter.analysis.diagnosis.workload import MOST, gpu_cause
 from jitter.analysis.replay.critical_path import Charge, Part
 from jitter.analysis.replay.scenario_times import CPU, START
-from jitter.core.formatting import count_words, time_words
+from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import Loading
-from jitter.lake.records import Held
+from jitter.lake.host_events import DataLoading
+from jitter.lake.records import RankStepRecord
 
 _STEPS_LOOKED_AT = 3
 
@@ -26,7 +26,7 @@ _STEPS_LOOKED_AT = 3
 class Evidence:
     """Asks the lake about what the examination found."""
 
-    def __init__(self, examined: Examination, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+    def __init__(self, examined: Examination, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._run, self._examined, self._held = examined.lake, examined, held
         self.limits = examined.limits
 
@@ -112,14 +112,14 @@ class Evidence:
         if not any(own) and not any(others):
             return ("no data-loading range was recorded",)
         more = float(np.median(own)) - (float(np.median(others)) if others else 0.0)
-        told = f"its data-loading ranges take {time_words(float(np.median(own)))} a step" + (
-            f", the others' {time_words(float(np.median(others)))}" if others else ""
+        told = f"its data-loading ranges take {format_time(float(np.median(own)))} a step" + (
+            f", the others' {format_time(float(np.median(others)))}" if others else ""
         )
         if more >= MOST * excess_ns:
             return (f"{told}: the input pipeline stalled",)
         return (f"{told}: they do not cover it",)
 
-    def _loading(self, rank: int, number: int) -> Loading | None:
+    def _loading(self, rank: int, number: int) -> DataLoading | None:
         key = self._examined.keys[number]
         return self._run.host(key, rank).loading(key) if rank in self._held[key] else None
 
@@ -140,8 +140,8 @@ class Evidence:
         usual = sum(self._examined.usual_transfers[meeting] for meeting, _ in links.meetings)
         taken = usual + links.excess_ns / max(len(links.steps), 1)
         told = [
-            f"the ranks arrive together; from the last arrival to the end {count_words(number, 'collective')} a step "
-            f"take {time_words(taken)}, usually {time_words(usual)}"
+            f"the ranks arrive together; from the last arrival to the end {format_count(number, 'collective')} a step "
+            f"take {format_time(taken)}, usually {format_time(usual)}"
         ]
         if len(links.ranks) == 1:
             told.append("all slow groups have this rank in common, and no other group is slow")
@@ -171,5 +171,5 @@ class Evidence:
         return LookAt(record.file, origin + round(first), origin + round(float(np.nanmax(ended))))
 
 
-def _length(loading: Loading | None) -> float:
+def _length(loading: DataLoading | None) -> float:
     return 0.0 if loading is None else float((loading.end_ns - loading.start_ns).sum())

@@ -12,7 +12,7 @@ from jitter.analysis.detection.outliers import Suspect
 from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.diagnosis.work_shape import work_shape
-from jitter.core.formatting import percent_words
+from jitter.core.formatting import format_percent
 from jitter.core.step_key import StepKey
 
 MOST: Final = 0.5
@@ -48,7 +48,7 @@ def gpu_cause(examined: Examination, suspect: Suspect, steps: Sequence[int]) -> 
         operations, others, extra = operations + shape.operations, others + shape.differing, extra + shape.extra
     whose, they = ("its other steps'", "they") if alone else ("the others'", "the others")
     if excess and differing >= MOST * excess:
-        told = f"{percent_words(differing / excess)} of the GPU time above {whose} is in {others} operations"
+        told = f"{format_percent(differing / excess)} of the GPU time above {whose} is in {others} operations"
         more = f", {extra} of which {they} do not run" if extra else ""
         return "workload_imbalance", (f"{told} of another name or launch shape than theirs{more}",)
     same = operations - others

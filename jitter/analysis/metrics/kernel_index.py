@@ -8,14 +8,14 @@ from threading import Lock
 from jitter.analysis.metrics.alignment import Element, Member, StepIndex, cohorts, index_step, usual_sequences
 from jitter.core.kernels import is_collective
 from jitter.core.step_key import StepKey
-from jitter.lake.records import Held, StepRecord
+from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
 
 
 class LakeIndices:
     """Who is compared with whom, and which of their kernels are the same; nothing is computed before it is asked."""
 
-    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._root, self._held = root, held
         self._steps = sorted(held, key=lambda key: key.order)
         self._one_looks = Lock()

@@ -7,7 +7,7 @@ from statistics import median_low
 
 from jitter.analysis.metrics.clock_alignment import Moment
 from jitter.analysis.metrics.ttke_summary import NOISE, StepSummary
-from jitter.core.stats import TO_SIGMA
+from jitter.core.stats import MAD_TO_SIGMA
 from jitter.core.step_key import StepKey
 
 
@@ -90,7 +90,7 @@ def outstanding(summaries: Sequence[StepSummary]) -> list[StepSummary]:
         usual[summary.cohort] += [abs(ns) for ns in summary.lateness_ns.values() if ns]
     found = []
     for summary in summaries:
-        noise_ns = NOISE * TO_SIGMA * median_low(usual[summary.cohort] or [0.0])
+        noise_ns = NOISE * MAD_TO_SIGMA * median_low(usual[summary.cohort] or [0.0])
         late_ns = max(summary.lateness_ns.values(), default=0.0)
         if summary.split is not None and StepKey(summary.step.epoch, summary.step.step - 1) not in keys:
             late_ns -= summary.split.start_ns

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.alignment import StepIndex
 from jitter.core.arrays import Bools, Ints
-from jitter.core.arrow import column
+from jitter.core.arrow import from_numpy
 from jitter.lake.step_reader import StepColumns
 
 UNMATCHED = -1
@@ -91,8 +91,8 @@ class StepKernels:
     def column(self, name: str, rows: Ints | None = None) -> pa.ChunkedArray:
         """Give a column as it was read, of these kernels (all)."""
         if rows is None:
-            return self._read.table[name].filter(column(self._kept))
-        return self._read.table[name].take(column(self._kept_rows[rows]))
+            return self._read.table[name].filter(from_numpy(self._kept))
+        return self._read.table[name].take(from_numpy(self._kept_rows[rows]))
 
     @cached_property
     def _kept_rows(self) -> Ints:

@@ -13,11 +13,11 @@ from jitter.analysis.metrics.alignment import StepIndex
 from jitter.analysis.metrics.clock_alignment import SharedMoment, shared_moment, wall_clock
 from jitter.analysis.metrics.kernel_metrics import Deviations, Metric
 from jitter.analysis.metrics.step_kernels import StepKernels, placed
-from jitter.core.arrow import column
+from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
-from jitter.lake.records import Held
+from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns, StepFiles
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
@@ -39,7 +39,7 @@ class StepMetrics:
         self,
         root: Path,
         key: StepKey,
-        held: Mapping[int, Held],
+        held: Mapping[int, RankStepRecord],
         indices: Sequence[StepIndex],
         whole: Mapping[int, frozenset[int]],
         metrics: Collection[str] = METRICS,
@@ -131,19 +131,19 @@ class StepMetrics:
         cohort = kernels.cohort_of[kernels.of_rank]
         rows = pa.table(
             {
-                "rank": column(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
-                "cohort": column(cohort.astype(np.int32)),
-                "kernel_index": column(kernels.index.astype(np.int32), kernels.is_matched),
-                "position": column(kernels.position),
+                "rank": from_numpy(np.array(kernels.ranks, np.int32)[kernels.of_rank]),
+                "cohort": from_numpy(cohort.astype(np.int32)),
+                "kernel_index": from_numpy(kernels.index.astype(np.int32), kernels.is_matched),
+                "position": from_numpy(kernels.position),
                 **{name: kernels.column(name) for name in ("kernel_name", "kind", "stream")},
-                "on_main": column(kernels.on_main),
+                "on_main": from_numpy(kernels.on_main),
                 **{name: kernels.column(name) for name in ("start_ns", "end_ns", "launch_start_ns", "message_bytes")},
-                **{f"{name}_ns": column(*metric) for name, metric in metrics.items()},
-                **{f"{name}_deviation_ns": column(*self.deviation(metric)) for name, metric in metrics.items()},
+                **{f"{name}_ns": from_numpy(*metric) for name, metric in metrics.items()},
+                **{f"{name}_deviation_ns": from_numpy(*self.deviation(metric)) for name, metric in metrics.items()},
             }
         )
         if len(np.unique(kernels.cohort_of)) > 1:
-            rows = rows.take(column(np.argsort(cohort, kind="stable")))
+            rows = rows.take(from_numpy(np.argsort(cohort, kind="stable")))
         return rows
 
     def deviation(self, metric: Metric) -> Deviations:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.arrow import column, text_column
+from jitter.core.arrow import from_numpy, from_texts
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
 
@@ -37,10 +37,13 @@ class MetricTable:
         """Give columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
         return pa.table(
             {
-                "kernel_index": column(self.kernel_index),
-                "kernel_name": text_column(self.kernel_names),
-                "mean": column(self.mean, ~np.isnan(self.mean)),
-                **{f"rank_{rank}": column(self.values[:, at], self.known[:, at]) for at, rank in enumerate(self.ranks)},
+                "kernel_index": from_numpy(self.kernel_index),
+                "kernel_name": from_texts(self.kernel_names),
+                "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
+                **{
+                    f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])
+                    for at, rank in enumerate(self.ranks)
+                },
             }
         )
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from jitter.analysis.metrics.clock_alignment import Moment, SharedMoment
 from jitter.core.arrays import Floats
-from jitter.core.stats import TO_SIGMA, lower_median
+from jitter.core.stats import MAD_TO_SIGMA, lower_median
 from jitter.core.step_key import StepKey
 
 NOISE = 5.0
@@ -161,9 +161,9 @@ class _Own:
         excess = self.gap + self.duration - self.typical()[:, None]
         lateness = np.nancumsum(excess[:, worst])
         spread = np.abs(excess)
-        sigma = np.full(lateness.size, TO_SIGMA * float(np.nanmedian(spread)))
+        sigma = np.full(lateness.size, MAD_TO_SIGMA * float(np.nanmedian(spread)))
         if spread.shape[1] >= _ENOUGH_RANKS:
-            sigma = np.maximum(sigma, TO_SIGMA * np.nan_to_num(lower_median(spread)[:, 0]))
+            sigma = np.maximum(sigma, MAD_TO_SIGMA * np.nan_to_num(lower_median(spread)[:, 0]))
         noise = np.maximum(NOISE * np.sqrt((sigma**2).cumsum()), _FLOOR_NS)
         outside = lateness > noise
         if not outside[-1]:

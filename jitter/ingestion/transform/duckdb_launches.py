@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import duckdb
 
-from jitter.core.sql import sql
+from jitter.core.sql import load_sql
 
 ROWS_AT_ONCE = 250_000
 _NO_CALL = (
@@ -24,13 +24,13 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
-    if count(db, "launched") > count(db, "activities"):
+    if count_rows(db, "launched") > count_rows(db, "activities"):
         _fill(db, "outermost_calls", "outermost", ranges)
         db.execute("INSERT INTO outermost_calls FROM calls WHERE correlation IS NULL")
         db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
         _join(db, ranges)
     _fill(db, "unanswered", "unanswered", ranges)
-    unlaunched = count(db, "launched WHERE launch_start_ns IS NULL")
+    unlaunched = count_rows(db, "launched WHERE launch_start_ns IS NULL")
     if unlaunched:
         _place_unlaunched(db)
     else:
@@ -38,7 +38,7 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
     return unlaunched
 
 
-def count(db: duckdb.DuckDBPyConnection, rows: str) -> int:
+def count_rows(db: duckdb.DuckDBPyConnection, rows: str) -> int:
     """How many rows a table (or a table with its condition) has."""
     return int(db.execute(f"SELECT count(*) FROM {rows}").fetchall()[0][0])
 
@@ -56,9 +56,9 @@ def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
     db.execute("CREATE TABLE with_launches AS SELECT DISTINCT process FROM launched WHERE launch_start_ns IS NOT NULL")
     stretches = _ranges(db, "launched", "start_ns")
     for number, (start, until) in enumerate(stretches):
-        db.execute(f"CREATE OR REPLACE TABLE carried AS {sql(__package__, 'carried')}", {"until": start})
+        db.execute(f"CREATE OR REPLACE TABLE carried AS {load_sql(__package__, 'carried')}", {"until": start})
         head = "INSERT INTO placed" if number else "CREATE TABLE placed AS"
-        db.execute(f"{head} {sql(__package__, 'placed')}", {"from": start, "until": until})
+        db.execute(f"{head} {load_sql(__package__, 'placed')}", {"from": start, "until": until})
     db.execute("DROP TABLE launched")
 
 
@@ -66,7 +66,7 @@ def _fill(db: duckdb.DuckDBPyConnection, table: str, relation: str, ranges: list
     """Make a table of a relation, one range after the other."""
     head = f"CREATE OR REPLACE TABLE {table} AS"
     for start, until in ranges or [(0, 0)]:
-        db.execute(f"{head} {sql(__package__, relation)}", {"from": start, "until": until})
+        db.execute(f"{head} {load_sql(__package__, relation)}", {"from": start, "until": until})
         head = f"INSERT INTO {table}"
 
 

@@ -111,7 +111,7 @@ def run_facts(lake: Lake, steps: Sequence[StepKey]) -> RunFacts:
         without_launches=len({source.rank for source in lake.sources if not source.has_launches}),
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
         problems=_problems(lake.sources),
-        refused=_problems(lake.refused),
+        refused=_problems(lake.rejected),
         alignment=_alignment(lake, answers),
     )
 

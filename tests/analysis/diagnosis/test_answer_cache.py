@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.detection.run_analysis import Examination
 from jitter.analysis.diagnosis import answer_cache
-from jitter.lake.layout import ANSWERS
+from jitter.lake.layout import ANSWER_CACHE
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def kept(lake: Path) -> list[Path]:
-    return sorted((lake / ANSWERS).glob("*"))
+    return sorted((lake / ANSWER_CACHE).glob("*"))
 
 
 def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list[int]):

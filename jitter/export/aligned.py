@@ -84,7 +84,7 @@ class AlignedStep:
                 f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
                 "choose ranks of one with --ranks",
             )
-        moment = measured.moments[cohorts.pop()]
+        moment = measured.alignments[cohorts.pop()]
         moments = moment.moments_ns
         if len(self.ranks) == 1:
             return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"

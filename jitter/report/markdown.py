@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time
 from jitter.core.kernels import short_name
 from jitter.report.questions import Hosts, seven_answers
@@ -43,7 +43,7 @@ def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
 def _culprit(one: Culprit) -> Sequence[str]:
     at = one.kernel_index
     return (
-        subject(one),
+        name_culprit(one),
         one.cause,
         one.confidence,
         format_time(one.excess_ns),

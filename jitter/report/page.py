@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
@@ -41,7 +41,7 @@ def templates() -> Environment:
         percent=format_percent,
         short=short_name,
         count=format_count,
-        subject=subject,
+        subject=name_culprit,
         brief=abbreviate,
     )
     return environment

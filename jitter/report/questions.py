@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 
@@ -69,7 +69,7 @@ def _steps(diagnosis: Diagnosis) -> str:
 
 
 def _pattern(culprit: Culprit) -> str:
-    return f"{subject(culprit)}: {culprit.step_pattern}"
+    return f"{name_culprit(culprit)}: {culprit.step_pattern}"
 
 
 def _alone(diagnosis: Diagnosis) -> bool:
@@ -96,7 +96,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
         told = "; ".join(
-            f"{subject(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
+            f"{name_culprit(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
             for one in diagnosis.culprits[:_MOST]
         )
         return told + (f"; and {more} more" if more > 0 else "") + "."
@@ -122,7 +122,7 @@ def _when(diagnosis: Diagnosis) -> str:
                 (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
             )
             name = "" if began is None else f", from {abbreviate(short_name(began.kernel_name))} on"
-            told.append(f"{subject(one)}: {where}{name}")
+            told.append(f"{name_culprit(one)}: {where}{name}")
     if told:
         return "; ".join(told) + "."
     return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."

@@ -15,7 +15,7 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.cli import cli
@@ -153,7 +153,7 @@ def test_each_cause_is_said_how_it_is_decided():
 
 def test_thresholds():
     told = {name: float(value) for name, value, *_ in tables("confidence")[0]}
-    assert told == {field.name: getattr(Limits(), field.name) for field in dataclasses.fields(Limits)}
+    assert told == {field.name: getattr(Thresholds(), field.name) for field in dataclasses.fields(Thresholds)}
 
 
 def test_alignment_methods():

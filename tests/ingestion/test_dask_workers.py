@@ -18,6 +18,8 @@ from tests.support.added_reader import added_reader
 from tests.support.dask_cluster import StartCluster, address_of
 from tests.support.lake_content import content
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import os, signal
 from jitter.readers import Files

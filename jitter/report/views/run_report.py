@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.api import Lake
@@ -54,7 +54,7 @@ class RunPage:
         return self.lake.diagnose(self.steps)
 
     @cached_property
-    def examined(self) -> Examination:
+    def examined(self) -> RunAnalysis:
         """What they rest on."""
         return self.lake.analyze(self.steps)
 

@@ -15,6 +15,8 @@ from jitter.core import dask_client
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.dask_cluster import StartCluster, address_of
 
+pytestmark = pytest.mark.slow
+
 JOB = Job(
     ranks=8, steps=6, kernels=60, gpus_per_node=4, shape="tensor_data", marker="profiler", epoch=None, launch_queue=16
 )

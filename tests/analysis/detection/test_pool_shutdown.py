@@ -13,9 +13,9 @@ SCRIPT = """
 import multiprocessing, sys
 from functools import cached_property
 from jitter.analysis.detection import pool_executor
-from jitter.analysis.detection.run_analysis import Examination
 from jitter.cli import run
 from jitter.core.errors import LakeError
+from jitter.analysis.detection.run_analysis import RunAnalysis
 
 def fail(examined):
     examined._seen
@@ -23,8 +23,8 @@ def fail(examined):
     raise {error}
 
 pool_executor.LARGE, pool_executor.cpu_count = 0, lambda: 3
-Examination.candidates = cached_property(fail)
-Examination.candidates.__set_name__(Examination, "candidates")
+RunAnalysis.candidates = cached_property(fail)
+RunAnalysis.candidates.__set_name__(RunAnalysis, "candidates")
 run()
 """
 

@@ -13,6 +13,8 @@ import pytest
 from jitter.analysis.execution.rank_groups import Activities, Sheet, Syncs, Time, sheets
 from jitter.analysis.execution.step_times import OfSheet, Recorded, StepArrays
 
+pytestmark = pytest.mark.slow
+
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 FAR = 10**17
 """Clocks count from anywhere: what is a float here already is no whole number of ns any more."""

@@ -19,6 +19,8 @@ from jitter.report.server import LivePage, LiveRun
 from jitter.report.views.run_report import RunPage
 from tests.support.chromium import INK, PLACE
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 

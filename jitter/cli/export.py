@@ -67,7 +67,7 @@ def _csv(
 ) -> None:
     from jitter.cli.output.files import check_target
     from jitter.core.errors import UsageError
-    from jitter.export.talk_csv import COLUMNS, csv_name, talk_rows, write_talk_csv
+    from jitter.export.kernel_csv import COLUMNS, csv_name, talk_rows, write_talk_csv
 
     steps = [
         key for key in lake.steps if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
@@ -94,7 +94,7 @@ def _timeline(
     from jitter.cli.output.table import NEVER
     from jitter.core.errors import UsageError
     from jitter.core.formatting import format_numbers
-    from jitter.export.aligned import AlignedStep, ranks_to_see
+    from jitter.export.aligned_step import AlignedStep, ranks_to_see
     from jitter.export.perfetto import begins_as_ours, write_perfetto
 
     if wanted is not None and len(wanted) != 1:

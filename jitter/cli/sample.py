@@ -203,7 +203,5 @@ def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quie
 def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> None:
     import json
 
-    from jitter.simulate import answers
-
     said = {"written_by": _WRITER, "format": format_name, **answers(run), "traces": sorted(names)}
     path.write_text(json.dumps(said, indent=1) + "\n")

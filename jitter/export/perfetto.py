@@ -14,7 +14,7 @@ from typing import IO, Any, Literal
 
 from jitter.core.files import whole_file
 from jitter.core.kernels import short_name
-from jitter.export.aligned import AlignedStep, RankStep
+from jitter.export.aligned_step import AlignedStep, RankStep
 from jitter.export.tracks import lanes
 
 Event = dict[str, Any]

@@ -8,7 +8,7 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
 from jitter.report.figures.frame import stack
 from jitter.report.figures.kernel_axis import kernel_axis
 from jitter.report.figures.rank_lines import show_ranks
@@ -40,7 +40,7 @@ class Figures:
         Raises `UsageError` where no step tells anything: of two steps that do not follow each other none has a time.
         """
         page = self._page
-        grid = per_step.build(self._axis(), page.run, page.excess, page.named)
+        grid = run_figures.build(self._axis(), page.run, page.excess, page.named)
         return _there(grid, "nothing is known of the steps as a whole")
 
     def split(self) -> GridPlot:
@@ -60,7 +60,7 @@ class Figures:
         grid, names = self._page.grid(self.lake.step(step, epoch)), KernelNames()
         axis = kernel_axis(self._page.view(grid, names), names.names)
         show_ranks(axis, grid, ranks)
-        return profile.build(axis)
+        return step_figures.build(axis)
 
     def collectives(self, step: int, epoch: int | None = None) -> GridPlot:
         """One step's collectives: time from the last arrival to the end (ns), against message size (bytes).

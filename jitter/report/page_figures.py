@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from bokeh.models import LayoutDOM
 
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
 from jitter.report.figures.frame import stack
 from jitter.report.figures.kernel_axis import KernelAxis, kernel_axis
 from jitter.report.figures.step_axis import step_axis
@@ -23,8 +23,8 @@ def page_figures(
     along_steps = step_axis(page.run, sections[0].place, there)
     along_kernels = kernel_axis(views[0], names)
     items: dict[str, LayoutDOM | None] = {
-        "run": per_step.build(along_steps, page.run, page.excess, page.named),
-        "profile": profile.build(along_kernels, views[1:]),
+        "run": run_figures.build(along_steps, page.run, page.excess, page.named),
+        "profile": step_figures.build(along_kernels, views[1:]),
         "split": stack([step_split.build(along_steps)]) if any(page.run.parts_ns) else None,
         "collectives": stack([collective_sizes.build(along_kernels)])
         if any(view.collectives.sized for view in views)

@@ -14,14 +14,14 @@ It shares no code with the analysis. Everything is deterministic, in int64 nanos
     write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options: each format's `Options`
 """
 
-from jitter.simulate.answers import answers
-from jitter.simulate.dependencies import Dependency
 from jitter.simulate.faults import Fault
 from jitter.simulate.formats import write
 from jitter.simulate.job import Job
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.kernel_truth import KernelTruth, partners, truth
+from jitter.simulate.recording import RankRun
 from jitter.simulate.run import Run, simulate
-from jitter.simulate.truth import KernelTruth, partners, truth
+from jitter.simulate.true_dependencies import Dependency
+from jitter.simulate.truth_document import answers
 
 __all__ = [
     "Dependency",

@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.core.errors import UsageError
 from jitter.simulate.program import MAIN_THREAD
-from jitter.simulate.rank_run import Bools, Call, RankRun
+from jitter.simulate.recording import Bools, Call, RankRun
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.costs import Costs
+from jitter.simulate.durations import Costs
 from jitter.simulate.job import Job
 from jitter.simulate.program import Operation
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.names import Era
+from jitter.simulate.kernel_names import Era
 
 Marker = Literal["talk", "profiler", "iteration", "none"]
 SYNCS: Final = ("loss", "before", "after")

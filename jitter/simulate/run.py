@@ -8,18 +8,18 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.core.errors import UsageError
-from jitter.simulate.assemble import assemble
-from jitter.simulate.costs import costs, operations
-from jitter.simulate.dependencies import Dependency, dependencies
+from jitter.simulate.durations import costs, operations
 from jitter.simulate.engine import Events, State, run_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
-from jitter.simulate.meet import Ends, Life, run_together
-from jitter.simulate.names import EXTRA
+from jitter.simulate.kernel_names import EXTRA
+from jitter.simulate.kernel_truth import Truth, cohorts, truth
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.record_rank import assemble
+from jitter.simulate.recording import RankRun
+from jitter.simulate.rendezvous import Ends, Life, run_together
 from jitter.simulate.shapes import plan
-from jitter.simulate.truth import Truth, cohorts, truth
+from jitter.simulate.true_dependencies import Dependency, dependencies
 
 _BLOCK_CELLS = 4_000_000
 """Operations x ranks of all steps that are in memory at once (some 32 bytes each)."""
@@ -132,14 +132,14 @@ class Run:
         return cohorts(self.plan)
 
     def truth(self) -> Truth:
-        """The three metrics of every kernel, from the events in global time; see `jitter.simulate.truth`."""
+        """The three metrics of every kernel, from the events in global time; see `jitter.simulate.kernel_truth`."""
         found: Truth = {}
         for ranks in self.cohorts():
             found |= truth(list(self.ranks(ranks)), self.job.epoch)
         return dict(sorted(found.items(), key=lambda one: one[0][1:]))
 
     def dependencies(self) -> dict[int, list[Dependency]]:
-        """For each stage what its operations wait for; see `jitter.simulate.dependencies`."""
+        """For each stage what its operations wait for; see `jitter.simulate.true_dependencies`."""
         found = {}
         for stage, program in enumerate(self.plan.programs):
             phases = self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))

@@ -8,9 +8,9 @@ from same_metrics import assert_as_oracle, assert_as_truth
 
 import jitter
 from jitter.readers import readers
-from jitter.simulate import Fault, Job, KernelTruth, RankRun, Run, answers, simulate, write
+from jitter.simulate import Fault, Job, KernelTruth, RankRun, Run, simulate, write
 from jitter.simulate.capture import Capture, captured
-from jitter.simulate.truth import truth
+from jitter.simulate.kernel_truth import truth
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
 

@@ -5,7 +5,7 @@ from bokeh.resources import Resources
 
 from jitter.analysis.diagnosis.model import Divergence, Split, StepAnswer
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
 from jitter.report.figures.kernel_axis import kernel_axis
 from jitter.report.figures.step_axis import step_axis
 from jitter.report.html import MOST_STEPS, figures_json
@@ -76,8 +76,8 @@ def size_of(steps):
     along_kernels = kernel_axis(views[0], [f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)])
     text = figures_json(
         {
-            "run": per_step.build(along_steps, run, excess, {5}),
-            "profile": profile.build(along_kernels, views[1:]),
+            "run": run_figures.build(along_steps, run, excess, {5}),
+            "profile": step_figures.build(along_kernels, views[1:]),
             "split": step_split.build(along_steps),
             "collectives": collective_sizes.build(along_kernels),
         }

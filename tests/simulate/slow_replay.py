@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jitter.simulate import Run
-from jitter.simulate.costs import costs, operations
+from jitter.simulate.durations import costs, operations
 
 Times = dict[tuple[int, int, int], tuple[int, int, int, int]]
 """(rank, phase, position) -> launch start, launch end, start, end of what happened."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.simulate import Fault, Job, RankRun, answers, simulate
+from jitter.simulate import Fault, Job, RankRun, simulate
 
 JOB = Job(ranks=3, steps=4, kernels=60, seed=2, first_step=10, buckets=2)
 

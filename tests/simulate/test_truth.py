@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jitter.simulate import Fault, Job, RankRun, partners, simulate
 from jitter.simulate.clock import Clock
+from jitter.simulate.kernel_truth import truth
 from jitter.simulate.program import Operation
-from jitter.simulate.truth import truth
 
 OPS = (
     Operation("first", "compute", "cudaLaunchKernel", 7),

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
 from jitter.simulate.formats.kineto_calls import counts, group_words, host_calls
-from jitter.simulate.formats.kineto_text import Spelling, duration, spelling, stamp
+from jitter.simulate.formats.kineto_dialect import Spelling, duration, spelling, stamp
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import Group, RankRun
+from jitter.simulate.recording import Group, RankRun
 from jitter.simulate.run import Run
 
 _EVENTS_A_WRITE: Final = 5_000

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from jitter.simulate.capture import graph_heads
-from jitter.simulate.formats.kineto_text import Spelling, duration, stamp
+from jitter.simulate.formats.kineto_dialect import Spelling, duration, stamp
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import Group, RankRun
+from jitter.simulate.recording import Group, RankRun
 
 _OPERATORS: Final = ("aten::linear", "aten::addmm", "aten::to", "aten::empty_strided", "aten::as_strided", "aten::mul")
 _NAMES: Final = {

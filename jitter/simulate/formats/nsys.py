@@ -11,7 +11,7 @@ from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured, graph_heads
 from jitter.simulate.formats.nsys_report import Report, write_parquet, write_sqlite
 from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRun
 from jitter.simulate.run import Run
 
 _VM = 1 << 48  # what stands above the process in every global id

@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import Capture, captured
-from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.formats.rocprof_records import CPU_NODES, Recorded, recorded
+from jitter.simulate.recording import RankRun
 from jitter.simulate.run import Run
 
 _PLACE: Final = "nid INTEGER, pid INTEGER, tid INTEGER"

@@ -5,9 +5,9 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.names import Shape
+from jitter.simulate.kernel_names import Shape
 from jitter.simulate.program import AUTOGRAD_THREAD, MAIN_THREAD, Operation, Program, numbered
 
 _TUNING = 2**42
@@ -61,7 +61,7 @@ class Builder:
                 phase,
                 grid=(shape.grid, 1, 1),
                 block=(shape.block, 1, 1),
-                sized=self.job.variable_work > 0 and shape.duration_ns > names.SIZED_NS,
+                sized=self.job.variable_work > 0 and shape.duration_ns > kernel_names.SIZED_NS,
                 variants=shape.tiles if chosen else (),
             )
         )
@@ -158,7 +158,7 @@ class Builder:
         at = len(self.operations)
         self.operations.append(
             Operation(
-                names.collective(self.job.era, operation),
+                kernel_names.collective(self.job.era, operation),
                 "collective",
                 "cudaLaunchKernelExC" if self.job.era == "2024" else "cudaLaunchKernel",
                 stream,
@@ -196,7 +196,7 @@ class Builder:
         if waited:
             self.call("cudaStreamWaitEvent", MAIN_THREAD, "optimizer")
         for _ in range(optimizers(self.job)):
-            self.kernel(names.optimizer(), "optimizer", MAIN_THREAD, waited)
+            self.kernel(kernel_names.optimizer(), "optimizer", MAIN_THREAD, waited)
         if "after" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
@@ -216,6 +216,6 @@ def optimizers(job: Job) -> int:
 
 def _loose(job: Job, count: int) -> tuple[Operation, ...]:
     build = Builder(job)
-    for shape in islice(cycle(names.forward_layer(job.era)), count):
+    for shape in islice(cycle(kernel_names.forward_layer(job.era)), count):
         build.kernel(shape, "", MAIN_THREAD)
     return numbered(build.operations)

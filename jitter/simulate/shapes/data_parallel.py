@@ -2,7 +2,7 @@
 
 from itertools import cycle, islice
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
 from jitter.simulate.shapes.builder import Builder, optimizers
@@ -23,13 +23,13 @@ def plan(job: Job) -> Plan:
 
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
-    layer = islice(cycle(names.forward_layer(job.era)), n_forward - 1)
-    build.kernels([names.embedding(), *layer], "forward", MAIN_THREAD)
+    layer = islice(cycle(kernel_names.forward_layer(job.era)), n_forward - 1)
+    build.kernels([kernel_names.embedding(), *layer], "forward", MAIN_THREAD)
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
     # a bucket goes out as soon as its share of the gradients is there; the last one is small, as DDP's first is
-    shapes = list(islice(cycle(names.backward_layer(job.era)), n_backward))
+    shapes = list(islice(cycle(kernel_names.backward_layer(job.era)), n_backward))
     reduced: dict[int, int] = {}
     done = 0
     for number in range(job.all_reduces):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
 from jitter.simulate.shapes.builder import Builder
@@ -21,14 +21,14 @@ def plan(job: Job) -> Plan:
     autograd = build.backward_thread
     sizes = layers(job, forward_extra=2, backward_extra=3, extra=1 + NORM_KERNELS)
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.embedding(), "forward", MAIN_THREAD)
     for layer in sizes:
-        _layer(build, names.some(names.forward_layer(job.era), layer.forward), "forward", MAIN_THREAD)
+        _layer(build, kernel_names.some(kernel_names.forward_layer(job.era), layer.forward), "forward", MAIN_THREAD)
     build.loss()
     build.memory("memset", 4 * 2**20, "backward", autograd)
     experts = 0
     for layer in reversed(sizes):
-        _layer(build, names.some(names.backward_layer(job.era), layer.backward), "backward", autograd)
+        _layer(build, kernel_names.some(kernel_names.backward_layer(job.era), layer.backward), "backward", autograd)
         experts = build.collective(
             "all_reduce", "data", _DATA_STREAM, GRADIENT_BYTES, "backward", autograd, bytes_a_ns=120
         )
@@ -41,7 +41,7 @@ def plan(job: Job) -> Plan:
     return alone(build.program(), job.ranks, {"expert": ranks // size, "data": ranks % size})
 
 
-def _layer(build: Builder, shapes: list[names.Shape], phase: str, thread: int) -> None:
+def _layer(build: Builder, shapes: list[kernel_names.Shape], phase: str, thread: int) -> None:
     """Attention, dispatch, experts, combine, and a kernel more."""
     half = len(shapes) // 2
     for part in (shapes[:half], shapes[half:-1]):

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from jitter.core.errors import UsageError
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, WORLD
 from jitter.simulate.shapes.builder import Builder, optimizers
@@ -59,5 +59,5 @@ def gradient_norm(build: Builder, *awaited: int) -> None:
     """The norm of all gradients, summed over the whole job before the weights are changed."""
     if awaited:
         build.main_waits(*awaited, phase="optimizer", thread=MAIN_THREAD)
-    build.kernel(names.square_sum(), "optimizer", MAIN_THREAD)
+    build.kernel(kernel_names.square_sum(), "optimizer", MAIN_THREAD)
     build.blocking("all_reduce", WORLD, _NORM_STREAM, 4, "optimizer", MAIN_THREAD)

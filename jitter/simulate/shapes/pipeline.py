@@ -3,7 +3,7 @@
 import numpy as np
 
 from jitter.core.errors import UsageError
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program
 from jitter.simulate.shapes.builder import Builder, optimizers
@@ -105,14 +105,14 @@ class _Stage:
         send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase, thread)
 
     def _forward(self) -> None:
-        shapes = names.some(names.forward_layer(self.job.era), self.forward_kernels)
+        shapes = kernel_names.some(kernel_names.forward_layer(self.job.era), self.forward_kernels)
         if self.is_first:
             self.build.memory("h2d", 640 * 8, "forward")
-            self.build.kernel(names.embedding(), "forward", MAIN_THREAD)
+            self.build.kernel(kernel_names.embedding(), "forward", MAIN_THREAD)
         self.build.kernels(shapes, "forward", MAIN_THREAD)
         if self.is_last:
-            self.build.kernels(names.head(self.job.era), "forward", MAIN_THREAD)
+            self.build.kernels(kernel_names.head(self.job.era), "forward", MAIN_THREAD)
 
     def _backward(self) -> None:
-        shapes = names.some(names.backward_layer(self.job.era), self.backward_kernels)
+        shapes = kernel_names.some(kernel_names.backward_layer(self.job.era), self.backward_kernels)
         self.build.kernels(shapes, "backward", self.build.backward_thread)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, Plan, alone
 from jitter.simulate.shapes.builder import Builder
@@ -19,7 +19,7 @@ def plan(job: Job) -> Plan:
     autograd = build.backward_thread
     sizes = layers(job, forward_extra=2, backward_extra=3, extra=NORM_KERNELS)
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.embedding(), "forward", MAIN_THREAD)
     for layer in sizes:
         forward(build, layer.forward, "tensor")
     build.loss()

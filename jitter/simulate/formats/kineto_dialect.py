@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRun
 
 _HIP_CALLS: Final = {
     "cudaLaunchKernel": "hipLaunchKernel",

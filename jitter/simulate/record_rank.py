@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jitter.simulate.clock import clock
-from jitter.simulate.costs import operations
+from jitter.simulate.durations import operations
 from jitter.simulate.engine import Events
 from jitter.simulate.job import Job
 from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
-from jitter.simulate.rank_run import Call, Group, Range, RankRun, marker_text
+from jitter.simulate.recording import Call, Group, Range, RankRun, marker_text
 
 Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117

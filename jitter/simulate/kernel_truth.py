@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from jitter.simulate.program import KERNEL_KINDS, Plan
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRun
 
 
 class KernelTruth(NamedTuple):

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from jitter.simulate.capture import graph_heads
-from jitter.simulate.formats.kineto_text import spelling
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.formats.kineto_dialect import spelling
+from jitter.simulate.recording import RankRun
 
 CPU_NODES: Final = 4
 """Processors that HSA counts before the GPUs."""

@@ -10,10 +10,10 @@ from replayed import assert_as_recorded
 
 import jitter
 from jitter.core.errors import LakeError
-from jitter.report.json_report import json_report
-from jitter.report.markdown import markdown_report
-from jitter.report.step_table import step_lines, step_text
-from jitter.report.views.run_overview import run_facts
+from jitter.report.json_report import render_json
+from jitter.report.markdown import render_markdown
+from jitter.report.step_table import format_steps, tabulate_steps
+from jitter.report.views.run_overview import build_run_overview
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
 JOBS = [
@@ -47,9 +47,9 @@ def _report(lake: "jitter.Lake") -> dict[str, Any]:
     def never(word: str) -> float:
         raise AssertionError(f"{word} is no JSON")
 
-    facts = run_facts(lake, lake.steps)
-    assert markdown_report(lake.diagnosis(), facts, lake.hosts).startswith("# jitter report")
-    return json.loads(json_report(lake.diagnosis(), facts), parse_constant=never)
+    facts = build_run_overview(lake, lake.steps)
+    assert render_markdown(lake.diagnosis(), facts, lake.hosts).startswith("# jitter report")
+    return json.loads(render_json(lake.diagnosis(), facts), parse_constant=never)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(TRACES)))
@@ -59,7 +59,7 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
         pytest.skip("nothing in it can be read")
     capsys.readouterr()
     said = _report(lake)
-    assert step_text(step_lines(lake.diagnosis().steps)).count("\n") == len(lake.steps) + 1
+    assert format_steps(tabulate_steps(lake.diagnosis().steps)).count("\n") == len(lake.steps) + 1
     assert capsys.readouterr() == ("", "")
     assert said["verdict"]
     assert [step["step"] for step in said["steps"]] == [key.step for key in lake.steps]

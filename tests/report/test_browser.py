@@ -9,7 +9,7 @@ from report_lakes import job, lake_of, step_rows
 
 import jitter
 from jitter.cli import main
-from jitter.report.html import html_report
+from jitter.report.html import render_html
 
 FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -33,7 +33,7 @@ def lake(tmp_path_factory):
 @pytest.fixture(scope="module")
 def path(lake):
     path = lake.root.parent / "page.html"
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 
@@ -208,7 +208,7 @@ def test_figures_follow_the_colour_scheme(page):
 
 
 def written(lake, path):
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 

@@ -5,13 +5,13 @@ import pytest
 from report_lakes import job, lake_of, step_rows
 
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, step_view
+from jitter.report.views.step_view import KernelNames, build_step_view
 
 
 def view_of(lake, number=1):
     examined = lake.examination()
     step = lake.diagnosis().steps[number]
-    return step_view(StepGrid(lake, step), examined, step, examined.paths[number], KernelNames())
+    return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], KernelNames())
 
 
 def test_all_wait_for_the_late_one(tmp_path):

@@ -4,8 +4,8 @@ from itertools import cycle, islice
 
 from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
-from jitter.simulate.shapes.builder import Builder, optimizers
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, single_program_plan
+from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
 
 _BUCKET_BYTES = 25 * 2**20
 _BYTES_A_NS = 120
@@ -15,7 +15,7 @@ _LATENCY_NS = 35_000
 
 def plan(job: Job) -> Plan:
     """One program of `job.kernels` kernels a step, one group."""
-    n_compute = job.kernels - job.all_reduces - optimizers(job)
+    n_compute = job.kernels - job.all_reduces - optimizer_kernel_count(job)
     n_forward = max(1, n_compute // 3)
     n_backward = n_compute - n_forward
     build = Builder(job)
@@ -24,7 +24,7 @@ def plan(job: Job) -> Plan:
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
     layer = islice(cycle(kernel_names.forward_layer(job.era)), n_forward - 1)
-    build.kernels([kernel_names.embedding(), *layer], "forward", MAIN_THREAD)
+    build.kernels([kernel_names.embedding_kernel(), *layer], "forward", MAIN_THREAD)
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
@@ -50,4 +50,4 @@ def plan(job: Job) -> Plan:
         )
     build.optimizer(reduced.values())
     build.fetched("")
-    return alone(build.program(), job.ranks)
+    return single_program_plan(build.program(), job.ranks)

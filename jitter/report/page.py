@@ -1,11 +1,14 @@
 """The page's text and tables as HTML; the same whether it is written or live. Text from traces is escaped."""
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.verdict import subject
 from jitter.core.formatting import brief, count_words, format_numbers, percent_words, rank_words, time_words
@@ -80,9 +83,16 @@ def render_page_body(
             lines_left_out=max(0, len(run.steps) - MAX_TABLE_ROWS),
             roots=list(roots),
             live=live,
+            reading=how_to_read(),
         )
     )
     return Markup(text)
+
+
+@cache
+def how_to_read() -> Markup:
+    """Return the guide's topic `reading` as HTML; raw HTML in it is escaped."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
 def render_step(section: StepSection) -> tuple[Markup, Markup]:

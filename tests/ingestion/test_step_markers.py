@@ -1,0 +1,178 @@
+"""Which ranges are steps: spellings, nesting, pieces, restarts, open ends, threads."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jitter.core.errors import UsageError
+from jitter.core.step_key import StepKey
+from jitter.ingestion.transform.step_markers import (
+    DEFAULT_STEP_PATTERN,
+    Marker,
+    compile_step_pattern,
+    is_data_loading,
+    parse_marker,
+    select_step_ranges,
+)
+
+
+def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
+    marker = parse_marker(compile_step_pattern(expression), 1, text, 0, 1)
+    assert marker is None or marker.text == text
+    return None if marker is None else (marker.epoch, marker.step, marker.rank)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epoch1_step2003-rank0-640_8-640_8-640_8", (1, 2003, 0)),
+        ("step7-rank12", (None, 7, 12)),
+        ("ProfilerStep#12", (None, 12, None)),
+        ("ProfilerStep#" + "9" * 18, (None, 10**18 - 1, None)),
+        ("ProfilerStep#" + "9" * 19, None),
+        ("ProfilerStep#" + "9" * 5000, None),
+        ("step7-rank12345678901", (None, 7, None)),
+        ("step 12", (None, 12, None)),
+        ("Step: 12", (None, 12, None)),
+        ("STEP_0012", (None, 12, None)),
+        ("train_step=12", (None, 12, None)),
+        ("training step 12", (None, 12, None)),
+        ("global_step 12", (None, 12, None)),
+        ("iteration: 12", (None, 12, None)),
+        ("iteration12", (None, 12, None)),
+        ("[iter 12]", (None, 12, None)),
+        ("Iter#12", (None, 12, None)),
+        ("step(12)", (None, 12, None)),
+        ("epoch 3 step 12", (3, 12, None)),
+        ("Epoch: 3, Iteration: 12", (3, 12, None)),
+        ("epoch=3/step=12/rank=5", (3, 12, 5)),
+        ("step 12 of global_rank 5", (None, 12, 5)),
+        ("step 12 forward", (None, 12, None)),
+        ("step 12 local_rank 5", (None, 12, None)),
+        ("forward", None),
+        ("microstep 3", None),
+        ("micro_step 3", None),
+        ("mini-step 3", None),
+        ("substep3", None),
+        ("accum_step 3", None),
+        ("footstep 3", None),
+        ("optimizer.step", None),
+        ("step", None),
+        ("step 1.5", None),
+        ("epoch 3", None),
+        ("criterion 3", None),
+        ("ncclAllReduce", None),
+    ],
+)
+def test_spellings(text: str, expected: tuple[int | None, int, int | None] | None):
+    assert _read(text) == expected
+
+
+def test_own_pattern():
+    assert _read("batch 4", r"batch (?P<step>\d+)") == (None, 4, None)
+    assert _read("step 4", r"batch (?P<step>\d+)") is None
+    assert _read("e2b4r1", r"e(?P<epoch>\d)b(?P<step>\d)r(?P<rank>\d)") == (2, 4, 1)
+    assert _read("batch x", r"batch (?P<step>\w)") is None  # a group that holds no number names nothing
+    for wrong in ("(", r"(\d+)", r"(?P<steps>\d+)"):
+        with pytest.raises(UsageError, match="--step-pattern"):
+            compile_step_pattern(wrong)
+    assert compile_step_pattern(None).pattern == DEFAULT_STEP_PATTERN
+
+
+def _mark(step: int, start: int, end: int | None, thread: int = 1, epoch: int | None = None) -> Marker:
+    return Marker(thread, f"step {step} at {start}", start, end, epoch, step, None)
+
+
+def _spans(*markers: Marker) -> list[tuple[int, int, int | None]]:
+    return [(r.key.step, r.start_ns, r.until_ns) for r in select_step_ranges(markers).ranges]
+
+
+def test_nested_ranges_are_parts():
+    inner = [_mark(0, 10, 20), _mark(1, 20, 40), _mark(0, 110, 120)]  # "step" of something within the step
+    assert _spans(_mark(5, 0, 100), *inner, _mark(6, 100, 200)) == [(5, 0, 100), (6, 100, 200)]
+
+
+def test_pieces_of_one_step_are_one():
+    found = select_step_ranges([_mark(3, 0, 10), _mark(3, 12, 20), _mark(3, 25, 30), _mark(4, 40, 50)])
+    assert [(r.key.step, r.start_ns, r.end_ns) for r in found.ranges] == [(3, 0, 30), (4, 40, 50)]
+    assert found.problems == []
+
+
+def test_numbers_that_begin_anew_are_said():
+    markers = [_mark(step, 100 * at, 100 * at + 90) for at, step in enumerate([0, 1, 2, 0, 1, 2, 0])]
+    found = select_step_ranges(markers)
+    assert [(r.key.step, r.start_ns) for r in found.ranges] == [(0, 0), (1, 100), (2, 200)]
+    assert [problem.split(";")[0] for problem in found.problems] == [
+        "step 0 is marked 3 times without an epoch",
+        "step 1 is marked 2 times without an epoch",
+        "step 2 is marked 2 times without an epoch",
+    ]
+    with_epochs = [m._replace(epoch=at // 3) for at, m in enumerate(markers)]
+    assert [r.key for r in select_step_ranges(with_epochs).ranges] == [StepKey(*divmod(at, 3)) for at in range(7)]
+
+
+def test_a_number_that_comes_back_within_its_epoch_is_not_said_to_lack_one():
+    found = select_step_ranges([_mark(0, 0, 9, epoch=1), _mark(1, 10, 19, epoch=1), _mark(0, 20, 29, epoch=1)])
+    assert len(found.ranges) == 2
+    (problem,) = found.problems
+    assert problem.startswith("epoch 1, step 0 is marked 2 times")
+    assert "without an epoch" not in problem
+
+
+def test_open_ranges():
+    assert _spans(_mark(0, 0, 10), _mark(1, 10, None)) == [(0, 0, 10), (1, 10, None)]
+    assert _spans(_mark(0, 0, None), _mark(1, 10, 20)) == [(0, 0, 10), (1, 10, 20)]
+    assert select_step_ranges([_mark(1, 10, None)]).ranges[0].end_ns is None
+
+
+def test_overlapping_ranges_end_where_the_next_begins():
+    assert _spans(_mark(0, 0, 15), _mark(1, 10, 25), _mark(2, 20, 30)) == [(0, 0, 10), (1, 10, 20), (2, 20, 30)]
+
+
+def test_steps_are_marked_on_one_thread():
+    main = [_mark(step, 100 * step, 100 * step + 99) for step in range(3)]
+    other = [_mark(step, 100 * step + 7, 100 * step + 50, thread=2) for step in range(2)]
+    assert _spans(*other, *main) == [(0, 0, 99), (1, 100, 199), (2, 200, 299)]
+    assert _spans(*other, *main[:2]) == [(0, 0, 99), (1, 100, 199)]  # as many: the earlier thread
+
+
+_MARKERS = st.lists(
+    st.builds(
+        lambda thread, start, length, step: _mark(step, start, None if length is None else start + length, thread),
+        st.integers(1, 2),
+        st.integers(0, 60),
+        st.one_of(st.none(), st.integers(1, 30)),
+        st.integers(0, 4),
+    ),
+    max_size=12,
+)
+
+
+@given(_MARKERS)
+def test_steps_never_overlap_and_none_comes_twice(markers: list[Marker]):
+    found = select_step_ranges(markers).ranges
+    keys = [r.key for r in found]
+    assert len(keys) == len(set(keys))
+    assert {r.text for r in found} <= {m.text for m in markers}
+    for one, following in pairwise(found):
+        assert one.start_ns <= following.start_ns
+        assert one.until_ns is not None
+        assert one.start_ns <= one.until_ns <= following.start_ns
+    assert bool(found) == bool(markers)
+
+
+def test_data_loading():
+    for text in (
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        "data_loading",
+        "load batch",
+        "get_batch",
+        "batch generator",
+        "dataloader",
+        "fetch data",
+    ):
+        assert is_data_loading(text), text
+    for text in ("forward", "optimizer.step", "load_checkpoint", "ncclAllReduce", "batch_norm"):
+        assert not is_data_loading(text), text

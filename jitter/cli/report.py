@@ -105,7 +105,7 @@ def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunOverview]":
     from jitter.report.views.run_overview import build_run_overview
 
-    return lake.diagnosis(steps), build_run_overview(lake, steps)
+    return lake.diagnose(steps), build_run_overview(lake, steps)
 
 
 def _form(output: Path | None) -> str | None:
@@ -144,5 +144,5 @@ def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     from jitter.analysis.detection.dask_executor import examined_on
 
     with examined_on(asked.scheduler, asked.lake) as passes:
-        lake.examination(steps, passes)
+        lake.analyze(steps, passes)
         yield lake, steps

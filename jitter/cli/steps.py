@@ -26,7 +26,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     from jitter.cli.output.table import write_table
     from jitter.report.step_table import format_steps, tabulate_steps
 
-    frame = tabulate_steps(open_lake_with_progress(lake).diagnosis().steps)
+    frame = tabulate_steps(open_lake_with_progress(lake).diagnose().steps)
     if form == "text" or (form is None and output is None):
         click.echo(format_steps(frame), nl=False)
     else:

@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.verdict import subject
-from jitter.core.formatting import brief, count_words, format_numbers, percent_words, rank_words, time_words
+from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
@@ -37,12 +37,12 @@ def template_environment() -> Environment:
     environment.globals.update(version=__version__)
     environment.filters.update(
         ranges=format_numbers,
-        time=time_words,
-        percent=percent_words,
+        time=format_time,
+        percent=format_percent,
         short=short_name,
-        count=count_words,
-        subject=subject,
-        brief=brief,
+        count=format_count,
+        subject=name_culprit,
+        brief=abbreviate,
     )
     return environment
 
@@ -105,7 +105,7 @@ def render_step(section: StepSection) -> tuple[Markup, Markup]:
 
 def step_choice(page: RunReport, key: StepKey) -> StepChoice:
     """One step as the page offers it."""
-    return StepChoice(page.run.position(key), f"{key} · loss {time_words(page.answer(key).loss_ns)}")
+    return StepChoice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
 
 
 def _most_words(page: RunReport) -> str:
@@ -114,5 +114,5 @@ def _most_words(page: RunReport) -> str:
     if excess is None or excess.layers[0].most is None:
         return "Nothing is above the others."
     rank, at, ns = excess.layers[0].most
-    where = f"{rank_words(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
-    return f"Highest: {where}, {time_words(ns)} ({excess.layers[0].title})."
+    where = f"{format_rank(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
+    return f"Highest: {where}, {format_time(ns)} ({excess.layers[0].title})."

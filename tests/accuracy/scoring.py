@@ -94,7 +94,7 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
     written = time.perf_counter()
     lake = _lake(lake_path, folder / "lake")
     ingested = time.perf_counter()
-    diagnosis = lake.diagnosis()
+    diagnosis = lake.diagnose()
     culprits = list(diagnosis.culprits)
     diagnosed = time.perf_counter()
     gains = _gains(one.run)

@@ -35,10 +35,10 @@ class FakeLake:
     told: dict[int, list[Any]] = field(default_factory=dict)
     said: Any = None
 
-    def waits(self, cohort: int) -> list[Any]:
+    def dependencies(self, cohort: int) -> list[Any]:
         return self.told[cohort]
 
-    def diagnosis(self) -> Any:
+    def diagnose(self) -> Any:
         return self.said
 
 
@@ -238,7 +238,7 @@ def test_healthy_jobs_and_jobs_that_the_analysis_dies_of(monkeypatch: pytest.Mon
     silent, loud = scored(monkeypatch, run), scored(monkeypatch, run, culprit("gpu_compute", 1))
     assert (silent.innocent, loud.innocent) == (True, False)
     assert misses([silent]) == []
-    monkeypatch.setattr(FakeLake, "diagnosis", lambda self: 1 / 0)
+    monkeypatch.setattr(FakeLake, "diagnose", lambda self: 1 / 0)
     dead = scored(monkeypatch, run)
     assert dead.error == "ZeroDivisionError: division by zero"
     assert not dead.innocent

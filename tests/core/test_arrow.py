@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.core.arrow import column, known, list_codes, numbers, text_column
+from jitter.core.arrow import encode_lists, from_numpy, from_texts, is_valid, to_numpy
 
 pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
 
@@ -19,8 +19,8 @@ pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)
 def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: int, rows: int):
     chunked = pa.chunked_array([pa.array(piece, kind) for piece in made], kind).slice(first, rows)
     wanted = chunked.to_pylist()
-    assert known(chunked).tolist() == [value is not None for value in wanted]
-    values = numbers(chunked)
+    assert is_valid(chunked).tolist() == [value is not None for value in wanted]
+    values = to_numpy(chunked)
     assert values.dtype == kind.to_pandas_dtype()
     assert [value for value, told in zip(values.tolist(), wanted, strict=True) if told is not None] == [
         told for told in wanted if told is not None
@@ -29,7 +29,7 @@ def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: in
 
 @pytest.mark.parametrize(("kind", "most"), [(pa.uint8(), 2**8 - 1), (pa.uint32(), 2**32 - 1), (pa.uint64(), 2**64 - 1)])
 def test_without_a_sign(kind: pa.DataType, most: int):
-    assert numbers(pa.chunked_array([pa.array([0, most], kind)])).tolist() == [0, most]
+    assert to_numpy(pa.chunked_array([pa.array([0, most], kind)])).tolist() == [0, most]
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -39,30 +39,30 @@ def test_into_arrow(made: list[tuple[int, bool]], stride: int):
     for kind in (np.int32, np.int64, np.float64, np.bool_):
         values = np.array(numbers, np.int64).astype(kind)[::stride]
         where = np.array(told, np.bool_)[::stride]
-        assert column(values, where).equals(pa.array(values, mask=~where))
-        assert column(values).equals(pa.array(values))
+        assert from_numpy(values, where).equals(pa.array(values, mask=~where))
+        assert from_numpy(values).equals(pa.array(values))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.text(max_size=9), max_size=9))
 def test_texts_into_arrow(texts: list[str]):
-    found = text_column(texts)
+    found = from_texts(texts)
     found.validate(full=True)
     assert found.equals(pa.array(texts, pa.string()))
 
 
 def test_a_type_that_has_no_place_here_is_refused():
     with pytest.raises(KeyError):
-        column(np.zeros(2, np.float32))
+        from_numpy(np.zeros(2, np.float32))
 
 
 def test_pandas_is_not_loaded():
     script = (
         "import sys, numpy as np\n"
-        "from jitter.core.arrow import column, known, text_column, numbers\nimport pyarrow as pa\n"
-        "made = pa.chunked_array([column(np.arange(5), np.arange(5) > 2)])\n"
-        "assert known(made).sum() == 2 and numbers(made)[4] == 4\n"
-        "assert text_column(['gemm', 'été']).to_pylist() == ['gemm', 'été']\n"
+        "from jitter.core.arrow import from_numpy, from_texts, is_valid, to_numpy\nimport pyarrow as pa\n"
+        "made = pa.chunked_array([from_numpy(np.arange(5), np.arange(5) > 2)])\n"
+        "assert is_valid(made).sum() == 2 and to_numpy(made)[4] == 4\n"
+        "assert from_texts(['gemm', 'été']).to_pylist() == ['gemm', 'été']\n"
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -76,7 +76,7 @@ lists = st.lists(st.one_of(st.none(), st.lists(st.integers(0, 5), max_size=3)), 
 def test_lists_as_codes(made: list[list[list[int] | None]], first: int, rows: int):
     kind = pa.list_(pa.int32())
     chunked = pa.chunked_array([pa.array(piece, kind) for piece in made], kind).slice(first, rows)
-    codes, distinct = list_codes(chunked)
+    codes, distinct = encode_lists(chunked)
     assert [None if code < 0 else list(distinct[code]) for code in codes.tolist()] == chunked.to_pylist()
     assert len(set(distinct)) == len(distinct)
     assert set(codes[codes >= 0].tolist()) == set(range(len(distinct)))

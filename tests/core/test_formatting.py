@@ -1,6 +1,6 @@
 import pytest
 
-from jitter.core.formatting import brief, count_words, percent_words, rank_words, time_words
+from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from jitter.core.formatting import brief, count_words, percent_words, rank_words
     ],
 )
 def test_time(ns, words):
-    assert time_words(ns) == words
+    assert format_time(ns) == words
 
 
 def test_signed_time():
-    assert [time_words(ns, signed=True) for ns in (5_000, -5_000, 0)] == ["+5.00 µs", "−5.00 µs", "0 ns"]
+    assert [format_time(ns, signed=True) for ns in (5_000, -5_000, 0)] == ["+5.00 µs", "−5.00 µs", "0 ns"]
 
 
 def test_others():
-    assert [percent_words(f) for f in (0.20286, 0.0074, 0.00001, 0.0, -0.0113, -0.2, -0.00001, None)] == [
+    assert [format_percent(f) for f in (0.20286, 0.0074, 0.00001, 0.0, -0.0113, -0.2, -0.00001, None)] == [
         "20.3%",
         "0.74%",
         "<0.01%",
@@ -40,6 +40,6 @@ def test_others():
         "−<0.01%",
         "unknown",
     ]
-    assert (rank_words(3, "n1"), rank_words(3, None)) == ("rank 3 (n1)", "rank 3")
-    assert (count_words(1, "rank"), count_words(1200, "rank")) == ("1 rank", "1,200 ranks")
-    assert (brief("short"), len(brief("x" * 90)), brief("x" * 90)[-1]) == ("short", 44, "…")
+    assert (format_rank(3, "n1"), format_rank(3, None)) == ("rank 3 (n1)", "rank 3")
+    assert (format_count(1, "rank"), format_count(1200, "rank")) == ("1 rank", "1,200 ranks")
+    assert (abbreviate("short"), len(abbreviate("x" * 90)), abbreviate("x" * 90)[-1]) == ("short", 44, "…")

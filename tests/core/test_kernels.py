@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.core.kernels import ALIGNING, OPERATIONS, collective_operation, is_collective, short_name
+from jitter.core.kernels import ALIGNING_OPERATIONS, OPERATIONS, collective_operation, is_collective, short_name
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_others(name: str):
 
 
 def test_which_align():
-    assert {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"} == ALIGNING
+    assert {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"} == ALIGNING_OPERATIONS
 
 
 @pytest.mark.parametrize(

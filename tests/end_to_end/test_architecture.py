@@ -18,7 +18,11 @@ CHECK = [
 
 VIOLATIONS = [
     ("One direction", "analysis/metrics/tables.py", "from jitter.readers import readers"),
-    ("One direction", "ingestion/transform/kernel_rows.py", "from jitter.analysis.metrics.alignment import cohorts"),
+    (
+        "One direction",
+        "ingestion/transform/kernel_rows.py",
+        "from jitter.analysis.metrics.cohorts import assign_cohorts",
+    ),
     ("One direction", "readers/nsys/names.py", "import jitter.lake.folder"),
     ("One direction", "lake/layout.py", "import jitter.readers"),
     ("One direction", "query/parse.py", "from jitter.simulate import simulate"),

@@ -48,8 +48,8 @@ def _report(lake: "jitter.Lake") -> dict[str, Any]:
         raise AssertionError(f"{word} is no JSON")
 
     facts = build_run_overview(lake, lake.steps)
-    assert render_markdown(lake.diagnosis(), facts, lake.hosts).startswith("# jitter report")
-    return json.loads(render_json(lake.diagnosis(), facts), parse_constant=never)
+    assert render_markdown(lake.diagnose(), facts, lake.hosts).startswith("# jitter report")
+    return json.loads(render_json(lake.diagnose(), facts), parse_constant=never)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(TRACES)))
@@ -59,7 +59,7 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
         pytest.skip("nothing in it can be read")
     capsys.readouterr()
     said = _report(lake)
-    assert format_steps(tabulate_steps(lake.diagnosis().steps)).count("\n") == len(lake.steps) + 1
+    assert format_steps(tabulate_steps(lake.diagnose().steps)).count("\n") == len(lake.steps) + 1
     assert capsys.readouterr() == ("", "")
     assert said["verdict"]
     assert [step["step"] for step in said["steps"]] == [key.step for key in lake.steps]

@@ -15,7 +15,7 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.cli import cli
@@ -26,7 +26,7 @@ from jitter.ingestion.inspect import inspect
 from jitter.ingestion.ranks import rank_in_path
 from jitter.ingestion.transform.step_markers import compile_step_pattern, is_data_loading, parse_marker
 from jitter.lake.records import SourceRecord, StepRecord
-from jitter.query.relations import METRIC_ROWS, relations
+from jitter.query.relations import METRICS_SCHEMA, lake_relations
 from jitter.report.json_report import report_document
 from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import build_run_overview
@@ -111,7 +111,7 @@ def test_fields_of_the_records(at: int, record: type[msgspec.Struct]):
 
 
 def test_relations(sample_lake: jitter.Lake):
-    assert firsts(tables("lake")[4]) == [relation.name for relation in relations(sample_lake)]
+    assert firsts(tables("lake")[4]) == [relation.name for relation in lake_relations(sample_lake)]
 
 
 def test_operations_of_collectives():
@@ -124,7 +124,7 @@ def test_metrics():
     assert tuple(firsts(named)) == METRICS
     assert [row[1] for row in named] == [f"{metric}_ns" for metric in METRICS]
     deviations = set(re.findall(r"`(\w+_deviation_ns)`", guide.text("metrics")))
-    assert deviations == {name for name in METRIC_ROWS.names if name.endswith("_deviation_ns")}
+    assert deviations == {name for name in METRICS_SCHEMA.names if name.endswith("_deviation_ns")}
 
 
 def test_worked_numbers_add_up():
@@ -153,7 +153,7 @@ def test_each_cause_is_said_how_it_is_decided():
 
 def test_thresholds():
     told = {name: float(value) for name, value, *_ in tables("confidence")[0]}
-    assert told == {field.name: getattr(Limits(), field.name) for field in dataclasses.fields(Limits)}
+    assert told == {field.name: getattr(Thresholds(), field.name) for field in dataclasses.fields(Thresholds)}
 
 
 def test_alignment_methods():

@@ -120,14 +120,14 @@ def _forget_before(export: Path, start_ns: int) -> None:
 
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(staging, "_PATIENCE_S", 0)
-    first, second = staging.new_run(tmp_path), staging.new_run(tmp_path)
-    with staging.alone(first), pytest.raises(LakeError, match="another run"), staging.alone(second):
+    first, second = staging.new_run_folder(tmp_path), staging.new_run_folder(tmp_path)
+    with staging.exclusive_lock(first), pytest.raises(LakeError, match="another run"), staging.exclusive_lock(second):
         pytest.fail("both are in")
-    with staging.alone(second):
+    with staging.exclusive_lock(second):
         pass
     (first.parent / "numbering").write_text("node-0123-1-gone")  # left by a run that has been cleared away
     monkeypatch.setattr(staging, "_PATIENCE_S", 60)
-    with staging.alone(first):
+    with staging.exclusive_lock(first):
         pass
     assert not (first.parent / "numbering").exists()
 

@@ -13,7 +13,7 @@ import pytest
 
 import jitter
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import places_of
+from jitter.lake.layout import files_of_record
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content
 
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
         full.setattr(os, "replace", replace)
         with pytest.raises(OSError, match="No space"):
             jitter.ingest([own_traces], lake, jobs=1)
-    held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in places_of(record)}
+    held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in files_of_record(record)}
     assert {path.relative_to(lake) for path in (lake / "kernels").rglob("*.parquet")} <= held
     assert not (lake / ".staging").exists()
     jitter.ingest([own_traces], lake, jobs=1)

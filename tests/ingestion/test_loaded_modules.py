@@ -26,8 +26,8 @@ def test_no_process_of_an_ingest_loads_pandas(tmp_path: Path, form: str, jobs: i
 def test_pandas_works_where_pyarrow_was_kept_from_it():
     loaded = _loaded(
         "-c",
-        "from jitter.core.pandas_free import leave_pandas_out\n"
-        "leave_pandas_out()\n"
+        "from jitter.core.arrow import hide_pandas\n"
+        "hide_pandas()\n"
         "import pyarrow as pa\n"
         "frame = pa.table({'a': [1, None]}).to_pandas()\n"
         "assert frame['a'].isna().tolist() == [False, True]\n"

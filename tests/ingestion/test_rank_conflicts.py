@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.lake.layout import EXTRACTS, extract_file
+from jitter.lake.layout import TIMING_CACHE, timing_cache_file
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content, kernel_files, records
@@ -84,7 +84,9 @@ def test_killed_while_replacing(rivals: Path):
             f"kernels/epoch=1/step={s['step']}/rank={r['rank']}.parquet" for r in records(lake) for s in r["steps"]
         }
         assert kernel_files(lake) == accounted
-        assert set((lake / EXTRACTS).iterdir()) == {lake / extract_file(record["digest"]) for record in records(lake)}
+        assert set((lake / TIMING_CACHE).iterdir()) == {
+            lake / timing_cache_file(record["digest"]) for record in records(lake)
+        }
         deaths += 1
     assert deaths > 4
     _check_replaced(rivals, lake)

@@ -137,7 +137,7 @@ def test_a_file_that_failed_goes_in_once_corrected(own_traces: Path, tmp_path: P
     assert ([record.rank for record in report.added], report.refused) == ([1], [])
     jitter.ingest([own_traces], tmp_path / "fresh", jobs=1)
     assert content(lake) == content(tmp_path / "fresh")
-    assert jitter.open(lake).refused == []
+    assert jitter.open(lake).rejected == []
 
 
 def test_a_rank_that_could_not_be_told_goes_in_once_told(own_traces: Path, tmp_path: Path):

@@ -17,10 +17,10 @@ import jitter.lake.derived.compaction
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compact_step import StepCompactor
-from jitter.lake.derived.compacted_file import COLUMNS, Piece, write_part
-from jitter.lake.derived.compaction import compact
-from jitter.lake.layout import COMPACT, compact_folder, kernels_file
-from jitter.lake.records import holdings
+from jitter.lake.derived.compacted_file import COLUMNS, RankSpan, write_compacted_file
+from jitter.lake.derived.compaction import compact_steps
+from jitter.lake.layout import COMPACTED_STEPS, compacted_folder, kernels_file
+from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import StepColumns, read_step, stamp
 from tests.support.random_lake import RandomLake, small_files
 
@@ -28,11 +28,11 @@ ONE, TWO = StepKey(None, 7), StepKey(3, 7)
 
 
 def read(lake: RandomLake, key: StepKey, **chosen) -> StepColumns:
-    return read_step(lake.root, key, holdings(lake.folder.records())[key], **chosen)
+    return read_step(lake.root, key, records_by_step(lake.folder.records())[key], **chosen)
 
 
 def assert_reads_as_small_files(lake: RandomLake) -> None:
-    for key, held in holdings(lake.folder.records()).items():
+    for key, held in records_by_step(lake.folder.records()).items():
         found = read_step(lake.root, key, held)
         assert found.ranks == tuple(sorted(held))
         assert found.table.to_pylist() == small_files(lake.root, key, sorted(held))
@@ -42,7 +42,7 @@ def assert_reads_as_small_files(lake: RandomLake) -> None:
 
 
 def parts(lake: RandomLake, key: StepKey = ONE) -> list[Path]:
-    return sorted((lake.root / compact_folder(key)).glob("*"))
+    return sorted((lake.root / compacted_folder(key)).glob("*"))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def lake(tmp_path: Path) -> RandomLake:
 @pytest.fixture
 def unreadable_small_files(lake: RandomLake):
     """Compacts, then takes the small files away: what is read now can only come from parts."""
-    compact(lake.root)
+    compact_steps(lake.root)
     rows = {key: small_files(lake.root, key, list(range(6))) for key in (ONE, TWO)}
     shutil.rmtree(lake.root / "kernels")
     return rows
@@ -81,24 +81,24 @@ def test_a_rank_that_lacks_the_step(lake: RandomLake):
 
 
 def test_nothing_to_do_writes_nothing(lake: RandomLake):
-    assert compact(lake.root) == 2
+    assert compact_steps(lake.root) == 2
     before = parts(lake)
     assert len(before) == 1
-    assert compact(lake.root) == 0
+    assert compact_steps(lake.root) == 0
     assert parts(lake) == before
 
 
 def test_only_the_steps_asked_for(lake: RandomLake):
-    assert compact(lake.root, [TWO]) == 1
+    assert compact_steps(lake.root, [TWO]) == 1
     assert parts(lake) == []
     assert len(parts(lake, TWO)) == 1
 
 
 def test_a_replaced_rank_is_not_read_from_its_old_part(lake: RandomLake):
-    compact(lake.root)
+    compact_steps(lake.root)
     lake.put(2, [ONE, TWO])
     assert_reads_as_small_files(lake)
-    assert compact(lake.root) == 2
+    assert compact_steps(lake.root) == 2
     shutil.copytree(lake.root / "kernels", lake.root.parent / "kernels")
     shutil.rmtree(lake.root / "kernels")
     found = {key: read(lake, key).table.to_pylist() for key in (ONE, TWO)}
@@ -108,28 +108,28 @@ def test_a_replaced_rank_is_not_read_from_its_old_part(lake: RandomLake):
 
 def test_the_reading_counts_not_only_the_file(lake: RandomLake):
     """The same trace, cut at other markers or read by a newer reader, gives other rows."""
-    held = holdings(lake.folder.records())[ONE]
-    compact(lake.root)
+    held = records_by_step(lake.folder.records())[ONE]
+    compact_steps(lake.root)
     for change in ({"step_pattern": "x"}, {"reader_version": 2}):
         record = lake.folder.records()[0]
         before = {name: getattr(record, name) for name in change}
         for name, value in change.items():
             setattr(record, name, value)
         lake.folder.write_record(record)
-        assert compact(lake.root) == 2, change
+        assert compact_steps(lake.root) == 2, change
         for name, value in before.items():
             setattr(record, name, value)
         lake.folder.write_record(record)
-        compact(lake.root)
-    assert holdings(lake.folder.records())[ONE] == held
+        compact_steps(lake.root)
+    assert records_by_step(lake.folder.records())[ONE] == held
 
 
 def test_a_step_that_left_the_lake_leaves_the_compacted_ones(lake: RandomLake):
-    compact(lake.root)
+    compact_steps(lake.root)
     for rank in range(6):
         lake.put(rank, [ONE])
-    compact(lake.root)
-    assert not (lake.root / compact_folder(TWO)).exists()
+    compact_steps(lake.root)
+    assert not (lake.root / compacted_folder(TWO)).exists()
     assert_reads_as_small_files(lake)
 
 
@@ -139,15 +139,15 @@ def test_ranks_one_by_one_make_few_parts_and_little_work(tmp_path: Path, monkeyp
     def counted(path, groups):
         kept = list(groups)
         written.append(sum(len(pieces) for pieces, _ in kept))
-        write_part(path, kept)
+        write_compacted_file(path, kept)
 
-    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_part", counted)
+    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_compacted_file", counted)
     lake = RandomLake(tmp_path / "lake")
     ranks = list(range(40))
     random.Random(2).shuffle(ranks)
     for rank in ranks:
         lake.put(rank, [ONE])
-        compact(lake.root)
+        compact_steps(lake.root)
         assert len(parts(lake)) <= len(ranks).bit_length()
     assert sum(written) <= len(ranks) * len(ranks).bit_length()
     assert_reads_as_small_files(lake)
@@ -158,7 +158,7 @@ def test_row_groups_hold_whole_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lake = RandomLake(tmp_path / "lake")
     for rank in range(17):
         lake.put(rank, [ONE])
-    compact(lake.root)
+    compact_steps(lake.root)
     assert_reads_as_small_files(lake)
     [part] = parts(lake)
     sizes = [group.num_rows for group in _groups(part)]
@@ -185,18 +185,18 @@ def _groups(part: Path) -> list[pq.RowGroupMetaData]:
 
 
 def test_a_part_whose_list_of_ranks_does_not_fit_its_rows(lake: RandomLake):
-    held = holdings(lake.folder.records())[ONE]
+    held = records_by_step(lake.folder.records())[ONE]
     read = read_step(lake.root, ONE, held, COLUMNS)
-    pieces = [Piece(rank, rows + 1, stamp(held[rank])) for rank, rows in zip(read.ranks, read.rows, strict=True)]
-    path = lake.root / compact_folder(ONE) / "wrong.parquet"
+    pieces = [RankSpan(rank, rows + 1, stamp(held[rank])) for rank, rows in zip(read.ranks, read.rows, strict=True)]
+    path = lake.root / compacted_folder(ONE) / "wrong.parquet"
     path.parent.mkdir(parents=True)
-    write_part(path, [(pieces, read.table)])
+    write_compacted_file(path, [(pieces, read.table)])
     assert_reads_as_small_files(lake)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "pages"])
 def test_a_damaged_part_is_no_part(lake: RandomLake, damage: str):
-    compact(lake.root)
+    compact_steps(lake.root)
     for path in [*parts(lake), *parts(lake, TWO)]:
         content = bytearray(path.read_bytes())
         if damage == "pages":
@@ -206,15 +206,15 @@ def test_a_damaged_part_is_no_part(lake: RandomLake, damage: str):
 
 
 def test_a_parquet_file_of_somebody_else(lake: RandomLake):
-    compact(lake.root)
-    shutil.copy(lake.root / kernels_file(ONE, 3), lake.root / compact_folder(ONE) / "other.parquet")
+    compact_steps(lake.root)
+    shutil.copy(lake.root / kernels_file(ONE, 3), lake.root / compacted_folder(ONE) / "other.parquet")
     assert_reads_as_small_files(lake)
 
 
 def test_a_missing_rank_file_is_said(lake: RandomLake):
     (lake.root / kernels_file(ONE, 3)).unlink()
     with pytest.raises(LakeError, match=r"step=7/rank=3\.parquet: cannot be read"):
-        compact(lake.root)
+        compact_steps(lake.root)
     with pytest.raises(LakeError, match=r"step=7/rank=3\.parquet: cannot be read"):
         read(lake, ONE)
     assert not (lake.root / ".staging").exists()
@@ -225,16 +225,16 @@ def test_a_source_replaced_while_it_is_read(lake: RandomLake, monkeypatch: pytes
     old = lake.folder.records()
 
     def meanwhile(path, groups):
-        write_part(path, groups)
+        write_compacted_file(path, groups)
         lake.put(2, [ONE, TWO])
 
-    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_part", meanwhile)
-    assert compact(lake.root) == 0
+    monkeypatch.setattr(jitter.lake.derived.compact_step, "write_compacted_file", meanwhile)
+    assert compact_steps(lake.root) == 0
     assert parts(lake) == []
     assert_reads_as_small_files(lake)
     monkeypatch.undo()
     assert old != lake.folder.records()
-    assert compact(lake.root) == 2
+    assert compact_steps(lake.root) == 2
     assert_reads_as_small_files(lake)
 
 
@@ -244,14 +244,16 @@ def test_several_processes_at_once(tmp_path: Path):
     for rank in range(8):
         lake.put(rank, steps, rows=40)
     program = (
-        "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact\ncompact(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib\n"
+        "from jitter.lake.derived.compaction import compact_steps\n"
+        "compact_steps(pathlib.Path(sys.argv[1]))"
     )
     running = [subprocess.Popen([sys.executable, "-c", program, str(lake.root)]) for _ in range(3)]
     for rank in range(8, 12):
         lake.put(rank, steps, rows=40)
     assert [process.wait() for process in running] == [0, 0, 0]
     assert_reads_as_small_files(lake)
-    compact(lake.root)
+    compact_steps(lake.root)
     assert_reads_as_small_files(lake)
     assert not (lake.root / ".staging").exists()
 
@@ -263,7 +265,7 @@ def long_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLake:
     for rank in range(6):
         lake.put(rank, [StepKey(None, number) for number in range(24)])
     monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", 6 * 24)
-    monkeypatch.setattr(jitter.lake.derived.compaction, "processors", lambda: 3)
+    monkeypatch.setattr(jitter.lake.derived.compaction, "cpu_count", lambda: 3)
     return lake
 
 
@@ -277,18 +279,18 @@ def done_here(monkeypatch: pytest.MonkeyPatch) -> list[StepKey]:
 
 
 def contents(lake: RandomLake) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in (lake.root / COMPACT).rglob("*.parquet")}
+    return {str(path): path.read_bytes() for path in (lake.root / COMPACTED_STEPS).rglob("*.parquet")}
 
 
 def test_processes_write_what_one_does(long_lake: RandomLake, done_here: list[StepKey]):
     told: list[tuple[int, int]] = []
-    assert compact(long_lake.root, progress=lambda done, total: told.append((done, total))) == 24
+    assert compact_steps(long_lake.root, progress=lambda done, total: told.append((done, total))) == 24
     assert done_here == []
     assert told == [(done, 24) for done in range(25)]
     together = contents(long_lake)
-    assert compact(long_lake.root) == 0
-    shutil.rmtree(long_lake.root / COMPACT)
-    assert sum(compact(long_lake.root, [StepKey(None, number)]) for number in range(24)) == len(done_here) == 24
+    assert compact_steps(long_lake.root) == 0
+    shutil.rmtree(long_lake.root / COMPACTED_STEPS)
+    assert sum(compact_steps(long_lake.root, [StepKey(None, number)]) for number in range(24)) == len(done_here) == 24
     assert contents(long_lake) == together
     assert_reads_as_small_files(long_lake)
 
@@ -299,7 +301,7 @@ def test_processes_that_die_leave_nothing_undone(long_lake: RandomLake, done_her
             for process in multiprocessing.active_children():
                 process.kill()
 
-    compact(long_lake.root, progress=kill)
+    compact_steps(long_lake.root, progress=kill)
     assert done_here
     assert done_here == [StepKey(None, number) for number in range(24 - len(done_here), 24)]
     assert len(contents(long_lake)) == 24
@@ -309,19 +311,19 @@ def test_processes_that_die_leave_nothing_undone(long_lake: RandomLake, done_her
 def test_a_file_that_a_process_cannot_read(long_lake: RandomLake, done_here: list[StepKey]):
     (long_lake.root / kernels_file(StepKey(None, 3), 4)).unlink()
     with pytest.raises(LakeError, match=r"step=3/rank=4\.parquet: cannot be read"):
-        compact(long_lake.root)
+        compact_steps(long_lake.root)
     assert done_here == []
     assert not (long_lake.root / ".staging").exists()
 
 
 def test_progress_is_told(lake: RandomLake):
     told: list[tuple[int, int]] = []
-    compact(lake.root, progress=lambda done, total: told.append((done, total)))
+    compact_steps(lake.root, progress=lambda done, total: told.append((done, total)))
     assert told == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_numbers_and_codes(lake: RandomLake):
-    compact(lake.root)
+    compact_steps(lake.root)
     rows = small_files(lake.root, ONE, list(range(6)))
     found = read(lake, ONE)
     for name in ("start_ns", "launch_start_ns", "grid_x"):
@@ -337,7 +339,7 @@ def test_ranks_of_one_length_lie_in_a_grid(tmp_path: Path):
     lake = RandomLake(tmp_path / "lake")
     for rank in (2, 0, 5):
         lake.put(rank, [ONE], rows=4)
-    compact(lake.root)
+    compact_steps(lake.root)
     found = read(lake, ONE)
     grid = found.grid(found.values("end_ns"))
     assert grid.tolist() == [[row["end_ns"] for row in small_files(lake.root, ONE, [rank])] for rank in (0, 2, 5)]
@@ -358,13 +360,13 @@ def test_any_history(tmp_path_factory: pytest.TempPathFactory, changes, seed: in
         elif what == "forget":
             lake.forget(rank)
         elif what == "compact":
-            compact(lake.root)
+            compact_steps(lake.root)
         else:
             for path in parts(lake, TWO)[:1]:
                 path.unlink()
         assert_reads_as_small_files(lake)
-    compact(lake.root)
-    held = holdings(lake.folder.records())
-    assert {path.parent for path in (lake.root / COMPACT).rglob("*.parquet")} == {
-        lake.root / compact_folder(key) for key in held
+    compact_steps(lake.root)
+    held = records_by_step(lake.folder.records())
+    assert {path.parent for path in (lake.root / COMPACTED_STEPS).rglob("*.parquet")} == {
+        lake.root / compacted_folder(key) for key in held
     }

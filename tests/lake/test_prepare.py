@@ -11,8 +11,8 @@ import jitter
 import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.compaction
 from jitter.cli.open_lake import PreparationProgress
-from jitter.lake.derived.compaction import compact
-from jitter.lake.layout import COMPACT, EXTRACTS, compact_folder
+from jitter.lake.derived.compaction import compact_steps
+from jitter.lake.layout import COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
 
 RANKS, STEPS = 6, 4
@@ -47,11 +47,11 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
 
 
 def compacted(root: Path) -> int:
-    return len(list((root / COMPACT).rglob("*.parquet")))
+    return len(list((root / COMPACTED_STEPS).rglob("*.parquet")))
 
 
 def extracts(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (root / EXTRACTS).glob("*")}
+    return {path.name: path.read_bytes() for path in (root / TIMING_CACHE).glob("*")}
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_only_the_steps_summed_up_count(root: Path, large: Large):
     lake.summaries(lake.steps[1:2])
     assert compacted(root) == 0
     lake.summaries(lake.steps[:2])
-    assert [(root / compact_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
+    assert [(root / compacted_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
 
 
 def test_a_diagnosis_after_an_ingest_makes_nothing(root: Path, large: Large):
     large()
     made = extracts(root)
     told = []
-    jitter.open(root, lambda done, total: told.append((done, total))).diagnosis()
+    jitter.open(root, lambda done, total: told.append((done, total))).diagnose()
     assert told == []
     assert compacted(root) == 0
     assert extracts(root) == made
@@ -100,11 +100,11 @@ def test_a_diagnosis_makes_the_extracts_of_a_large_lake_as_the_ingest_does(root:
     assert len(made) == RANKS
     shutil.rmtree(root / "derived")
     large(FILES + 1)
-    before = jitter.open(root).diagnosis()
+    before = jitter.open(root).diagnose()
     assert extracts(root) == {}
     large()
     told = []
-    assert jitter.open(root, lambda done, total: told.append((done, total))).diagnosis() == before
+    assert jitter.open(root, lambda done, total: told.append((done, total))).diagnose() == before
     assert extracts(root) == made
     assert compacted(root) == 0
     assert told == [(done, RANKS) for done in range(1, RANKS + 1)]
@@ -114,13 +114,13 @@ def test_a_diagnosis_makes_the_extracts_of_a_large_lake_as_the_ingest_does(root:
 def test_only_the_recordings_that_lack_theirs_count(root: Path, large: Large):
     made = extracts(root)
     for name in sorted(made)[:2]:
-        (root / EXTRACTS / name).unlink()
+        (root / TIMING_CACHE / name).unlink()
     large(2 * STEPS + 1)
-    jitter.open(root).diagnosis()
+    jitter.open(root).diagnose()
     assert len(extracts(root)) == RANKS - 2
     large(2 * STEPS)
     told = []
-    jitter.open(root, lambda done, total: told.append((done, total))).diagnosis()
+    jitter.open(root, lambda done, total: told.append((done, total))).diagnose()
     assert extracts(root) == made
     assert told == [(1, 2), (2, 2)]
 
@@ -136,26 +136,26 @@ def test_one_step_is_read_as_it_lies(without_extracts: Path, large: Large):
 
 def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_extracts: Path, large: Large):
     root = without_extracts
-    wanted, summaries = jitter.open(root).diagnosis(), jitter.open(root).summaries()
+    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
     large()
-    (root / COMPACT.parts[0]).write_text("no folder can be made here")
+    (root / COMPACTED_STEPS.parts[0]).write_text("no folder can be made here")
     with pytest.raises(jitter.lake.derived.compaction.LakeError, match="cannot be compacted"):
-        compact(root)
-    assert jitter.open(root).diagnosis() == wanted
+        compact_steps(root)
+    assert jitter.open(root).diagnose() == wanted
     assert jitter.open(root).summaries() == summaries
     assert not (root / ".staging").exists()
 
 
 def test_a_lake_that_may_not_be_written(without_extracts: Path, large: Large, monkeypatch: pytest.MonkeyPatch):
     root = without_extracts
-    wanted, summaries = jitter.open(root).diagnosis(), jitter.open(root).summaries()
+    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
     large()
     may = os.access
     # whoever runs the tests may be allowed everything
     monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and may(path, how))
     told = []
     lake = jitter.open(root, lambda done, total: told.append((done, total)))
-    assert lake.diagnosis() == wanted
+    assert lake.diagnose() == wanted
     assert lake.summaries() == summaries
     assert told == []
     assert not (root / "derived").exists()
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_read_is_said_by_who_needs_it(without_extracts: Pa
     lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
     lost.unlink()
     with pytest.raises(jitter.lake.derived.compaction.LakeError, match=r"rank=3\.parquet: cannot be read"):
-        jitter.open(root).diagnosis()
+        jitter.open(root).diagnose()
     assert len(extracts(root)) == RANKS - 1
 
 

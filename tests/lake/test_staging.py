@@ -70,7 +70,7 @@ def test_who_ends_clears_away_for_those_who_died(lake: LakeFolder):
     """A run of a process that is no more, which was cut off in its note, and one in its change."""
 
     def died(name: str, note: str) -> None:
-        mine = staging.new_run(lake.root).name
+        mine = staging.new_run_folder(lake.root).name
         place, _, token = mine.rpartition("-")
         run = lake.root / ".staging" / f"{place.rpartition('-')[0]}-{2**22 + 1}-{token}{name}"
         run.mkdir(parents=True)

@@ -19,9 +19,9 @@ import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.timing_cache
 from jitter.cli import main
 from jitter.core.schema import KERNELS
-from jitter.lake.derived.timing_cache import Extract, ExtractMaker
+from jitter.lake.derived.timing_cache import TimingCache, TimingCacheWriter
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import EXTRACTS, extract_file
+from jitter.lake.layout import TIMING_CACHE, timing_cache_file
 from jitter.lake.records import SourceRecord, StepRecord
 from jitter.simulate import Fault, Job, simulate, write
 
@@ -58,10 +58,10 @@ def records(root: Path) -> list[SourceRecord]:
 
 
 def there(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (root / EXTRACTS).glob("*")}
+    return {path.name: path.read_bytes() for path in (root / TIMING_CACHE).glob("*")}
 
 
-def assert_tells(extract: Extract, step: StepRecord, rows: list[dict[str, Any]]) -> None:
+def assert_tells(extract: TimingCache, step: StepRecord, rows: list[dict[str, Any]]) -> None:
     """One step is in it as these rows tell."""
     piece = extract.piece(step)
     assert piece is not None
@@ -73,7 +73,7 @@ def assert_tells(extract: Extract, step: StepRecord, rows: list[dict[str, Any]])
 
 
 def assert_tells_files(root: Path, record: SourceRecord, kind: str) -> None:
-    extract = Extract(root / extract_file(record.digest), record)
+    extract = TimingCache(root / timing_cache_file(record.digest), record)
     assert extract.kind == np.dtype(kind)
     grouped = False
     for step in record.steps:
@@ -96,7 +96,7 @@ def assert_tells_files(root: Path, record: SourceRecord, kind: str) -> None:
 
 
 def test_an_ingest_leaves_one_a_rank_that_tells_what_its_files_tell(root: Path):
-    assert set(there(root)) == {extract_file(record.digest).name for record in records(root)}
+    assert set(there(root)) == {timing_cache_file(record.digest).name for record in records(root)}
     assert len(there(root)) == RANKS
     for record in records(root):
         assert_tells_files(root, record, "i4")
@@ -110,9 +110,9 @@ def test_the_diagnosis_needs_nothing_else(
 
     monkeypatch.setattr(jitter.analysis.execution.activity_reader, "read_step", read_nothing)
     assert report(root, capsys) == answers
-    (root / extract_file(records(root)[1].digest)).unlink()
+    (root / timing_cache_file(records(root)[1].digest)).unlink()
     with pytest.raises(AssertionError, match="own files are read"):
-        jitter.open(root).diagnosis()
+        jitter.open(root).diagnose()
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
@@ -120,7 +120,7 @@ def test_the_same_answers_without_some_and_without_all(
     root: Path, answers: str, capsys: pytest.CaptureFixture[str], left: int
 ):
     for record in records(root)[left:]:
-        (root / extract_file(record.digest)).unlink()
+        (root / timing_cache_file(record.digest)).unlink()
     if not left:
         shutil.rmtree(root / "derived")
     assert report(root, capsys) == answers
@@ -156,17 +156,17 @@ DAMAGE = {
 )
 def test_a_damaged_one_is_none(root: Path, answers: str, capsys: pytest.CaptureFixture[str], damage):
     one, other, *_ = records(root)
-    path = root / extract_file(one.digest)
-    path.write_bytes(damage(path.read_bytes(), (root / extract_file(other.digest)).read_bytes()))
+    path = root / timing_cache_file(one.digest)
+    path.write_bytes(damage(path.read_bytes(), (root / timing_cache_file(other.digest)).read_bytes()))
     with pytest.raises((OSError, ValueError)):
-        Extract(path, one)
+        TimingCache(path, one)
     assert report(root, capsys) == answers
 
 
 def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):
     """What comes of it is an extract, or one of the errors that count as none."""
     record = records(ingested)[0]
-    maker, path = ExtractMaker(), tmp_path / "extract"
+    maker, path = TimingCacheWriter(), tmp_path / "extract"
     row = {"kind": "compute", **dict.fromkeys(TIMES, 5), "launch_thread": 7, "group_name": None, "group_ranks": None}
     maker.add(msgspec.structs.replace(record.steps[0], start_ns=5), table([row]))
     maker.write(path, record, None)
@@ -176,7 +176,7 @@ def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):
         for wrong in set(range(0, 256, 15)) - {content[at]}:
             path.write_bytes(content[:at] + bytes([wrong]) + content[at + 1 :])
             try:
-                Extract(path, record)
+                TimingCache(path, record)
             except (OSError, ValueError):
                 refused += 1
     assert refused > HEADER
@@ -189,7 +189,7 @@ def test_one_of_another_reading_is_none(
     one = records(root)[0]
     read_otherwise = msgspec.structs.replace(one, **change)
     with pytest.raises(ValueError, match="of another reading"):
-        Extract(root / extract_file(one.digest), read_otherwise)
+        TimingCache(root / timing_cache_file(one.digest), read_otherwise)
     LakeFolder(root).write_record(read_otherwise)
     shutil.rmtree(root / ".staging")
     assert report(root, capsys) == answers
@@ -198,12 +198,12 @@ def test_one_of_another_reading_is_none(
 @pytest.mark.parametrize("change", [{"kernels": 1}, {"memory_activities": 9}, {"sequence": "other"}, {"start_ns": 5}])
 def test_a_step_that_the_record_tells_otherwise_is_not_in_it(root: Path, change: dict[str, Any]):
     one = records(root)[0]
-    path, step = root / extract_file(one.digest), one.steps[1]
-    extract = Extract(path, one)
+    path, step = root / timing_cache_file(one.digest), one.steps[1]
+    extract = TimingCache(path, one)
     assert all(extract.piece(own) is not None for own in one.steps)
     otherwise = msgspec.structs.replace(step, **change)
     told = msgspec.structs.replace(one, steps=[otherwise if own is step else own for own in one.steps])
-    assert [own.key for own in told.steps if Extract(path, told).piece(own) is None] == [otherwise.key]
+    assert [own.key for own in told.steps if TimingCache(path, told).piece(own) is None] == [otherwise.key]
 
 
 def test_another_reading_replaces_it(root: Path, ingested: Path, tmp_path: Path):
@@ -221,8 +221,8 @@ def test_who_has_more_rows_has_none(
     rows = {r.digest: sum(step.kernels + step.memory_activities for step in r.steps) for r in records(ingested)}
     most = max(rows.values())
     for limit, expected in ((most, len(rows)), (min(rows.values()) - 1, 0)):
-        monkeypatch.setattr(jitter.lake.derived.timing_cache, "MOST_ROWS", limit)
-        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MOST_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.timing_cache, "MAX_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MAX_ROWS", limit)
         monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", 0)
         lake = tmp_path / f"lake{limit}"
         jitter.ingest([ingested.parent / "traces"], lake, jobs=1)
@@ -253,7 +253,7 @@ def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, step
     """Unknown launches, times that fit four bytes and times that do not, in one recording; few steps taken at once."""
     whole = records(ingested)[0]
     record = msgspec.structs.replace(whole, steps=[])
-    maker, told = ExtractMaker(), []
+    maker, told = TimingCacheWriter(), []
     for number, (start, its) in enumerate(steps):
         rows = [
             dict(zip(("kind", *TIMES), (kind, *(None if t is None else start + t for t in times)), strict=True))
@@ -269,7 +269,7 @@ def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, step
         told.append((step, rows))
     path = tmp_path_factory.mktemp("any") / "extract"
     assert maker.write(path, record, None)
-    extract = Extract(path, msgspec.structs.replace(record, steps=[step for step, _ in told]))
+    extract = TimingCache(path, msgspec.structs.replace(record, steps=[step for step, _ in told]))
     for step, rows in told:
         assert_tells(extract, step, rows)
     known = [abs(t) for _, its in steps for row in its for t in row[1:5] if t is not None]

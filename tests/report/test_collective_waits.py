@@ -9,8 +9,8 @@ from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 def view_of(lake, number=1):
-    examined = lake.examination()
-    step = lake.diagnosis().steps[number]
+    examined = lake.analyze()
+    step = lake.diagnose().steps[number]
     return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], KernelNames())
 
 

@@ -45,20 +45,20 @@ def obeyed(text):
 def test_a_terminal_is_not_commanded(lake):
     out = io.StringIO()
     facts = build_run_overview(lake, lake.steps)
-    print_report(lake.diagnosis(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
+    print_report(lake.diagnose(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
     assert "octocat" in out.getvalue()
     assert obeyed(out.getvalue()) == []
 
 
 def test_steps_do_not_command_it_either(lake):
-    step = replace(lake.diagnosis().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat"))
+    step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat"))
     out = format_steps(tabulate_steps([step]))
     assert "octocat" in out
     assert obeyed(out) == []
 
 
 def test_markdown_stays_text(lake):
-    text = render_markdown(lake.diagnosis(), build_run_overview(lake, lake.steps), lake.hosts)
+    text = render_markdown(lake.diagnose(), build_run_overview(lake, lake.steps), lake.hosts)
     assert "octocat" in text
     assert [char for char in obeyed(text) if char != "\u2060"] == []
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -41,7 +41,7 @@ def simulated(folder, *options):
 
 
 def test_the_answers_are_the_diagnosis(page, lake):
-    text, diagnosis = Text(page).all, lake.diagnosis()
+    text, diagnosis = Text(page).all, lake.diagnose()
     assert diagnosis.culprits[0].rank == 5
     assert diagnosis.verdict in text
     for one in answer_questions(diagnosis, lake.hosts):
@@ -61,12 +61,12 @@ def test_data_in_the_page_are_the_tables(page, lake):
         assert source["tags"][0] == 5
         np.testing.assert_allclose(source["max"], table["rank_5"].astype("float64"), rtol=1e-6)
         assert [drawn["names"]["full"][code] for code in source["code"]] == list(table["kernel_name"])
-    began = next(step.divergence for step in lake.diagnosis().steps if step.key.step == 2003)
+    began = next(step.divergence for step in lake.diagnose().steps if step.key.step == 2003)
     assert drawn["shown:marks"]["kernel_index"][0] == began.kernel_index == 17
 
 
 def test_every_step_is_in_the_figures_of_the_run(page, lake):
-    drawn, steps = sources(page, "run"), lake.diagnosis().steps
+    drawn, steps = sources(page, "run"), lake.diagnose().steps
     assert list(drawn["steps"]["x"]) == [0, 1, 2, 3, 4]
 
     def column(name):
@@ -79,7 +79,7 @@ def test_every_step_is_in_the_figures_of_the_run(page, lake):
 
 def test_bars_of_the_path_add_up_to_its_charges(page, lake):
     steps = sources(page, "split")["steps"]
-    for at, path in enumerate(lake.examination().paths):
+    for at, path in enumerate(lake.analyze().paths):
         for number, part in enumerate(("start", "cpu", "gpu", "transfer")):
             own = sum(charge.excess_ns for charge in path.charges if charge.part == number)
             assert steps[part][at] == pytest.approx(own)
@@ -136,7 +136,7 @@ def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
 def test_a_node_that_is_late_is_seen_whole(tmp_path):
     options = ["--ranks", "16", "--steps", "8", "--kernels", "60", "--gpus-per-node", "4"]
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
-    diagnosis = lake.diagnosis()
+    diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
     assert choose_first_layer(diagnosis) == self_time_layer(START)
     cells = sources(render_html(lake), "run")["shown:excess"]["image"][0]
@@ -148,7 +148,7 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
 def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
     options = ["--shape", "expert", "--experts", "4", "--ranks", "8", "--steps", "5", "--kernels", "120"]
     lake = simulated(tmp_path, *options, "--format", "kineto", "--fault", "slow_link:rank=6,factor=4")
-    assert choose_first_layer(lake.diagnosis()) == TRANSFER_LAYER
+    assert choose_first_layer(lake.diagnose()) == TRANSFER_LAYER
     page = render_html(lake)
     cells = sources(page, "run")["shown:excess"]["image"][0]
     assert cells[4:].min() > 5 * np.abs(cells[:4]).max()
@@ -245,7 +245,7 @@ def test_epochs_that_repeat_step_numbers(tmp_path):
 
 
 def test_a_single_culprit_is_shown_on_the_path(lake):
-    assert choose_first_layer(lake.diagnosis()) == PATH_LAYER
+    assert choose_first_layer(lake.diagnose()) == PATH_LAYER
 
 
 def test_names_cannot_close_the_data(page):

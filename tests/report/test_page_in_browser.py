@@ -97,7 +97,7 @@ def test_hover_tells_kernel_index_and_values(page, lake):
 
 
 def test_hover_tells_a_step(page, lake):
-    step = lake.diagnosis().steps[1]
+    step = lake.diagnose().steps[1]
     told = hover(page, "figure:step_loss", 1)
     assert "epoch 1, step 1" in told
     assert f"max rank {step.max_rank}" in told
@@ -105,7 +105,7 @@ def test_hover_tells_a_step(page, lake):
 
 
 def test_hover_tells_a_cell_of_the_map(page, lake):
-    split = lake.diagnosis().steps[1].split
+    split = lake.diagnose().steps[1].split
     told = hover(page, "figure:excess", 1, 2)
     assert "rank 2 on node1" in told
     assert "epoch 1, step 1" in told
@@ -123,7 +123,7 @@ def test_another_step_can_be_chosen(page, lake):
     order = page.evaluate("[...document.getElementById('step').options].map((option) => option.value)")
     page.select_option("#step", index=order.index("2"))
     assert "In epoch 1, step 2" in in_view(page)
-    most = lake.diagnosis().steps[2].max_rank
+    most = lake.diagnose().steps[2].max_rank
     assert f"max rank {most}" in page.locator("main .key:visible", has_text="max rank").last.inner_text()
     told = hover(page, "figure:gap", 8)
     assert "kernel 8" in told

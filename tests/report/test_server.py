@@ -173,7 +173,7 @@ def test_any_step_and_any_ranks(page, lake):
             for rank in (2, 3):
                 expected = table[f"rank_{rank}"].astype(float).tolist()
                 assert drawn_line(page, rank, metric) == pytest.approx(expected, nan_ok=True)
-        most = lake.diagnosis().steps[at].max_rank
+        most = lake.diagnose().steps[at].max_rank
         column = lake.table("gap", key.step, deviation=True)[f"rank_{most}"].astype(float)
         assert shown.tags[0] == most
         assert list(shown.data["max"]) == pytest.approx(column.tolist(), rel=1e-6, nan_ok=True)
@@ -250,7 +250,7 @@ def of(page, name, what):
 
 
 def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
-    assert lake.diagnosis().verdict in shown.locator(".answer").inner_text()
+    assert lake.diagnose().verdict in shown.locator(".answer").inner_text()
     assert shown.title() == f"jitter: {lake.root}"
     shown.wait_for_timeout(300)
     for name in ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency"):

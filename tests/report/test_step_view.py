@@ -17,8 +17,8 @@ def lake(tmp_path_factory):
 
 def view_of(lake, number=1, names=None):
     """The view of the step at this position of the run."""
-    examined = lake.examination()
-    step = lake.diagnosis().steps[number]
+    examined = lake.analyze()
+    step = lake.diagnose().steps[number]
     return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], names or KernelNames())
 
 
@@ -32,7 +32,7 @@ def test_lines_and_band_are_the_tables(lake, metric):
     series = view.series[metric]
     others = table[[f"rank_{r}" for r in range(5) if r not in (view.max_rank, view.min_rank)]]
     np.testing.assert_array_equal(series.kernel_index, table.index)
-    assert view.min_rank == lake.diagnosis().steps[1].min_rank != 2
+    assert view.min_rank == lake.diagnose().steps[1].min_rank != 2
     np.testing.assert_allclose(series.max, table[f"rank_{view.max_rank}"], atol=1e-6)
     np.testing.assert_allclose(series.min, table[f"rank_{view.min_rank}"], atol=1e-6)
     np.testing.assert_allclose(series.low, others.min(axis=1), atol=1e-6)

@@ -12,7 +12,7 @@ from tests.support.simulated import activities
 
 def assert_replay_matches_recording(lake: "jitter.Lake") -> None:
     """Every activity of every rank's step is there once, and ends when its file says."""
-    examined = lake.examination()
+    examined = lake.analyze()
     run = examined.run
     replay = Replay(run.programs, run.rules, run.meetings, run.schedule, 1)
     seen = set()

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
 from jitter.report.views.collective_waits import CollectiveWaits, measure_collective_waits
@@ -87,7 +87,7 @@ class StepView:
 
 
 def build_step_view(
-    grid: StepGrid, examined: Examination, step: StepAnswer, path: StepPath, names: KernelNames
+    grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames
 ) -> StepView:
     """Select what the figures of a step show; `grid` is its, and not empty."""
     ranks: list[int] = grid.ranks.tolist()

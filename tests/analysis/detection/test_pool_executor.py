@@ -25,13 +25,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wanted(root: Path) -> "jitter.Diagnosis":
-    return jitter.open(root).diagnosis()
+    return jitter.open(root).diagnose()
 
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_executor, "LARGE", 0)
-    monkeypatch.setattr(pool_executor, "processors", lambda: 3)
+    monkeypatch.setattr(pool_executor, "cpu_count", lambda: 3)
 
 
 def kill_the_others() -> None:
@@ -44,18 +44,18 @@ def kill_the_others() -> None:
 
 def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis"):
     lake = jitter.open(root)
-    assert lake.diagnosis() == wanted
-    assert isinstance(lake.examination()._passes, pool_executor.PassesBeside)
+    assert lake.diagnose() == wanted
+    assert isinstance(lake.analyze()._passes, pool_executor.PassesBeside)
     assert wanted.culprits
     assert not multiprocessing.active_children()
 
 
 def test_the_same_paths(root: Path, wanted: "jitter.Diagnosis"):
-    alone = jitter.open(root).examination()
+    alone = jitter.open(root).analyze()
     paths = alone.paths
     assert isinstance(alone._passes, pool_executor.PassesBeside)
     assert not multiprocessing.active_children()
-    whole = jitter.open(root).examination()
+    whole = jitter.open(root).analyze()
     assert whole.found
     assert whole.paths == paths
 
@@ -70,7 +70,7 @@ def test_others_die_looking(root: Path, wanted: "jitter.Diagnosis", monkeypatch:
         return look(*stretch)
 
     monkeypatch.setattr(pool_executor, "look", killing)
-    assert jitter.open(root).diagnosis() == wanted
+    assert jitter.open(root).diagnose() == wanted
     assert killed
     assert not multiprocessing.active_children()
 
@@ -83,7 +83,7 @@ def test_others_die_between(root: Path, wanted: "jitter.Diagnosis", monkeypatch:
         return go(self, *told, walk=walk)
 
     monkeypatch.setattr(pool_executor.PassesBeside, "go", killing)
-    assert jitter.open(root).diagnosis() == wanted
+    assert jitter.open(root).diagnose() == wanted
     assert not multiprocessing.active_children()
 
 
@@ -97,7 +97,7 @@ def test_others_die_walking(root: Path, wanted: "jitter.Diagnosis", monkeypatch:
         return go(self, *told, walk=walk)
 
     monkeypatch.setattr(PassesHere, "go", killing)
-    assert jitter.open(root).diagnosis() == wanted
+    assert jitter.open(root).diagnose() == wanted
     assert killed
     assert not multiprocessing.active_children()
 
@@ -111,7 +111,7 @@ def test_what_they_cannot_read_is_said_here(root: Path, tmp_path: Path):
     for path in last.iterdir():
         path.write_bytes(b"")
     with pytest.raises(LakeError, match=r"rank=\d\.parquet"):
-        lake.diagnosis()
+        lake.diagnose()
 
 
 @pytest.mark.parametrize(("processors", "activities", "steps"), [(1, 10**9, 9), (8, 4, 9), (8, 10**9, 1)])
@@ -119,5 +119,5 @@ def test_what_is_small_is_done_here(
     root: Path, processors: int, activities: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pool_executor, "LARGE", 5)
-    monkeypatch.setattr(pool_executor, "processors", lambda: processors)
+    monkeypatch.setattr(pool_executor, "cpu_count", lambda: processors)
     assert pool_executor.passes(root, activities, steps) is PassesHere

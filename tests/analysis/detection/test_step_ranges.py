@@ -35,7 +35,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])
 def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
-    whole = lake.examination()
+    whole = lake.analyze()
     usual = whole.usual_transfers
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen, paths = [], []
@@ -51,9 +51,9 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
 def test_the_paths_alone(lake: "jitter.Lake"):
     """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
     first, then = jitter.open(lake.root), jitter.open(lake.root)
-    paths = first.examination().paths
-    assert first.examination()._known == []
-    answers = then.diagnosis()
-    assert then.examination()._known != []
-    assert [asdict(one) for one in then.examination().paths] == [asdict(one) for one in paths]
-    assert first.diagnosis() == answers
+    paths = first.analyze().paths
+    assert first.analyze()._known == []
+    answers = then.diagnose()
+    assert then.analyze()._known != []
+    assert [asdict(one) for one in then.analyze().paths] == [asdict(one) for one in paths]
+    assert first.diagnose() == answers

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis import answer_cache
-from jitter.lake.layout import ANSWERS
+from jitter.lake.layout import ANSWER_CACHE
 
 
 @pytest.fixture
 def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lake of our own, which counts as large."""
-    monkeypatch.setattr(answer_cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(answer_cache, "MIN_ACTIVITIES", 0)
     return Path(shutil.copytree(small_lake, tmp_path / "lake"))
 
 
@@ -22,13 +22,13 @@ def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every lake that is examined, rather than answered from memory."""
     seen: list[int] = []
-    begin = Examination.__init__
-    monkeypatch.setattr(Examination, "__init__", lambda self, *told: (seen.append(1), begin(self, *told))[1])
+    begin = RunAnalysis.__init__
+    monkeypatch.setattr(RunAnalysis, "__init__", lambda self, *told: (seen.append(1), begin(self, *told))[1])
     return seen
 
 
 def kept(lake: Path) -> list[Path]:
-    return sorted((lake / ANSWERS).glob("*"))
+    return sorted((lake / ANSWER_CACHE).glob("*"))
 
 
 def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list[int]):

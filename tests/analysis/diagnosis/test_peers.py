@@ -43,5 +43,5 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
         LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     monkeypatch.setattr(workload, "_PEERS", 3)
-    assert jitter.open(lake.root).diagnosis() == with_all
+    assert jitter.open(lake.root).diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

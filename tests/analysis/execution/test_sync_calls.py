@@ -4,8 +4,8 @@ import numpy as np
 
 from jitter.analysis.execution.sync_calls import RunSyncs
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import Calls
-from jitter.lake.records import Held, SourceRecord, StepRecord
+from jitter.lake.host_events import SyncCalls
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
 from tests.support.records import source_record
 
 MAIN, AUTOGRAD, WATCHDOG = 11, 12, 99
@@ -41,10 +41,10 @@ def beside(
     """What each rank called in each step asked for; `own` says which recording holds (step, rank)."""
     calls = {record.digest: _calls(told) for record, told in recordings}
     records = {record.digest: record for record, _ in recordings}
-    held: dict[StepKey, dict[int, Held]] = {}
+    held: dict[StepKey, dict[int, RankStepRecord]] = {}
     for (number, rank), name in own.items():
         step = next(step for step in records[name].steps if step.step == number)
-        held.setdefault(StepKey(None, number), {})[rank] = Held(records[name], step)
+        held.setdefault(StepKey(None, number), {})[rank] = RankStepRecord(records[name], step)
     keys = [StepKey(None, number) for number in asked]
     run = RunSyncs(keys, held, lambda one: calls[one.record.digest], THREADS)
     found = {}
@@ -60,9 +60,9 @@ def beside(
     return found
 
 
-def _calls(told: list[Told]) -> Calls:
+def _calls(told: list[Told]) -> SyncCalls:
     begin, end, thread = (np.array([call[field] for call in told], np.int64) for field in range(3))
-    return Calls(begin, end, thread, tuple(call[3] for call in told))
+    return SyncCalls(begin, end, thread, tuple(call[3] for call in told))
 
 
 def test_each_steps_calls_by_rank():
@@ -120,7 +120,7 @@ def test_a_rank_that_is_in_no_step_has_none():
     """Not before, between or after those that are: and of several at once each its own."""
     told = {1: [(10, 11, MAIN, EVENT)], 3: [(12, 13, MAIN, FREE), (14, 15, MAIN, FREE)]}
     records = {rank: recording(str(rank), rank, {1: 0}) for rank in told}
-    held = {StepKey(None, 1): {rank: Held(record, record.steps[0]) for rank, record in records.items()}}
+    held = {StepKey(None, 1): {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}}
     calls = {str(rank): _calls(its) for rank, its in told.items()}
     threads = dict.fromkeys(told, np.array([MAIN]))
     syncs = RunSyncs([StepKey(None, 1)], held, lambda one: calls[one.record.digest], threads).of(StepKey(None, 1))

@@ -34,7 +34,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path, shape: 
     run = simulate(small(shape, steps=STEPS, noise=0.0, cpu_noise=0.0), [fault])
     lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
     forget_launches(lake)
-    examined = lake.examination()
+    examined = lake.analyze()
     repaired = Scenario({(1, GPU): frozenset(range(STEPS))})
     replay = WhatIf(examined.run, examined.ends, [repaired], examined.usual_transfers)
     for number, work in examined.steps.works():

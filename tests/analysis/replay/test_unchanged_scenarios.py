@@ -97,7 +97,7 @@ def gone(kind: type[WhatIf], examined, chosen: list[Scenario]) -> Any:
 
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
 def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
-    examined = lake.examination()
+    examined = lake.analyze()
     chosen = scenarios(examined)
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
     np.testing.assert_array_equal(np.stack(some.gained), np.stack(every.gained))
@@ -108,7 +108,7 @@ def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
 
 @pytest.mark.parametrize("lake", WAITING, indirect=True)
 def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
-    examined = lake.examination()
+    examined = lake.analyze()
     chosen = scenarios(examined)
     computed = gone(Counted, examined, chosen).computed
     for number, rows in enumerate(computed):
@@ -125,7 +125,7 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
 @pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
 def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
-    examined = lake.examination()
+    examined = lake.analyze()
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
     np.testing.assert_array_equal(np.stack(some.gained), np.stack(every.gained))
     first = min((step for scenario in chosen for step in scenario.steps), default=STEPS)
@@ -135,7 +135,7 @@ def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chos
 
 @pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
 def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
-    examined = lake.examination()
+    examined = lake.analyze()
     chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
     every = gone(Everything, examined, chosen)
     gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns

@@ -170,7 +170,7 @@ def oracle_job(name: str, folder: Path) -> OracleJob:
         blur(lake)
     if name == "a full queue beside":
         aside(lake)
-    examined = lake.examination()
+    examined = lake.analyze()
     assert list(examined.run.programs) == [0]
     program, rules = examined.run.programs[0], examined.run.rules[0]
     if name == "overlap":

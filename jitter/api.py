@@ -19,16 +19,16 @@ from jitter.lake.records import StepRecord, records_by_step
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.analysis.detection.passes import Passes
+    from jitter.analysis.detection.passes import Executor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
-    from jitter.analysis.execution.rules import Wait
-    from jitter.analysis.execution.run_reader import LakeRun
+    from jitter.analysis.execution.dependencies import RowDependency
+    from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
-    from jitter.analysis.replay.run_steps import ExaminedSteps
+    from jitter.analysis.replay.run_steps import RunSteps
 
 
 def open_lake(path: str | Path = DEFAULT_LAKE, progress: Callable[[int, int], None] | None = None) -> "Lake":
@@ -153,7 +153,7 @@ class Lake:
 
         examined = self.analyze(steps)
         diagnosis = diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
-        return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.meetings.unpaired)
+        return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.matching.unpaired)
 
     @cached_property
     def _kept_answers(self) -> "AnswerCache | None":
@@ -174,7 +174,7 @@ class Lake:
         return self.diagnose(steps).costliest
 
     def analyze(
-        self, steps: Sequence[StepKey] | None = None, passes: "Callable[[ExaminedSteps], Passes] | None" = None
+        self, steps: Sequence[StepKey] | None = None, passes: "Callable[[RunSteps], Executor] | None" = None
     ) -> "RunAnalysis":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
 
@@ -191,23 +191,23 @@ class Lake:
             self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), passes or LocalExecutor)
         return self._examined[chosen]
 
-    def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":
+    def run_of(self, steps: Sequence[StepKey]) -> "RunReader":
         """Read these steps as the examination does."""
-        from jitter.analysis.execution.run_reader import LakeRun
+        from jitter.analysis.execution.run_reader import RunReader
 
-        return LakeRun(self.root, self._by_step, self.indices, steps)
+        return RunReader(self.root, self._by_step, self.indices, steps)
 
-    def dependencies(self, cohort: int | None = None) -> "list[Wait]":
+    def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """What waits for what in a cohort's step, as inferred; places are ordinals of its commonest sequence.
 
         Of a cohort whose ranks exchange in different orders (pipeline stages), those of its first.
         """
-        from jitter.analysis.execution.rules import waits_by_ordinal
+        from jitter.analysis.execution.dependencies import row_dependencies
 
         chosen = self.choose_cohort(cohort)
         run = self.analyze().run
         team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
-        return waits_by_ordinal(run.programs[team], run.rules[team])
+        return row_dependencies(run.programs[team], run.dependencies[team])
 
     def table(
         self,

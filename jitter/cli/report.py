@@ -141,8 +141,8 @@ def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     if asked.scheduler is None:
         yield lake, steps
         return
-    from jitter.analysis.detection.dask_executor import examined_on
+    from jitter.analysis.detection.dask_executor import dask_executor
 
-    with examined_on(asked.scheduler, asked.lake) as passes:
+    with dask_executor(asked.scheduler, asked.lake) as passes:
         lake.analyze(steps, passes)
         yield lake, steps

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import RankGroup
+from jitter.analysis.execution.rank_groups import IdenticalRanks
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.metrics.kernel_index import KernelIndex
@@ -34,7 +34,7 @@ def assess_step_quality(
     teams: Mapping[int, TeamTimes],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[KernelIndex],
-    sheets: Callable[[], Sequence[RankGroup]],
+    sheets: Callable[[], Sequence[IdenticalRanks]],
 ) -> StepQuality:
     """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
 
@@ -59,7 +59,7 @@ def assess_step_quality(
     )
 
 
-def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[RankGroup]]) -> tuple[int, int]:
+def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
     """Kernels of a cohort without a place in the index, and how much time they take."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)

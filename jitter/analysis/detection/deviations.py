@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
@@ -47,7 +47,7 @@ class StepDeviations:
     """(parts,)."""
 
 
-def deviations_of_step(run: Observed, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
+def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
     """Measure one step of each team that has it; `baseline` (operations of all teams,) are its medians."""
     job, times = run.job, step.times
     ranks, teams = len(times.row), len(job.launch_ns)

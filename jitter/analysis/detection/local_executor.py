@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from jitter.analysis.detection.passes import Gone, SeenStep, look, replay, step_ranges
+from jitter.analysis.detection.passes import ReplayAndPaths, StepStatistics, measure_steps, replay_steps, step_ranges
 from jitter.analysis.replay.critical_path import PathWalker
-from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.arrays import Floats
 from jitter.core.processes import cpu_count
 
 _LARGE: Final = 500_000
-"""Activities from which on a run is worth threads."""
+"""StepActivities from which on a run is worth threads."""
 _MOST_THREADS: Final = 8
 _MOST_CELLS: Final = 6_000_000
 """Operations × ranks of the steps that are in memory at once, some 100 bytes each."""
@@ -23,27 +23,27 @@ _RANGES: Final = 4
 class LocalExecutor:
     """Goes through the steps here."""
 
-    def __init__(self, steps: ExaminedSteps) -> None:
+    def __init__(self, steps: RunSteps) -> None:
         self._steps = steps
 
-    def look(self) -> list[SeenStep]:
+    def measure(self) -> list[StepStatistics]:
         """Measure each step by itself."""
         steps, count = self._steps, len(self._steps.run.keys)
         threads = self._threads()
         if threads < 2:
-            return look(steps, 0, count)
+            return measure_steps(steps, 0, count)
         steps.prepare()
         with ThreadPoolExecutor(threads, thread_name_prefix="steps") as pool:
-            ranges = [pool.submit(look, steps, *one) for one in step_ranges(count, _RANGES * threads)]
+            ranges = [pool.submit(measure_steps, steps, *one) for one in step_ranges(count, _RANGES * threads)]
             try:
                 return [seen for found in ranges for seen in found.result()]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def go(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+    def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
         """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
-        return replay(self._steps, usual, scenarios, PathWalker(self._steps.run, usual) if walk else None)
+        return replay_steps(self._steps, usual, scenarios, PathWalker.of_run(self._steps.run, usual) if walk else None)
 
     def _threads(self) -> int:
         steps = self._steps

@@ -17,7 +17,7 @@ from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import of_team
 from jitter.analysis.replay.critical_path import Charges, PathWalker
 from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.arrays import Floats
@@ -25,7 +25,7 @@ from jitter.core.step_key import StepKey
 
 
 @dataclass(frozen=True)
-class SeenStep:
+class StepStatistics:
     """Statistics of one step."""
 
     time_ns: float
@@ -50,7 +50,7 @@ class StepPath:
 
 
 @dataclass(frozen=True)
-class Gone:
+class ReplayAndPaths:
     """Replays and paths."""
 
     gained_ns: Floats
@@ -59,17 +59,17 @@ class Gone:
     """Each step's; empty if they were not asked for."""
 
 
-class Passes(Protocol):
+class Executor(Protocol):
     """Goes through all steps of the run."""
 
-    def look(self) -> list[SeenStep]:
+    def measure(self) -> list[StepStatistics]:
         """Measure each step by itself."""
 
-    def go(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
+    def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
         """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
 
 
-def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
+def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
     """Measure each step of a range by itself."""
     run, times, found = steps.run, StepDurations(), []
     for step in steps.steps(max(first - 1, 0), last):
@@ -82,11 +82,11 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
         baseline = steps.baseline(step)
         transfers = np.where(step.transfers.mostly_complete, step.transfers.took, np.nan)
         deviations = deviations_of_step(run, step, baseline)
-        found.append(SeenStep(time_ns, transfers, deviations, _quality(steps, step), baseline))
+        found.append(StepStatistics(time_ns, transfers, deviations, _quality(steps, step), baseline))
     return found
 
 
-def _quality(steps: ExaminedSteps, step: RecordedStep) -> StepQuality:
+def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
     run, lake = steps.run, steps.lake
     teams = {
         team: times
@@ -96,9 +96,9 @@ def _quality(steps: ExaminedSteps, step: RecordedStep) -> StepQuality:
     return assess_step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.sheets, step.key))
 
 
-def walk(steps: ExaminedSteps, first: int, last: int, usual: Floats) -> list[StepPath]:
+def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[StepPath]:
     """Walk the paths of a range of steps."""
-    walker, found = PathWalker(steps.run, usual), []
+    walker, found = PathWalker.of_run(steps.run, usual), []
     for step in steps.steps(max(first - 1, 0), last):
         if step.number < first:
             walker.pass_by(step)
@@ -107,12 +107,12 @@ def walk(steps: ExaminedSteps, first: int, last: int, usual: Floats) -> list[Ste
     return found
 
 
-def path_of(steps: ExaminedSteps, walker: PathWalker, step: RecordedStep) -> StepPath:
+def path_of(steps: RunSteps, walker: PathWalker, step: RecordedStep) -> StepPath:
     """Walk one step's path."""
     return StepPath(step.key, walker.walk(step, steps.baseline(step)), _waited(steps, step))
 
 
-def _waited(steps: ExaminedSteps, step: RecordedStep) -> dict[int, float]:
+def _waited(steps: RunSteps, step: RecordedStep) -> dict[int, float]:
     """Each rank's time between its arrivals and the last ones, over the step's collectives."""
     collectives, numbers = step.collectives, steps.run.rank_numbers
     waited = np.nan_to_num(step.in_collectives - step.transfers.took[collectives.group])
@@ -121,9 +121,9 @@ def _waited(steps: ExaminedSteps, step: RecordedStep) -> dict[int, float]:
     return dict(zip(numbers[here].tolist(), of_ranks[here].tolist(), strict=True))
 
 
-def replay(
-    steps: ExaminedSteps, usual: Floats, scenarios: Sequence[Scenario], walker: PathWalker | None = None
-) -> Gone:
+def replay_steps(
+    steps: RunSteps, usual: Floats, scenarios: Sequence[Scenario], walker: PathWalker | None = None
+) -> ReplayAndPaths:
     """Replay the run in each scenario, from the first step that one repairs; with a walker all steps, with paths."""
     run = steps.run
     replayed = ScenarioReplay(run, steps.ends, scenarios, usual)
@@ -138,7 +138,7 @@ def replay(
             break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
-    return Gone(gained, paths)
+    return ReplayAndPaths(gained, paths)
 
 
 def step_ranges(steps: int, ranges: int) -> list[tuple[int, int]]:

@@ -10,13 +10,13 @@ from jitter.analysis.detection.deviations import TeamDeviations, collect_deviati
 from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
 from jitter.analysis.detection.local_executor import LocalExecutor
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
-from jitter.analysis.detection.passes import Passes, SeenStep, StepPath
+from jitter.analysis.detection.passes import Executor, StepPath, StepStatistics
 from jitter.analysis.detection.slow_collectives import SlowCommunication, attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import CPU, GPU, START
-from jitter.analysis.replay.run_steps import ExaminedSteps
-from jitter.analysis.replay.what_if import Scenario, together, usual_transfers
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.core.arrays import Floats
 from jitter.core.step_key import StepKey
 
@@ -25,13 +25,13 @@ class RunAnalysis:
     """Goes through the run's steps as often as it must, and keeps what is small."""
 
     def __init__(
-        self, lake: LakeRun, limits: Thresholds, passes: Callable[[ExaminedSteps], Passes] = LocalExecutor
+        self, lake: RunReader, limits: Thresholds, passes: Callable[[RunSteps], Executor] = LocalExecutor
     ) -> None:
         """`passes` makes what goes through the steps."""
         self.lake, self.limits = lake, limits
-        self.steps = ExaminedSteps(lake)
+        self.steps = RunSteps(lake)
         self.run, self.ends = self.steps.run, self.steps.ends
-        self._passes = passes(self.steps)
+        self._executor = passes(self.steps)
         self._known: list[tuple[Scenario, float]] = []
 
     @cached_property
@@ -40,8 +40,8 @@ class RunAnalysis:
         return list(self.run.keys)
 
     @cached_property
-    def _seen(self) -> list[SeenStep]:
-        seen = self._passes.look()
+    def _seen(self) -> list[StepStatistics]:
+        seen = self._executor.measure()
         self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
         return seen
 
@@ -59,7 +59,7 @@ class RunAnalysis:
     def unrecorded_ranks(self) -> bool:
         """Whether the job has ranks that the lake has not: groups name them, or the ranks' numbers have holes."""
         ranks = self.run.team_of
-        return max(self.run.meetings.named, max(ranks, default=-1) + 1) > len(ranks)
+        return max(self.run.matching.named, max(ranks, default=-1) + 1) > len(ranks)
 
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
@@ -95,25 +95,25 @@ class RunAnalysis:
 
     def transfer_excess(self, meetings: Sequence[tuple[int, int]], number: int) -> float:
         """How much longer than usual these (meeting, group) took in a step."""
-        first = self.run.collectives.first_group
+        first = self.run.collective_arrays.first_group
         groups = [int(first[meeting]) + group for meeting, group in meetings]
-        return float(np.nansum((self._seen[number].transfers - self.usual_transfers)[groups]))
+        return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
 
     @property
     def _transfers(self) -> list[Floats]:
         return [seen.transfers for seen in self._seen]
 
     @cached_property
-    def usual_transfers(self) -> Floats:
+    def baseline_transfers(self) -> Floats:
         """(groups of all collectives,) ns from the last arrival to the end."""
-        return usual_transfers(self.run.collectives.first_group, self._transfers)
+        return baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """What leaves the noise, whether it costs anything or not."""
         limits, step_ns = self.limits, self._typical_step_ns
         own = [one for team in self.deviations for one in find_outliers(team, step_ns, limits)]
-        slow = find_slow_collectives(self.run.meetings, self._transfers, self.usual_transfers, step_ns, limits)
+        slow = find_slow_collectives(self.run.matching, self._transfers, self.baseline_transfers, step_ns, limits)
         return [*largest_outliers(own, limits), *attribute_to_ranks(slow)]
 
     @cached_property
@@ -137,7 +137,7 @@ class RunAnalysis:
         scenarios = [Scenario(everything=True), *alone]
         if len(alone) > 1:
             scenarios.append(together(alone))
-        gone = self._passes.go(self.usual_transfers, scenarios, walk=True)
+        gone = self._executor.replay(self.baseline_transfers, scenarios, walk=True)
         self._known += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
         return gone.gained_ns[:, 0], gone.paths
 
@@ -146,7 +146,7 @@ class RunAnalysis:
         self._second_pass  # noqa: B018  # what it has replayed need not be again
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
-            gone = self._passes.go(self.usual_transfers, new, walk=False)
+            gone = self._executor.replay(self.baseline_transfers, new, walk=False)
             self._known += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
 
@@ -157,7 +157,7 @@ class RunAnalysis:
         """Whether repairing it gains enough, by itself or when everything else is repaired."""
         least = self.least_gain(what.steps)
         if isinstance(what, SlowCommunication):
-            meetings = self.run.meetings.meetings
+            meetings = self.run.matching.collectives
             if any(meetings[number].incomplete[group] for number, group in what.meetings):
                 # the wait may be for ranks that were not recorded, which waited for what else was wrong
                 return marginal_ns >= self.limits.unrecorded_factor * least
@@ -177,7 +177,7 @@ class RunAnalysis:
         """Each step's; who knows the answers already, and wants nothing else, does not wait for replays."""
         if "_second_pass" in self.__dict__:
             return self._second_pass[1]
-        return self._passes.go(self.usual_transfers, [], walk=True).paths
+        return self._executor.replay(self.baseline_transfers, [], walk=True).paths
 
     @cached_property
     def found(self) -> list[PricedFinding]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.collectives import Meetings
+from jitter.analysis.execution.collectives import CollectiveMatching
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA
 
@@ -18,7 +18,7 @@ class SlowCollectives:
     """Collectives of one set of ranks that took longer than theirs usually take."""
 
     ranks: frozenset[int]
-    meetings: tuple[tuple[int, int], ...]
+    matching: tuple[tuple[int, int], ...]
     """(meeting, group) of all the collectives of these ranks."""
     steps: tuple[int, ...]
     excess_ns: float
@@ -40,7 +40,7 @@ class SlowCommunication:
     @property
     def meetings(self) -> tuple[tuple[int, int], ...]:
         """(meeting, group) of all of them."""
-        return tuple(which for one in self.slow for which in one.meetings)
+        return tuple(which for one in self.slow for which in one.matching)
 
     @property
     def excess_ns(self) -> float:
@@ -69,15 +69,15 @@ class _Family(NamedTuple):
 
 
 def find_slow_collectives(
-    meetings: Meetings, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Thresholds
+    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Thresholds
 ) -> list[SlowCollectives]:
     """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
     First those of all ranks in some steps; then those of some groups, in the other steps.
     """
-    first_group = np.cumsum([0, *(meeting.groups for meeting in meetings.meetings)])
+    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
     late = np.stack(seen) - usual
-    families = [(family, family.late(late, first_group)) for family in _families(meetings)]
+    families = [(family, family.late(late, first_group)) for family in _families(matching)]
     found = []
     everywhere = _everywhere(families, step_ns, limits)
     if everywhere is not None:
@@ -157,13 +157,13 @@ def _outside(
     return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
 
-def _families(meetings: Meetings) -> list[_Family]:
+def _families(matching: CollectiveMatching) -> list[_Family]:
     """Collectives by the groups into which they divide the ranks."""
     found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
-    for number, meeting in enumerate(meetings.meetings):
+    for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
-            for rank, group in zip(meetings.blocks[member.block].ranks, member.group.tolist(), strict=True):
+            for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
                 ranks.setdefault(group, set()).add(rank)
         if any(len(group) < 2 for group in ranks.values()):
             continue  # one rank alone exchanges with ranks that were not recorded

@@ -21,7 +21,7 @@ from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
 MIN_ACTIVITIES = 2_000_000
-"""Activities in a lake; of fewer the answers are there in a second or two."""
+"""StepActivities in a lake; of fewer the answers are there in a second or two."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.diagnosis.verdict import explain_no_peers, write_verdict
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import together
 from jitter.core.formatting import format_count, format_time
@@ -40,7 +40,7 @@ def diagnose(examined: RunAnalysis, facts: Evidence, talks_reading: TtkeExtremes
             round(all_gain),
             len(run.team_of),
             _lone(run),
-            partial=bool(run.meetings.unpaired),
+            partial=bool(run.matching.unpaired),
         ),
         notes=_notes(examined),
     )
@@ -78,9 +78,9 @@ def _loss(steps: Sequence[StepAnswer]) -> Loss:
 def _notes(examined: RunAnalysis) -> tuple[str, ...]:
     run = examined.run
     told: list[str] = []
-    if run.meetings.unrecorded:
+    if run.matching.unrecorded:
         told.append("The groups of some collectives were not recorded: these are read as held by all ranks.")
-    if run.meetings.unpaired:
+    if run.matching.unpaired:
         told.append(
             "Some exchanges name no partners, and their ends show that not all ranks share them: "
             "waiting in them is not told from their own time."
@@ -97,7 +97,7 @@ def _notes(examined: RunAnalysis) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _lone(run: Observed) -> list[int]:
+def _lone(run: RunModel) -> list[int]:
     """Ranks that nobody can be compared with, though there are others: these run other programs."""
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 

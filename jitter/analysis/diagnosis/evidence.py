@@ -137,8 +137,10 @@ class Evidence:
     def link_evidence(self, links: SlowCommunication) -> tuple[str, ...]:
         """Say what is known of slow collectives."""
         number = len(links.meetings)
-        first = self._examined.run.collectives.first_group
-        usual = sum(float(self._examined.usual_transfers[first[meeting] + group]) for meeting, group in links.meetings)
+        first = self._examined.run.collective_arrays.first_group
+        usual = sum(
+            float(self._examined.baseline_transfers[first[meeting] + group]) for meeting, group in links.meetings
+        )
         taken = usual + links.excess_ns / max(len(links.steps), 1)
         told = [
             f"the ranks arrive together; from the last arrival to the end {format_count(number, 'collective')} a step "
@@ -157,7 +159,7 @@ class Evidence:
         if rank not in self._held[key]:
             return None
         team = self._examined.run.team_of[rank]
-        arrays = self._examined.run.of_rank(key, rank)
+        arrays = self._examined.run.rank_times(key, rank)
         chosen = np.arange(len(arrays.start))
         if number in charges:
             own = charges[number]

@@ -37,13 +37,13 @@ def find_gpu_cause(examined: RunAnalysis, suspect: Outlier, steps: Sequence[int]
         if rank not in run.ranks(key, team):
             continue
         beside = _own_steps(examined, suspect, key) if alone else [(key, _with_peers(rank, run.ranks(key, team)))]
-        recorded = run.of_rank(key, rank)
+        recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
         gpu[run.collective_places(team)] = 0.0
         first = run.job.first[team : team + 2]
         usual = examined.steps.baselines[number].gpu[slice(*first.tolist())]
         shape = compare_launch_shapes(
-            np.hstack([run.rows(step, team, ranks) for step, ranks in beside]),
+            np.hstack([run.file_rows(step, team, ranks) for step, ranks in beside]),
             gpu,
             usual,
             [(step, one) for step, ranks in beside for one in ranks].index((key, rank)),

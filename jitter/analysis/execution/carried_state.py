@@ -12,8 +12,8 @@ from jitter.core.step_key import StepKey
 class CarriedState(NamedTuple):
     """How ranks come to a step; ns from each rank's origin, NaN where unknown."""
 
-    lane_end: Floats
-    """(ranks, lanes) the last end on each stream."""
+    stream_end: Floats
+    """(ranks, streams) the last end on each stream."""
     back: Floats
     """(ranks, threads) the return of the last call."""
     pending: Floats
@@ -25,14 +25,14 @@ class CarriedState(NamedTuple):
 
     def forget(self, ranks: Bools) -> None:
         """Let nothing be known of these ranks."""
-        self.lane_end[ranks] = self.back[ranks] = np.nan
+        self.stream_end[ranks] = self.back[ranks] = np.nan
         self.pending[ranks] = -np.inf
 
 
-def unknown_state(ranks: int, lanes: int, threads: int, places: int) -> CarriedState:
+def unknown_state(ranks: int, streams: int, threads: int, places: int) -> CarriedState:
     """Return the state of ranks of which no step is known."""
     return CarriedState(
-        np.full((ranks, lanes), np.nan), np.full((ranks, threads), np.nan), np.full((ranks, places), -np.inf)
+        np.full((ranks, streams), np.nan), np.full((ranks, threads), np.nan), np.full((ranks, places), -np.inf)
     )
 
 

@@ -7,13 +7,14 @@ does. A wait that never mattered is not seen, and does no harm.
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.launch_queue import Launches, queue_limit
 from jitter.analysis.execution.program import Program
-from jitter.analysis.execution.rules import Rules, Wait
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
@@ -30,8 +31,50 @@ _LOOK_BACK: Final = 64
 _NONE: Final = -(1 << 62)
 
 
+class Wait(NamedTuple):
+    """An operation waits for another one's end; both are places in the program.
+
+    `on_op_index` below 0 is the last operation of the step before on stream ~`on_op_index`.
+    """
+
+    op_index: int
+    on_op_index: int
+    kind: Literal["event", "sync"]
+
+
+class RowDependency(NamedTuple):
+    """As `Wait`, between rows of a lake: `ordinal` is the launch order of a row in the commonest sequence."""
+
+    ordinal: int
+    on_ordinal: int
+    kind: Literal["event", "sync"]
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The rules of one program."""
+
+    waits: tuple[Wait, ...]
+    thread: Ints
+    """(operations,) which host thread's calls it follows; all 0 where the threads hand over to each other."""
+    queue: int | None
+    """How many launches may be pending before the host has to wait; None: no limit was seen."""
+    launch_ns: float
+    """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
+    stream_ns: float
+    """The same from the end of the operation before it on its stream."""
+
+    @cached_property
+    def by_place(self) -> dict[int, tuple[int, ...]]:
+        """Place to the places it waits for."""
+        found: dict[int, tuple[int, ...]] = {}
+        for wait in self.waits:
+            found[wait.op_index] = (*found.get(wait.op_index, ()), wait.on_op_index)
+        return found
+
+
 class Sample(NamedTuple):
-    """Ranks' steps one after another: (cells, operations), and how each cell comes to its step (cells, lanes); ns."""
+    """Ranks' steps one after another: (cells, operations), and how each cell comes to its step (cells, streams); ns."""
 
     start: Floats
     end: Floats
@@ -40,39 +83,39 @@ class Sample(NamedTuple):
     back: Floats
     submit: Floats
     end_before: Floats
-    lane_end: Floats
+    stream_end: Floats
 
 
-def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Rules:
+def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Dependencies:
     """Infer the dependencies of a program from a sample of its cells, and of some ranks' launches in order."""
     launch_ns, stream_ns = _usual_delays(sample)
     cells, operations = sample.start.shape
-    lanes = sample.lane_end.shape[1]
-    awaited = np.full((operations, lanes), _NONE, np.int64)
+    streams = sample.stream_end.shape[1]
+    awaited = np.full((operations, streams), _NONE, np.int64)
     previous = np.full(operations, -1, np.int64)
     room = np.empty((3, cells))
     find_waits(
         program.kinds,
-        program.lanes,
+        program.streams,
         sample,
         launch_ns,
         stream_ns,
         previous,
-        np.full(lanes, -1, np.int64),
+        np.full(streams, -1, np.int64),
         room,
         awaited,
     )
     waits = [
-        Wait(place, int(awaited[place, lane]), "sync" if program.kinds[place] == SYNC else "event")
-        for place, lane in np.argwhere(awaited != _NONE).tolist()
+        Wait(place, int(awaited[place, stream]), "sync" if program.kinds[place] == SYNC else "event")
+        for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
-    return Rules(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns)
+    return Dependencies(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns)
 
 
 @compiled
 def find_waits(
     kind: Ints,
-    lane: Ints,
+    stream: Ints,
     sample: Sample,
     launch_ns: float,
     stream_ns: float,
@@ -81,9 +124,9 @@ def find_waits(
     room: Floats,
     awaited: Ints,
 ) -> None:
-    """Find, (operations, lanes), what each operation waits for on each stream: a place, ~lane, or `_NONE`.
+    """Find, (operations, streams), what each operation waits for on each stream: a place, ~stream, or `_NONE`.
 
-    `previous` (operations,) and `last` (lanes,) come as -1: they chain each stream's operations. `room` (3, cells) is
+    `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `room` (3, cells) is
     overwritten: until when each cell was held back, what explains that, and the latest end of what may be awaited.
     """
     cells = sample.start.shape[0]
@@ -94,18 +137,18 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        found = find_awaited(lane[op], sample, 0.0, previous, last, room, awaited, op)
+        found = find_awaited(stream[op], sample, 0.0, previous, last, room, awaited, op)
         if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            find_awaited(lane[op], sample, float(RIGHT_AFTER_NS), previous, last, room, awaited, op)
-        if lane[op] >= 0:
-            previous[op] = last[lane[op]]
-            last[lane[op]] = op
+            find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, room, awaited, op)
+        if stream[op] >= 0:
+            previous[op] = last[stream[op]]
+            last[stream[op]] = op
 
 
 @compiled
 def find_awaited(  # noqa: PLR0912  # one rule
-    own_lane: int,
+    own_stream: int,
     sample: Sample,
     slack_ns: float,
     previous: Ints,
@@ -126,34 +169,34 @@ def find_awaited(  # noqa: PLR0912  # one rule
         room[2, cell] = math.nan
     if unexplained == 0:
         return False
-    for lane in range(len(last)):
-        if lane != own_lane:
-            awaited[op, lane] = find_always_ended(lane, sample, slack_ns, previous, last[lane], room)
-            if awaited[op, lane] != _NONE:
+    for stream in range(len(last)):
+        if stream != own_stream:
+            awaited[op, stream] = find_always_ended(stream, sample, slack_ns, previous, last[stream], room)
+            if awaited[op, stream] != _NONE:
                 for cell in range(cells):
-                    room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, lane]))
+                    room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, stream]))
     explained = 0
     for cell in range(cells):
         explained += is_right_after(room, cell)
     kept = False
-    for lane in range(len(last)):
-        if awaited[op, lane] != _NONE:
+    for stream in range(len(last)):
+        if awaited[op, stream] != _NONE:
             matters = False
             if explained > 0 and explained >= _EXPLAINED * unexplained:
                 for cell in range(cells):
-                    if is_right_after(room, cell) and ended(sample, cell, awaited[op, lane]) == room[2, cell]:
+                    if is_right_after(room, cell) and ended(sample, cell, awaited[op, stream]) == room[2, cell]:
                         matters = True
                         break
             if matters:
                 kept = True
             else:
-                awaited[op, lane] = _NONE
+                awaited[op, stream] = _NONE
     return kept
 
 
 @compiled
-def find_always_ended(lane: int, sample: Sample, slack_ns: float, previous: Ints, latest: int, room: Floats) -> int:
-    """Return the latest operation of a stream that had ended in every cell by then; ~lane: of the step before."""
+def find_always_ended(stream: int, sample: Sample, slack_ns: float, previous: Ints, latest: int, room: Floats) -> int:
+    """Return the latest operation of a stream that had ended in every cell by then; ~stream: of the step before."""
     candidate = latest
     for _ in range(_LOOK_BACK):
         if candidate < 0:
@@ -161,7 +204,7 @@ def find_always_ended(lane: int, sample: Sample, slack_ns: float, previous: Ints
         if had_always_ended(sample, candidate, slack_ns, room):
             return candidate
         candidate = previous[candidate]
-    return ~lane if had_always_ended(sample, ~lane, slack_ns, room) else _NONE
+    return ~stream if had_always_ended(sample, ~stream, slack_ns, room) else _NONE
 
 
 @compiled
@@ -178,8 +221,8 @@ def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floa
 
 @compiled
 def ended(sample: Sample, cell: int, candidate: int) -> float:
-    """Return the end of an operation, or for ~lane of the last on it in the step before."""
-    return float(sample.end[cell, candidate] if candidate >= 0 else sample.lane_end[cell, ~candidate])
+    """Return the end of an operation, or for ~stream of the last on it in the step before."""
+    return float(sample.end[cell, candidate] if candidate >= 0 else sample.stream_end[cell, ~candidate])
 
 
 @compiled
@@ -202,3 +245,22 @@ def _usual(delays: Floats) -> float:
     short = delays[delays <= RIGHT_AFTER_NS]
     middle = (len(short) - 1) // 2
     return float(np.partition(short, middle)[middle]) if len(short) else 0.0
+
+
+def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDependency]:
+    """Return the waits within a step between rows of the lake, by the program's commonest sequence.
+
+    A call that waits has no row: the activity that is launched next stands for it.
+    """
+    operations = program.operations
+    reference = sorted(program.places[program.reference].tolist())
+    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
+    found = []
+    for wait in dependencies.waits:
+        waiting = wait.op_index
+        while waiting < len(operations) and waiting not in ordinal:
+            waiting += 1
+        if waiting in ordinal and (wait.on_op_index < 0 or wait.on_op_index in ordinal):
+            on = ordinal.get(wait.on_op_index, wait.on_op_index)
+            found.append(RowDependency(ordinal[waiting], on, wait.kind))
+    return found

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.program import NO_LANE, Program
-from jitter.analysis.execution.rules import Rules
+from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Floats, Ints
 
 
@@ -23,14 +23,14 @@ class JobArrays(NamedTuple):
     """(teams + 1,) of the operations below."""
     kind: Ints
     """(operations,) codes of `kernels.KINDS`, or `SYNC`."""
-    lane: Ints
-    """(operations,) the stream; `NO_LANE` for synchronising calls."""
+    stream: Ints
+    """(operations,) the stream; `NO_STREAM` for synchronising calls."""
     thread: Ints
     """(operations,) whose calls the operation's call follows."""
     first_wait: Ints
     """(operations + 1,) where what each operation waits for begins in `wait_on`."""
     wait_on: Ints
-    """(waits,) a place in the team's program; below 0 ~lane: the last operation on it in the step before."""
+    """(waits,) a place in the team's program; below 0 ~stream: the last operation on it in the step before."""
     launch_ns: Floats
     """(teams,) usual time from a launch's return to its start."""
     stream_ns: Floats
@@ -41,7 +41,7 @@ class JobArrays(NamedTuple):
     """(teams,) the place of the step's first main-stream kernel."""
 
 
-def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Rules]) -> JobArrays:
+def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
     """Flatten the programs and dependencies of all teams, numbered from 0; `sizes` are their numbers of ranks."""
     teams = range(len(sizes))
     waits = [rules[team].by_place.get(place, ()) for team in teams for place in range(len(programs[team].operations))]
@@ -49,7 +49,7 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         first_rank=_begins(list(sizes)),
         first=_begins([len(programs[team].operations) for team in teams]),
         kind=_joined([programs[team].kinds for team in teams]),
-        lane=_joined([programs[team].lanes for team in teams]),
+        stream=_joined([programs[team].streams for team in teams]),
         thread=_joined([rules[team].thread for team in teams]),
         first_wait=_begins([len(others) for others in waits]),
         wait_on=np.array([other for others in waits for other in others], np.int64),
@@ -60,12 +60,12 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
     )
 
 
-def lanes_in(job: JobArrays) -> int:
+def count_streams(job: JobArrays) -> int:
     """How many streams the busiest rank has."""
-    return 1 + int(job.lane.max(initial=NO_LANE))
+    return 1 + int(job.stream.max(initial=NO_STREAM))
 
 
-def threads_in(job: JobArrays) -> int:
+def count_threads(job: JobArrays) -> int:
     """How many launching threads the busiest rank has."""
     return 1 + int(job.thread.max(initial=0))
 

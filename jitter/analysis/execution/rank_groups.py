@@ -18,7 +18,7 @@ Signature = tuple[str, bytes]
 
 
 @dataclass(frozen=True)
-class Activities:
+class StepActivities:
     """Ranks that ran the same kinds of activity in the same order. Times are whole ns, unknown as in `arrays`."""
 
     ranks: Ints
@@ -33,7 +33,7 @@ class Activities:
 
 
 @dataclass(frozen=True)
-class Syncs:
+class StepSyncCalls:
     """The synchronising calls of a step's ranks, each one's by start; times in ns on its clock."""
 
     ranks: Ints
@@ -68,7 +68,7 @@ class Syncs:
 
 
 @dataclass(frozen=True)
-class RankGroup:
+class IdenticalRanks:
     """Ranks that did the same."""
 
     ranks: Ints
@@ -80,7 +80,7 @@ class RankGroup:
     calls: tuple[str, ...]
     """The names of the synchronising calls, in order."""
     times: IntTimes
-    """(ranks, 4, activities), as in `Activities`."""
+    """(ranks, 4, activities), as in `StepActivities`."""
     begun: Ints
     """(ranks, calls) when each synchronising call began, from the activities' zero."""
     ended: Ints
@@ -89,7 +89,9 @@ class RankGroup:
     """(ranks,) the activities' zero, from the rank's origin."""
 
 
-def rank_groups(activities: Activities, syncs: Syncs, origins: Mapping[int, int]) -> Iterator[RankGroup]:
+def identical_ranks(
+    activities: StepActivities, syncs: StepSyncCalls, origins: Mapping[int, int]
+) -> Iterator[IdenticalRanks]:
     """Divide ranks by what they did, in the order of their first ranks; `origins` are each one's on its clock."""
     first, count = syncs.of(activities.ranks)
     for members, calls in _by_names(syncs.name, first, count):
@@ -104,7 +106,7 @@ def rank_groups(activities: Activities, syncs: Syncs, origins: Mapping[int, int]
             which = members[rows]
             since = [int(activities.zero_ns[at]) - origins[int(activities.ranks[at])] for at in which]
             kind = np.insert(activities.kind, where[rows[0]], SYNC)
-            yield RankGroup(
+            yield IdenticalRanks(
                 activities.ranks[which],
                 (activities.sequence, _shape(kind, names)),
                 kind,

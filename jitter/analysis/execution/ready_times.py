@@ -31,16 +31,16 @@ class ReadyTimes(NamedTuple):
 
 @compiled
 def find_ready_times(
-    job: JobArrays, step: StepTimes, rank: int, lane_end: Floats, back: Floats, base: int, ready: ReadyTimes
+    job: JobArrays, step: StepTimes, rank: int, stream_end: Floats, back: Floats, base: int, ready: ReadyTimes
 ) -> None:
     """Follow one rank's threads and streams through a step; what it finds begins at `base` in `ready`.
 
-    `lane_end` (ranks, lanes) and `back` (ranks, threads) are how the rank comes to the step, and leaves it.
+    `stream_end` (ranks, streams) and `back` (ranks, threads) are how the rank comes to the step, and leaves it.
     """
     first = job.first[step.team[rank]]
     for op in range(job.first[step.team[rank] + 1] - first):
         cell = step.row[rank] + op
-        thread, lane = job.thread[first + op], job.lane[first + op]
+        thread, stream = job.thread[first + op], job.stream[first + op]
         before = back[rank, thread]
         returned = step.back[cell]
         launched = returned if not isnan(returned) else before
@@ -48,10 +48,10 @@ def find_ready_times(
         ready.back_before[base + op] = before
         # NaN where either is
         ready.submit[base + op] = launched if launched <= start or isnan(launched) else start
-        if lane >= 0:
-            ready.end_before[base + op] = lane_end[rank, lane]
+        if stream >= 0:
+            ready.end_before[base + op] = stream_end[rank, stream]
             # a later kernel of a stream may end before an earlier one that overlaps it
-            lane_end[rank, lane] = later(lane_end[rank, lane], step.end[cell])
+            stream_end[rank, stream] = later(stream_end[rank, stream], step.end[cell])
         else:
             ready.end_before[base + op] = math.nan
         if not isnan(returned):
@@ -64,12 +64,12 @@ NOT_AWAITED = -(1 << 62)
 
 @compiled
 def find_awaited(
-    job: JobArrays, step: StepTimes, rank: int, op: int, lane_end_before: Floats, base: int, ready: ReadyTimes
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
 ) -> tuple[float, int]:
     """Return when the last of what an operation waits for ended, and which that is; NaN and `NOT_AWAITED` for none.
 
-    `lane_end_before` (ranks, lanes) is when the step before was done on each stream: ~lane of it. Where the rank lacks
-    the awaited operation, the one before that on its stream counts.
+    `stream_end_before` (ranks, streams) is when the step before was done on each stream. Where the rank lacks the
+    awaited operation, the one before that on its stream counts.
     """
     at = job.first[step.team[rank]] + op
     found, which = math.nan, NOT_AWAITED
@@ -79,7 +79,7 @@ def find_awaited(
             end = step.end[step.row[rank] + other]
             end = end if not isnan(end) else ready.end_before[base + other]
         else:
-            end = lane_end_before[rank, ~other]
+            end = stream_end_before[rank, ~other]
         if not isnan(end) and not end <= found:
             found, which = end, other
     return found, which

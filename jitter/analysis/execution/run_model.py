@@ -9,16 +9,21 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.carried_state import StateTracker, unknown_state
-from jitter.analysis.execution.collectives import CollectiveArrays, Group, Meetings, collective_arrays, match
-from jitter.analysis.execution.dependencies import infer
-from jitter.analysis.execution.job_arrays import JobArrays, job_arrays, lanes_in, threads_in
+from jitter.analysis.execution.collectives import (
+    CollectiveArrays,
+    CollectiveMatching,
+    Group,
+    flatten_collectives,
+    match,
+)
+from jitter.analysis.execution.dependencies import Dependencies, infer
+from jitter.analysis.execution.job_arrays import JobArrays, count_streams, count_threads, job_arrays
 from jitter.analysis.execution.program import Example, Program, lay_out
-from jitter.analysis.execution.rank_groups import RankGroup, Signature
-from jitter.analysis.execution.rules import Rules
+from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
 from jitter.analysis.execution.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
-from jitter.analysis.execution.synchronisation import not_together
+from jitter.analysis.execution.synchronisation import find_unsynchronised
 from jitter.analysis.execution.teams import teams
 from jitter.core.arrays import Bools, Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC
@@ -53,30 +58,30 @@ class Source:
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
-    sheets: Callable[[StepKey], Sequence[RankGroup]]
+    sheets: Callable[[StepKey], Sequence[IdenticalRanks]]
     """A step's."""
     example: Callable[[StepKey, int], Example]
     """What a rank did in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
     """Rank to row in the step (ordinal) to the group of the collective there."""
     rows: int
-    """Activities in all."""
+    """StepActivities in all."""
 
 
-class Understood(NamedTuple):
+class InferredModel(NamedTuple):
     """What is inferred from the whole run: who compares with whom, what they do, what waits for what, who meets."""
 
     team_of: dict[int, int]
     programs: dict[int, Program]
-    rules: dict[int, Rules]
-    meetings: Meetings
+    dependencies: dict[int, Dependencies]
+    matching: CollectiveMatching
     schedule: Schedule
 
 
-class Observed:
+class RunModel:
     """The whole run; rows are read step by step, as often as the steps are gone through."""
 
-    def __init__(self, source: Source, understood: Understood | None = None) -> None:
+    def __init__(self, source: Source, understood: InferredModel | None = None) -> None:
         """`understood`, if another has inferred it from the same run already."""
         self._source = source
         if understood is not None:
@@ -84,9 +89,9 @@ class Observed:
         self._known_members: dict[StepKey, Sequence[Member]] = {}
 
     @property
-    def understood(self) -> Understood:
+    def understood(self) -> InferredModel:
         """What is inferred from the whole run."""
-        return Understood(self.team_of, self.programs, self.rules, self.meetings, self.schedule)
+        return InferredModel(self.team_of, self.programs, self.dependencies, self.matching, self.schedule)
 
     @property
     def keys(self) -> Sequence[StepKey]:
@@ -170,22 +175,22 @@ class Observed:
     @cached_property
     def job(self) -> JobArrays:
         """All programs and dependencies, flat."""
-        return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.rules)
+        return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.dependencies)
 
     @cached_property
-    def collectives(self) -> CollectiveArrays:
+    def collective_arrays(self) -> CollectiveArrays:
         """All collectives, flat."""
-        return collective_arrays(self.meetings, self._operations, self.number_of)
+        return flatten_collectives(self.matching, self._operations, self.number_of)
 
     @cached_property
     def _operations(self) -> dict[int, int]:
         return {team: len(program.operations) for team, program in self.programs.items()}
 
-    def placed(self, key: StepKey, team: int) -> TeamTimes:
+    def team_times(self, key: StepKey, team: int) -> TeamTimes:
         """One team's step, laid out along its program."""
         return of_team(self.step_times(key, self._teams == team), self.rank_numbers, team, self._operations[team])
 
-    def of_rank(self, key: StepKey, rank: int) -> TeamTimes:
+    def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
         """One rank's step, (operations, 1)."""
         team = self.team_of[rank]
         return of_rank(
@@ -213,14 +218,14 @@ class Observed:
                 fill_group(step, group, places, np.where(mine, numbers, -1))
         return step
 
-    def _places(self, team: int, key: StepKey, group: RankGroup, rank: int) -> Ints:
+    def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
         """The places of a group's operations in a team's program; what the survey did not see is fitted into it."""
         program = self.programs[team]
         if group.signature not in program.places:
             program.fit(group.signature, self._source.example(key, rank))
         return program.places[group.signature]
 
-    def rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
+    def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
         found = np.full((self._operations[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
@@ -236,18 +241,18 @@ class Observed:
         return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
 
     @cached_property
-    def rules(self) -> dict[int, Rules]:
+    def dependencies(self) -> dict[int, Dependencies]:
         """Each team's."""
         return {team: self.infer_rules(team, self._source.steps) for team in self.programs}
 
-    def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Rules:
+    def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Dependencies:
         """Infer what waits for what from these steps alone."""
         program = self.programs[team]
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
         having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
         tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
-        thread = threads_of(program, (self.placed(key, team) for key in tried))
+        thread = threads_of(program, (self.team_times(key, team) for key in tried))
         chosen = self._sampled_ranks(team, len(sampled))
         cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
         for key in sorted(sampled, key=lambda k: k.order):
@@ -266,7 +271,7 @@ class Observed:
         return chosen
 
     @cached_property
-    def meetings(self) -> Meetings:
+    def matching(self) -> CollectiveMatching:
         """Who meets whom."""
         attended: dict[int, list[tuple[int, Group]]] = {}
         for key in self._source.steps:
@@ -291,7 +296,7 @@ class Observed:
         apart = self._apart(found) - recorded
         return match(self.programs, self.team_of, attended, apart) if apart else found
 
-    def _apart(self, meetings: Meetings) -> frozenset[tuple[int, int]]:
+    def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
         """(team, place) of collectives that their supposed members do not leave together."""
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
@@ -301,30 +306,30 @@ class Observed:
                 team: of_team(step, self.rank_numbers, team, operations)
                 for team, operations in self._operations.items()
             }
-            counts.update(not_together(meetings, every))
+            counts.update(find_unsynchronised(matching, every))
         return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
     @cached_property
     def schedule(self) -> Schedule:
         """In which order to compute."""
-        return schedule(self.programs, self.rules, self.meetings)
+        return schedule(self.programs, self.dependencies, self.matching)
 
     def prepare(self) -> None:
         """Infer all there is to infer."""
-        self.understood, self.job, self.collectives, self.remembered  # noqa: B018
+        self.understood, self.job, self.collective_arrays, self.remembered  # noqa: B018
 
     def tracker(self) -> StateTracker:
         """Follow the ranks' state through the steps: what one step leaves for the next."""
         job = self.job
         queue = int(job.queue.max(initial=0))
-        return StateTracker(unknown_state(len(self.rank_numbers), lanes_in(job), threads_in(job), queue))
+        return StateTracker(unknown_state(len(self.rank_numbers), count_streams(job), count_threads(job), queue))
 
     @cached_property
     def remembered(self) -> int:
         """How many steps back what holds up a step may lie: the one before, and as many as the launch queue holds."""
         held = [
             -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
-            for team, rules in self.rules.items()
+            for team, rules in self.dependencies.items()
             if rules.queue is not None
         ]
         return 1 + max(held, default=0)
@@ -336,7 +341,7 @@ class _Survey:
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, KindCodes] = {}
 
-    def add(self, key: StepKey, member: Member, sheet: RankGroup) -> None:
+    def add(self, key: StepKey, member: Member, sheet: IdenticalRanks) -> None:
         signature = sheet.signature
         # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1

@@ -7,12 +7,11 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.carried_state import StateTracker, unknown_state
-from jitter.analysis.execution.dependencies import Sample
-from jitter.analysis.execution.job_arrays import JobArrays, job_arrays, lanes_in
+from jitter.analysis.execution.dependencies import Dependencies, Sample
+from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
 from jitter.analysis.execution.launch_queue import Launches
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.ready_times import ReadyTimes, find_ready_times
-from jitter.analysis.execution.rules import Rules
 from jitter.analysis.execution.step_times import StepTimes, TeamTimes
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled
@@ -33,9 +32,9 @@ class SampledSteps:
     def __init__(self, program: Program, thread: Ints, ranks: int) -> None:
         """`thread` (operations,) is whose calls each operation's follows; `ranks` how many the run has."""
         self._program = program
-        self._job = job_arrays([ranks], {0: program}, {0: Rules((), thread, None, 0.0, 0.0)})
+        self._job = job_arrays([ranks], {0: program}, {0: Dependencies((), thread, None, 0.0, 0.0)})
         threads = 1 + int(thread.max(initial=0))
-        self._tracker = StateTracker(unknown_state(ranks, lanes_in(self._job), threads, 0))
+        self._tracker = StateTracker(unknown_state(ranks, count_streams(self._job), threads, 0))
         self._parts: list[tuple[Floats, ...]] = []
         self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
         self._stretch = 0
@@ -48,11 +47,11 @@ class SampledSteps:
     def add(self, key: StepKey, step: StepTimes) -> None:
         """Take a step into the sample; it has this team's ranks alone."""
         here = np.flatnonzero(step.row >= 0)
-        lane_end, ready = self._follow(key, step)
+        stream_end, ready = self._follow(key, step)
         times = (step.start, step.end, step.call, step.back, ready.submit, ready.end_before)
         start, end, call, back, submit, end_before = (values.reshape(len(here), -1) for values in times)
         ended = np.where(np.isnan(end), end_before, end)
-        self._parts.append((start, ended, call, back, submit, end_before, lane_end[here]))
+        self._parts.append((start, ended, call, back, submit, end_before, stream_end[here]))
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
         launches = self._program.kinds != SYNC
@@ -62,10 +61,10 @@ class SampledSteps:
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
 
     def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
-        """How the ranks come to the step, by lanes, and its ready times."""
+        """How the ranks come to the step, by streams, and its ready times."""
         self._tracker.enter(key, step.row >= 0)
         state = self._tracker.state
-        before, ready = state.lane_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
+        before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
         find_ready_times_of_step(self._job, step._replace(team=np.zeros_like(step.team)), *state[:2], ready)
         return before, ready
 
@@ -77,12 +76,12 @@ class SampledSteps:
 
 @compiled
 def find_ready_times_of_step(
-    job: JobArrays, step: StepTimes, lane_end: Floats, back: Floats, ready: ReadyTimes
+    job: JobArrays, step: StepTimes, stream_end: Floats, back: Floats, ready: ReadyTimes
 ) -> None:
     """Find the ready times of all cells of a step, laid out as those."""
     for rank in range(len(step.row)):
         if step.row[rank] >= 0:
-            find_ready_times(job, step, rank, lane_end, back, step.row[rank], ready)
+            find_ready_times(job, step, rank, stream_end, back, step.row[rank], ready)
 
 
 def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.program import NO_LANE, Program
-from jitter.analysis.execution.rules import Rules
+from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Ints
 
 
-class Run(NamedTuple):
+class RunOperations(NamedTuple):
     """Compute these places (first up to but not including last) of a block."""
 
     block: int
@@ -19,37 +19,39 @@ class Run(NamedTuple):
     last: int
 
 
-class Meet(NamedTuple):
-    """All have arrived: compute when this meeting ends."""
+class EndCollective(NamedTuple):
+    """All have arrived: compute when this collective ends."""
 
-    meeting: int
+    collective: int
 
 
 class Schedule(NamedTuple):
-    """Instructions in order; `uncoupled` are meetings whose matching contradicts the order: each rank has its own."""
+    """Instructions in order; `uncoupled` are collectives whose matching contradicts it: each rank ends its own."""
 
-    instructions: tuple[Run | Meet, ...]
+    instructions: tuple[RunOperations | EndCollective, ...]
     uncoupled: frozenset[int]
 
     def array(self) -> Ints:
         """(instructions, 3): block, first and last; of a collective -1, its number, 0."""
-        rows = [(-1, one.meeting, 0) if isinstance(one, Meet) else one for one in self.instructions]
+        rows = [(-1, one.collective, 0) if isinstance(one, EndCollective) else one for one in self.instructions]
         return np.array(rows, np.int64).reshape(len(rows), 3)
 
 
-def schedule(programs: Mapping[int, Program], rules: Mapping[int, Rules], meetings: Meetings) -> Schedule:
+def schedule(
+    programs: Mapping[int, Program], rules: Mapping[int, Dependencies], matching: CollectiveMatching
+) -> Schedule:
     """Order the work of all blocks."""
-    of_place: list[dict[int, int]] = [{} for _ in meetings.blocks]
-    for number, meeting in enumerate(meetings.meetings):
-        for member in meeting.members:
+    of_place: list[dict[int, int]] = [{} for _ in matching.blocks]
+    for number, collective in enumerate(matching.collectives):
+        for member in collective.members:
             of_place[member.block][member.place] = number
-    missing = [len(meeting.members) for meeting in meetings.meetings]
+    missing = [len(collective.members) for collective in matching.collectives]
     met: set[int] = set()
     blocks = [
         _Block(number, programs[block.team], rules[block.team], of_place[number])
-        for number, block in enumerate(meetings.blocks)
+        for number, block in enumerate(matching.blocks)
     ]
-    instructions: list[Run | Meet] = []
+    instructions: list[RunOperations | EndCollective] = []
     uncoupled: set[int] = set()
     while not all(block.done for block in blocks):
         moved = False
@@ -59,10 +61,10 @@ def schedule(programs: Mapping[int, Program], rules: Mapping[int, Rules], meetin
                 missing[arrived] -= 1
             if block.at > first:
                 moved = True
-                instructions.append(Run(block.number, first, block.at))
+                instructions.append(RunOperations(block.number, first, block.at))
             block.arrived = [m for m in block.arrived if m not in met]
             ready = [m for m in block.arrived if not missing[m]]
-            instructions += map(Meet, ready)
+            instructions += map(EndCollective, ready)
             met.update(ready)
             moved |= bool(ready)
         if not moved:
@@ -74,39 +76,39 @@ def schedule(programs: Mapping[int, Program], rules: Mapping[int, Rules], meetin
 
 
 class _Block:
-    def __init__(self, number: int, program: Program, rules: Rules, meeting_at: Mapping[int, int]) -> None:
+    def __init__(self, number: int, program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> None:
         self.number = number
         self.at = 0
         self.arrived: list[int] = []
         self._size = len(program.operations)
-        self._meeting_at = meeting_at
-        self._needs = _needed(program, rules, meeting_at)
+        self._collective_at = collective_at
+        self._needs = _needed(program, rules, collective_at)
 
     @property
     def done(self) -> bool:
         return self.at == self._size
 
     def advance(self, met: set[int]) -> list[int]:
-        """Go on as far as the meetings that are over allow; return those arrived at on the way."""
+        """Go on as far as the collectives that are over allow; return those arrived at on the way."""
         new = []
         while self.at < self._size and met.issuperset(self._needs.get(self.at, ())):
-            if (meeting := self._meeting_at.get(self.at)) is not None:
-                new.append(meeting)
+            if (collective := self._collective_at.get(self.at)) is not None:
+                new.append(collective)
             self.at += 1
         self.arrived += new
         return new
 
 
-def _needed(program: Program, rules: Rules, meeting_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
-    """By place the meetings that must be over before it: of what it waits for, and of the one before on its stream."""
+def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
+    """By place the collectives that must be over before it: those it waits for, and the one before on its stream."""
     found: dict[int, Sequence[int]] = {}
     last: dict[int, int] = {}
     waits = rules.by_place
-    for place, lane in enumerate(program.lanes.tolist()):
+    for place, stream in enumerate(program.streams.tolist()):
         others = [other for other in waits.get(place, ()) if other >= 0]
-        if lane != NO_LANE and lane in last:
-            others.append(last[lane])
-        if needs := [meeting_at[other] for other in others if other in meeting_at]:
+        if stream != NO_STREAM and stream in last:
+            others.append(last[stream])
+        if needs := [collective_at[other] for other in others if other in collective_at]:
             found[place] = needs
-        last[lane] = place
+        last[stream] = place
     return found

@@ -70,8 +70,8 @@ def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTim
     own = empty_self_times(len(step.start))
     most = int(np.diff(job.first).max(initial=0))
     room = ReadyTimes(*np.empty((3, most)))
-    lane_end_before = state.lane_end.copy()
-    find_self_times_of_step(job, step, state, lane_end_before, room, np.empty(state.pending.shape[1]), own)
+    stream_end_before = state.stream_end.copy()
+    find_self_times_of_step(job, step, state, stream_end_before, room, np.empty(state.pending.shape[1]), own)
     return own
 
 
@@ -80,7 +80,7 @@ def find_self_times_of_step(
     job: JobArrays,
     step: StepTimes,
     state: CarriedState,
-    lane_end_before: Floats,
+    stream_end_before: Floats,
     ready: ReadyTimes,
     room: Floats,
     own: SelfTimes,
@@ -88,8 +88,8 @@ def find_self_times_of_step(
     """Take all waiting out of a step, rank by rank; `ready` (operations,) and `room` (places,) are overwritten."""
     for rank in range(len(step.row)):
         if step.row[rank] >= 0:
-            find_ready_times(job, step, rank, state.lane_end, state.back, 0, ready)
-            find_self_times(job, step, rank, lane_end_before, state.pending, 0, ready, room, own)
+            find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
+            find_self_times(job, step, rank, stream_end_before, state.pending, 0, ready, room, own)
 
 
 @compiled
@@ -97,7 +97,7 @@ def find_self_times(
     job: JobArrays,
     step: StepTimes,
     rank: int,
-    lane_end_before: Floats,
+    stream_end_before: Floats,
     pending: Floats,
     base: int,
     ready: ReadyTimes,
@@ -106,7 +106,7 @@ def find_self_times(
 ) -> None:
     """Take all waiting out of one rank's step. Its ready times begin at `base` in `ready`.
 
-    `lane_end_before` (ranks, lanes) is when the step before was done on each stream; `pending` (ranks, places) the
+    `stream_end_before` (ranks, streams) is when the step before was done on each stream; `pending` (ranks, places) the
     launches that the rank comes with, and leaves with.
     """
     team = step.team[rank]
@@ -117,7 +117,7 @@ def find_self_times(
         cell = step.row[rank] + op
         call, back, start = step.call[cell], step.back[cell], step.start[cell]
         before = ready.back_before[base + op]
-        awaited, _ = find_awaited(job, step, rank, op, lane_end_before, base, ready)
+        awaited, _ = find_awaited(job, step, rank, op, stream_end_before, base, ready)
         lead = delay = gpu = 0.0
         held = awaited
         if job.kind[first + op] != SYNC:

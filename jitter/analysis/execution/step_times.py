@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import RankGroup
+from jitter.analysis.execution.rank_groups import IdenticalRanks
 from jitter.core.arrays import Bools, Floats, Ints, IntTimes, unknown_value
 from jitter.core.compilation import compiled
 
@@ -53,7 +53,7 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     return StepTimes(team, row, *(np.full(int(sizes.sum()), np.nan) for _ in range(4)))
 
 
-def fill_group(step: StepTimes, group: RankGroup, places: Ints, numbers: Iterable[int]) -> None:
+def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, numbers: Iterable[int]) -> None:
     """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
 
     `numbers` (ranks of the group,) are the ranks' in the run; -1 for those that are not wanted.

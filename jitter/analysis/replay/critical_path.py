@@ -18,7 +18,7 @@ from jitter.analysis.execution.carried_state import CarriedState
 from jitter.analysis.execution.collectives import CollectiveArrays
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes, TimePart
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
@@ -39,7 +39,7 @@ class Charge(NamedTuple):
     place: int
     part: TimePart
     excess_ns: float
-    meeting: int | None = None
+    collective: int | None = None
     group: int | None = None
 
 
@@ -85,14 +85,30 @@ class Charges:
 class PathWalker:
     """Walks the paths of a run's steps, one after the other; remembers where each rank left the step before."""
 
-    def __init__(self, run: Observed, usual_transfers: Floats) -> None:
-        """`usual_transfers` (groups of all collectives,) is from the last arrival to the end."""
-        self._run, self._usual = run, usual_transfers
-        self._coupled = np.ones(len(run.meetings.meetings), np.bool_)
-        self._coupled[list(run.schedule.uncoupled)] = False
-        self._before_on_lane = _before_on_lane(run.job)
-        self._left = np.full(len(run.rank_numbers), -np.inf)
+    def __init__(
+        self,
+        job: JobArrays,
+        collectives: CollectiveArrays,
+        ranks: Ints,
+        uncoupled: frozenset[int],
+        baseline_transfers: Floats,
+    ) -> None:
+        """`ranks` are the run's, by number; `uncoupled` the collectives that each rank ends by itself.
+
+        `baseline_transfers` (groups of all collectives,) is from the last arrival to the end.
+        """
+        self._job, self._collectives, self._ranks = job, collectives, ranks
+        self._baseline_transfers = baseline_transfers
+        self._coupled = np.ones(len(collectives.first) - 1, np.bool_)
+        self._coupled[list(uncoupled)] = False
+        self._previous_on_stream = _previous_on_stream(job)
+        self._left = np.full(len(ranks), -np.inf)
         """When each rank's last collective of the step before ended."""
+
+    @classmethod
+    def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":
+        """Make the one for a run's steps."""
+        return cls(run.job, run.collective_arrays, run.rank_numbers, run.schedule.uncoupled, baseline_transfers)
 
     def walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
         """Return the step's path, empty where ranks do not meet; `baseline` (operations,) are its medians."""
@@ -102,43 +118,41 @@ class PathWalker:
 
     def pass_by(self, step: RecordedStep) -> None:
         """Remember only where a step leaves each rank."""
-        job, times = self._run.job, step.times
+        job, times = self._job, step.times
         self._left = np.full(len(times.row), -np.inf)
-        for team in self._run.programs:
+        for team in range(len(job.launch_ns)):
             places = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] == COLLECTIVE)
             here = np.flatnonzero((times.team == team) & (times.row >= 0))
             if len(places) and len(here):
                 self._left[here] = np.fmax.reduce(times.end[times.row[here, None] + places], axis=1)
 
     def _walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
-        run, ranks = self._run, len(step.fresh)
+        job, collectives, ranks = self._job, self._collectives, len(step.fresh)
         last_end = np.full(ranks, np.nan)
-        collective, group = find_last_collective(
-            run.collectives, step.times, run.job, self._coupled, last_end, np.empty(ranks)
-        )
-        if collective < 0:
+        number, group = find_last_collective(collectives, step.times, job, self._coupled, last_end, np.empty(ranks))
+        if number < 0:
             return _no_charges()
         cells = len(step.times.start)
         ready = ReadyTimes(*np.empty((3, cells)))
-        room = 4 * int(np.diff(run.job.first).max()) + 1024
+        room = 4 * int(np.diff(job.first).max()) + 1024
         while True:
             numbers, excess = np.empty((room, 5), np.int64), np.empty(room)
             count = walk_back(
-                run.job,
-                run.collectives,
+                job,
+                collectives,
                 step.times,
                 step.own,
                 baseline,
                 step.before,
                 step.fresh,
-                self._usual,
+                self._baseline_transfers,
                 self._coupled,
-                self._before_on_lane,
+                self._previous_on_stream,
                 self._left,
                 step.before.copy(),
                 np.zeros(ranks, np.bool_),
                 ready,
-                collective,
+                number,
                 group,
                 numbers,
                 excess,
@@ -146,15 +160,15 @@ class PathWalker:
             if count >= 0:
                 break
             room *= 4
-        rank, place, part, number, of_all = numbers[:count].T
-        shared = np.where(number >= 0, of_all - run.collectives.first_group[number], -1)
+        rank, place, part, which, of_all = numbers[:count].T
+        shared = np.where(which >= 0, of_all - collectives.first_group[which], -1)
         return Charges(
-            run.rank_numbers[rank],
+            self._ranks[rank],
             step.times.team[rank],
             place.copy(),
             part.copy(),
             excess[:count].copy(),
-            number.copy(),
+            which.copy(),
             shared,
         )
 
@@ -164,13 +178,13 @@ def _no_charges() -> Charges:
     return Charges(nothing, nothing, nothing, nothing, np.zeros(0), nothing, nothing)
 
 
-def _before_on_lane(job: JobArrays) -> Ints:
+def _previous_on_stream(job: JobArrays) -> Ints:
     """(operations,) the place of the one before each on its stream, whether a rank has that or not; -1: none."""
-    found = np.full(len(job.lane), -1, np.int64)
+    found = np.full(len(job.stream), -1, np.int64)
     for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
-        lanes = job.lane[first:after]
-        for lane in np.unique(lanes).tolist():
-            places = np.flatnonzero(lanes == lane)
+        streams = job.stream[first:after]
+        for stream in np.unique(streams).tolist():
+            places = np.flatnonzero(streams == stream)
             found[first + places[1:]] = places[:-1]
     return found
 
@@ -225,9 +239,9 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
     baseline: SelfTimes,
     before: CarriedState,
     fresh: Bools,
-    usual_transfers: Floats,
+    baseline_transfers: Floats,
     coupled: Bools,
-    before_on_lane: Ints,
+    previous_on_stream: Ints,
     left: Floats,
     state: CarriedState,
     visited: Bools,
@@ -251,13 +265,15 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
                 break
             if not visited[rank]:
                 visited[rank] = True
-                find_ready_times(job, step, rank, state.lane_end, state.back, step.row[rank], ready)
-            count = charge(numbers, excess, count, rank, op, TRANSFER, -latest - usual_transfers[group], number, group)
+                find_ready_times(job, step, rank, state.stream_end, state.back, step.row[rank], ready)
+            count = charge(
+                numbers, excess, count, rank, op, TRANSFER, -latest - baseline_transfers[group], number, group
+            )
             where = _START
         elif where == _OPERATION:
             first, row = job.first[step.team[rank]], step.row[rank]
             while op >= 0 and isnan(step.start[row + op]):
-                op = before_on_lane[first + op]  # the rank lacks it: what was waited for is the one before it
+                op = previous_on_stream[first + op]  # the rank lacks it: what was waited for is the one before it
             if op < 0:
                 break
             at = collectives.first_place[collectives.block[rank]] + op
@@ -276,7 +292,7 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
                 break
             launched = ready.submit[row + op] + job.launch_ns[team]
             stream = ready.end_before[row + op] + job.stream_ns[team]
-            awaited, other = find_awaited(job, step, rank, op, before.lane_end, row, ready)
+            awaited, other = find_awaited(job, step, rank, op, before.stream_end, row, ready)
             held = later(later(launched, stream), awaited)
             more = own.delay[row + op] - baseline.delay[place]
             if fresh[rank] and isnan(stream):
@@ -292,7 +308,7 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
             elif held == launched:
                 where = _LAUNCH
             else:
-                op = before_on_lane[place] if not isnan(held) else -1
+                op = previous_on_stream[place] if not isnan(held) else -1
                 where = _OPERATION if op >= 0 else _END
         else:
             count, where, op = walk_launches(
@@ -336,7 +352,7 @@ def walk_launches(
         more = own.call[cell] - baseline.call[first + place]
         count = charge(numbers, excess, count, rank, place, part, more, -1, -1)
         if job.kind[first + place] == SYNC:
-            awaited, other = find_awaited(job, step, rank, place, before.lane_end, row, ready)
+            awaited, other = find_awaited(job, step, rank, place, before.stream_end, row, ready)
             if other != NOT_AWAITED and awaited > called:
                 return count, (_OPERATION if other >= 0 else _END), other
         else:

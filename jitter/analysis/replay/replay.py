@@ -36,10 +36,10 @@ from jitter.core.selection import later
 class Scratch(NamedTuple):
     """What a replay of one step writes on the way; all of it is overwritten."""
 
-    lane_end_before: Floats
-    """(ranks, lanes) when the step before was done on each stream."""
+    stream_end_before: Floats
+    """(ranks, streams) when the step before was done on each stream."""
     free: Floats
-    """(ranks, lanes) when each stream had come to its last collective."""
+    """(ranks, streams) when each stream had come to its last collective."""
     head: Ints
     """(ranks,) where each rank's launch queue begins."""
     room: Floats
@@ -78,8 +78,8 @@ def replay_step(
     beginning[collectives.block[step.fresh]] = True
     ends = np.full(len(step.times.start), np.nan)
     scratch = Scratch(
-        state.lane_end.copy(),
-        np.full(state.lane_end.shape, np.nan),
+        state.stream_end.copy(),
+        np.full(state.stream_end.shape, np.nan),
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
@@ -157,7 +157,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
             host, in_call, lead = baseline.host[place], baseline.call[place], baseline.lead[place]
         else:
             host, in_call, lead = own.host[cell], own.call[cell], own.lead[cell]
-        thread, lane = job.thread[place], job.lane[place]
+        thread, stream = job.thread[place], job.stream[place]
         before = state.back[rank, thread]
         called = before + host
         if begins and isnan(called):
@@ -166,7 +166,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
         for wait in range(job.first_wait[place], job.first_wait[place + 1]):
             other = job.wait_on[wait]
             awaited = later(
-                awaited, ends[step.row[rank] + other] if other >= 0 else scratch.lane_end_before[rank, ~other]
+                awaited, ends[step.row[rank] + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
             )
         is_called = not isnan(step.call[cell])
         if job.kind[place] == SYNC:
@@ -177,7 +177,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
             called = state.pending[rank, scratch.head[rank]]
         returned = called + in_call if is_called else before
         state.back[rank, thread] = returned
-        free = state.lane_end[rank, lane]
+        free = state.stream_end[rank, stream]
         if isnan(step.start[cell]):
             ends[cell] = free  # the rank has not the operation: what waits for it waits for the one before it
             continue
@@ -191,11 +191,11 @@ def replay_operations(  # noqa: PLR0912  # one formula
         if places > 0:
             scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
         if job.kind[place] == COLLECTIVE:
-            scratch.free[rank, lane] = free
+            scratch.free[rank, stream] = free
             gpu = step.end[cell] - step.start[cell]
         ends[cell] = start + gpu
         # it may end before an earlier one that it overlaps
-        state.lane_end[rank, lane] = later(free, ends[cell])
+        state.stream_end[rank, stream] = later(free, ends[cell])
 
 
 @compiled
@@ -224,6 +224,6 @@ def end_collective(
         rank = collectives.rank[at]
         cell = step.row[rank] + collectives.place[at]
         if step.row[rank] >= 0 and not isnan(step.start[cell]):
-            lane = job.lane[job.first[step.team[rank]] + collectives.place[at]]
+            stream = job.stream[job.first[step.team[rank]] + collectives.place[at]]
             ends[cell] = step.end[cell] + (scratch.late[collectives.group[at]] + change.transfer[collectives.group[at]])
-            state.lane_end[rank, lane] = later(scratch.free[rank, lane], ends[cell])
+            state.stream_end[rank, stream] = later(scratch.free[rank, stream], ends[cell])

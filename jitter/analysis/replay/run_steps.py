@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.run_model import Observed, Understood
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.run_model import InferredModel, RunModel
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
@@ -25,18 +25,18 @@ _LARGE_STEP: Final = 3_000_000
 class Shared:
     """What the whole run tells of any of its steps."""
 
-    understood: Understood
+    understood: InferredModel
     alone: Mapping[int, Floats]
     """By team of one rank, which has no peers: (self times, operations), the medians over its steps."""
 
 
-class ExaminedSteps:
+class RunSteps:
     """A run's steps; a process that computes a range of them is given what the whole run tells."""
 
-    def __init__(self, lake: LakeRun, shared: Shared | None = None) -> None:
+    def __init__(self, lake: RunReader, shared: Shared | None = None) -> None:
         compile_loops(lake.source.rows)
         self.lake = lake
-        self.run = Observed(lake.source, None if shared is None else shared.understood)
+        self.run = RunModel(lake.source, None if shared is None else shared.understood)
         self.ends = StepEnds(self.run)
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
@@ -63,7 +63,7 @@ class ExaminedSteps:
             before = tracker.state.copy()
             own = follow_step(run.job, times, tracker.state)
             if number >= first:
-                yield RecordedStep(number, key, times, own, before, fresh, run.collectives)
+                yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
 
     def prepare(self) -> None:
         """Infer what the whole run tells, so that several threads may go through the steps."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.step_times import StepTimes, of_team
 from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
@@ -15,7 +15,7 @@ from jitter.core.step_key import StepKey
 class StepEnds:
     """Finds the place at which each team's steps end."""
 
-    def __init__(self, run: Observed) -> None:
+    def __init__(self, run: RunModel) -> None:
         self._run = run
         self._aligning = _aligning_places(run)
         self._kernels = {
@@ -40,17 +40,17 @@ class StepEnds:
         return found
 
 
-def _aligning_places(run: Observed) -> dict[int, list[int]]:
+def _aligning_places(run: RunModel) -> dict[int, list[int]]:
     """By team the places of collectives that the whole team leaves together."""
-    meetings: Meetings = run.meetings
+    matching: CollectiveMatching = run.matching
     blocks_of: dict[int, set[int]] = {team: set() for team in run.programs}
-    for number, block in enumerate(meetings.blocks):
+    for number, block in enumerate(matching.blocks):
         blocks_of[block.team].add(number)
     found: dict[int, set[int]] = {team: set() for team in run.programs}
-    for meeting in meetings.meetings:
-        teams = {meetings.blocks[member.block].team for member in meeting.members}
+    for collective in matching.collectives:
+        teams = {matching.blocks[member.block].team for member in collective.members}
         for team in teams:
-            here = [member for member in meeting.members if meetings.blocks[member.block].team == team]
+            here = [member for member in collective.members if matching.blocks[member.block].team == team]
             groups = {int(member.group.min()) for member in here} | {int(member.group.max()) for member in here}
             if {member.block for member in here} != blocks_of[team] or len(groups) != 1:
                 continue

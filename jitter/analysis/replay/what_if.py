@@ -7,8 +7,8 @@ from functools import reduce
 import numpy as np
 
 from jitter.analysis.execution.carried_state import CarriedState, unknown_state
-from jitter.analysis.execution.job_arrays import lanes_in, threads_in
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.job_arrays import count_streams, count_threads
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
@@ -61,13 +61,15 @@ class ScenarioReplay:
     A scenario that stands as recorded, but for being some time ahead, need not be computed until it repairs something.
     """
 
-    def __init__(self, run: Observed, ends: StepEnds, scenarios: Sequence[Scenario], usual_transfers: Floats) -> None:
-        """`usual_transfers` (groups of all collectives,) is the usual time from the last arrival to the end."""
+    def __init__(
+        self, run: RunModel, ends: StepEnds, scenarios: Sequence[Scenario], baseline_transfers: Floats
+    ) -> None:
+        """`baseline_transfers` (groups of all collectives,) is the usual time from the last arrival to the end."""
         self._run, self._ends, self._scenarios = run, ends, scenarios
-        self._usual = usual_transfers
+        self._usual = baseline_transfers
         self._instructions = run.schedule.array()
         places = int(run.job.queue.max(initial=0))
-        of_each = (lanes_in(run.job), threads_in(run.job), places)
+        of_each = (count_streams(run.job), count_threads(run.job), places)
         self._states = [unknown_state(len(run.rank_numbers), *of_each) for _ in scenarios]
         self._saved = np.zeros(len(scenarios))
         """How much earlier than recorded each scenario is."""
@@ -157,14 +159,14 @@ class ScenarioReplay:
             # what ranks that were not recorded waited for in these steps is taken to be what is repaired
             lacking = ~step.transfers.complete
             found[lacking] = np.fmin(found[lacking], self._usual[lacking])
-        first = self._run.collectives.first_group
+        first = self._run.collective_arrays.first_group
         for (collective, group), steps in scenario.transfers.items():
             if step.number in steps:
                 found[first[collective] + group] = self._usual[first[collective] + group]
         return found
 
 
-def usual_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
+def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of each collective's transfers over steps and groups.
 
     `seen` (groups of all collectives,) are each step's, from the last arrival to the end.

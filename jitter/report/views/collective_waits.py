@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives import Meeting
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.collectives import Collective
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.kernels import collective_operation
 from jitter.core.step_key import StepKey
@@ -51,7 +51,7 @@ class CollectiveWaits:
 
 @dataclass(frozen=True)
 class _Attended:
-    """Who attended one meeting: an entry a rank that has it; `index` is -1 for ranks of other cohorts."""
+    """Who attended one collective: an entry a rank that has it; `index` is -1 for ranks of other cohorts."""
 
     rank: Ints
     group: Ints
@@ -63,14 +63,14 @@ class _Attended:
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Look at the collectives of the step and cohort that the grid is of."""
     run = examined.run
-    arrays = {team: run.placed(key, team) for team in run.programs}
+    arrays = {team: run.team_times(key, team) for team in run.programs}
     found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
-    for number, meeting in enumerate(run.meetings.meetings):
-        came = _attended(run, meeting, arrays, grid)
+    for number, collective in enumerate(run.matching.collectives):
+        came = _attended(run, collective, arrays, grid)
         own = came.index >= 0
         if not own.any():
             continue
-        least = np.full(meeting.groups, np.inf)
+        least = np.full(collective.groups, np.inf)
         np.minimum.at(least, came.group, came.took)
         waited = np.where(own, came.took - least[came.group], -np.inf)
         waiter = int(waited.argmax())
@@ -87,7 +87,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 int(came.rank[_last(came, waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
-                float(examined.usual_transfers[run.collectives.first_group[number]]),
+                float(examined.baseline_transfers[run.collective_arrays.first_group[number]]),
                 float(came.bytes[_last(came, slowest)]),
             )
         )
@@ -103,10 +103,10 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
     )
 
 
-def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
+def _attended(run: RunModel, collective: Collective, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
     found: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
-    for member in meeting.members:
-        block = run.meetings.blocks[member.block]
+    for member in collective.members:
+        block = run.matching.blocks[member.block]
         step = arrays[block.team]
         ranks = np.array(block.ranks, np.int64)
         here = np.isin(ranks, step.ranks)
@@ -120,7 +120,7 @@ def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, TeamTimes], 
     return _Attended(*(np.concatenate(values) for values in zip(*found, strict=True)))
 
 
-def _position(run: Observed, team: int, step: TeamTimes, place: int) -> Ints:
+def _position(run: RunModel, team: int, step: TeamTimes, place: int) -> Ints:
     """Each rank's position of a place among the kernels that it ran, copies and calls left out."""
     kernels = np.array([op.is_kernel for op in run.programs[team].operations[: place + 1]], np.bool_)
     position: Ints = step.present[: place + 1][kernels].sum(axis=0) - 1

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from jitter.analysis.detection.deviations import PARTS
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives import Meetings
+from jitter.analysis.execution.collectives import CollectiveMatching
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER
 from jitter.api import Lake
 
@@ -115,16 +115,16 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
             shared[group] = shared.get(group, 0.0) + ns
         path[[column[rank] for rank in own], number] = list(own.values())
         for group, ns in shared.items():
-            members = [column[rank] for rank in _members(examined.run.meetings, *group)]
+            members = [column[rank] for rank in _members(examined.run.matching, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return path, transfers
 
 
-def _members(meetings: Meetings, meeting: int, group: int) -> list[int]:
+def _members(matching: CollectiveMatching, collective: int, group: int) -> list[int]:
     """The ranks of one group that hold a collective."""
     found = []
-    for member in meetings.meetings[meeting].members:
-        ranks = np.array(meetings.blocks[member.block].ranks)
+    for member in matching.collectives[collective].members:
+        ranks = np.array(matching.blocks[member.block].ranks)
         found += ranks[member.group == group].tolist()
     return found
 

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, collect_deviations, estimate_sigma
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.core.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 

@@ -7,7 +7,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis import workload
 from jitter.analysis.diagnosis.workload import _with_peers
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -35,12 +35,12 @@ def test_the_rank_and_others_from_first_to_last(
 )
 def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake = ingest_run(simulate(small(ranks=12, steps=5), [Fault.parse(fault)]), tmp_path)
-    with_all = lake.diagnosis()
+    with_all = lake.diagnose()
     assert [(one.ranks, one.cause) for one in with_all.culprits] == [((6,), cause)]
     asked: list[list[int]] = []
-    launch_shapes = LakeRun.launch_shapes
+    launch_shapes = RunReader.launch_shapes
     monkeypatch.setattr(
-        LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
+        RunReader, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     monkeypatch.setattr(workload, "_PEERS", 3)
     assert jitter.open(lake.root).diagnose() == with_all

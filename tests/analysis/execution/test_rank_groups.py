@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.rank_groups import Activities, Sheet, Syncs, Time, sheets
+from jitter.analysis.execution.rank_groups import IdenticalRanks, StepActivities, StepSyncCalls, Time, sheets
 from jitter.analysis.execution.step_times import OfSheet, Recorded, StepArrays
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ class Step:
         self.zero = {rank: FAR + 1000 * rank for rank in rows}
         self.origins = {rank: zero - 5000 for rank, zero in self.zero.items()}
 
-    def found(self, kind: str) -> dict[tuple[int, ...], Sheet]:
+    def found(self, kind: str) -> dict[tuple[int, ...], IdenticalRanks]:
         """The sheets, by their ranks."""
         nothing = np.iinfo(kind).min
         ranks = list(self.rows)
@@ -47,7 +47,7 @@ class Step:
 
         zero = np.array([self.zero[rank] for rank in ranks])
         columns = [column(name) for name in COLUMNS]
-        part = Activities(np.array(ranks), "sequence", np.array(self.kinds, np.int8), zero, *columns)
+        part = StepActivities(np.array(ranks), "sequence", np.array(self.kinds, np.int8), zero, *columns)
         syncs = _syncs({rank: calls for rank, calls in self.calls.items() if calls})
         before = [values.copy() for values in columns]
         given = list(sheets(part, syncs, self.origins))
@@ -104,7 +104,7 @@ def _times(origin: int, *values: int | None) -> dict[str, float]:
     }
 
 
-def _syncs(of: Mapping[int, list[Call]]) -> Syncs:
+def _syncs(of: Mapping[int, list[Call]]) -> StepSyncCalls:
     """Of ranks in any order, in arrays that hold the last rank's first."""
     ranks = sorted(of)
     every = [call for rank in reversed(ranks) for call in of[rank]]
@@ -112,15 +112,15 @@ def _syncs(of: Mapping[int, list[Call]]) -> Syncs:
     begun, ended = (np.array([call[field] for call in every], np.int64) for field in (0, 1))
     name = np.array([NAMES.index(text) for _, _, text in every], np.int64)
     first = last - [len(of[rank]) for rank in ranks] if ranks else last
-    return Syncs(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, NAMES)
+    return StepSyncCalls(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, NAMES)
 
 
-def _columns(sheet: Sheet, first: int = 0, last: int | None = None) -> list[Any]:
+def _columns(sheet: IdenticalRanks, first: int = 0, last: int | None = None) -> list[Any]:
     times = sheet.times(first, last)
     return [getattr(times, name) for name in COLUMNS]
 
 
-def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
+def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], IdenticalRanks]:
     found, expected = step.found(kind), step.oracle()
     assert found.keys() == expected.keys()
     for ranks, operations in expected.items():
@@ -222,7 +222,7 @@ def _far(time: int | None) -> int | None:
     return None if time is None else FAR + time
 
 
-def only(step: Step, kind: str = "int32") -> Sheet:
+def only(step: Step, kind: str = "int32") -> IdenticalRanks:
     (sheet,) = assert_same(step, kind).values()
     return sheet
 

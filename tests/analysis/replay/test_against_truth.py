@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
-from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
@@ -42,15 +42,17 @@ def _periods(run: Run) -> np.ndarray:
 @pytest.mark.parametrize("name", JOBS)
 def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: str):
     run = _quiet(name)
-    examined = ingest_run(run, tmp_path).examination()
+    examined = ingest_run(run, tmp_path).analyze()
     assert np.isnan(examined.step_ns[0])
     assert examined.step_ns[1:].tolist() == _periods(run).tolist()
     every = frozenset(range(run.job.steps))
     alone = [Scenario(dict.fromkeys(parts, every)) for parts in FAULTS.values()]
     two = alone[0].with_(alone[3])
-    replay = WhatIf(examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.usual_transfers)
-    for number, work in examined.steps.works():
-        replay.step(number, work)
+    replay = ScenarioReplay(
+        examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.baseline_transfers
+    )
+    for step in examined.steps.steps():
+        replay.step(step, examined.steps.baseline(step))
     told = np.stack(replay.gained)[1:].T
     faults = list(FAULTS)
     repaired = [[fault] for fault in faults] + [[faults[0], faults[3]], faults]
@@ -68,10 +70,12 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     job = small("data_parallel", steps=6, noise=0.0, cpu_noise=0.0)
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
-    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
-    replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
-    for number, work in examined.steps.works():
-        replay.step(number, work)
+    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).analyze()
+    replay = ScenarioReplay(
+        examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.baseline_transfers
+    )
+    for step in examined.steps.steps():
+        replay.step(step, examined.steps.baseline(step))
     told = [float(gained[0]) for gained in replay.gained[1:]]
     assert told == pytest.approx((_periods(run) - _periods(run.without(fault))).tolist(), abs=1e-3)
     assert min(told) > 100_000

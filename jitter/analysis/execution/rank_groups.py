@@ -89,7 +89,7 @@ class IdenticalRanks:
     """(ranks,) the activities' zero, from the rank's origin."""
 
 
-def identical_ranks(
+def group_identical_ranks(
     activities: StepActivities, syncs: StepSyncCalls, origins: Mapping[int, int]
 ) -> Iterator[IdenticalRanks]:
     """Divide ranks by what they did, in the order of their first ranks; `origins` are each one's on its clock."""

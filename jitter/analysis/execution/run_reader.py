@@ -14,7 +14,7 @@ from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.collectives import Group
 from jitter.analysis.execution.launch_shapes import Shapes
 from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
-from jitter.analysis.execution.rank_groups import IdenticalRanks, identical_ranks
+from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
@@ -97,7 +97,9 @@ class RunReader:
                 return self._sheets[key]
         syncs = self._syncs.of(key)
         found = [
-            sheet for part in self._activities.of_step(key) for sheet in identical_ranks(part, syncs, self.origin_ns)
+            sheet
+            for part in self._activities.of_step(key)
+            for sheet in group_identical_ranks(part, syncs, self.origin_ns)
         ]
         with self._one_looks:
             self._sheets[key] = found

@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.report.html import html_report
+from jitter.report.html import render_html
 from tests.support.chromium import INK, PLACE
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
@@ -35,7 +35,7 @@ def lake(tmp_path_factory):
 @pytest.fixture(scope="module")
 def path(lake):
     path = lake.root.parent / "page.html"
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 
@@ -210,7 +210,7 @@ def test_figures_follow_the_colour_scheme(page):
 
 
 def written(lake, path):
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 

@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jitter.analysis.metrics.alignment import StepIndex
-from jitter.analysis.metrics.kernel_index import LakeIndices
+from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
-from jitter.lake.records import StepRecord, holdings
+from jitter.lake.records import StepRecord, records_by_step
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from jitter.analysis.detection.passes import Passes
-    from jitter.analysis.detection.run_analysis import Examination
-    from jitter.analysis.diagnosis.answer_cache import Answers, KeptAnswers
+    from jitter.analysis.detection.run_analysis import RunAnalysis
+    from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
     from jitter.analysis.execution.rules import Wait
     from jitter.analysis.execution.run_reader import LakeRun
     from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
-    from jitter.analysis.metrics.ttke_summary import StepSummary
+    from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import ExaminedSteps
 
 
@@ -52,13 +51,13 @@ class Lake:
         catalog.refresh(root, folder.records)
         self.sources = [record for record in records if record.rank is not None]
         """One record a source that went in."""
-        self.refused = [record for record in records if record.rank is None]
+        self.rejected = [record for record in records if record.rank is None]
         """One record a source that did not, with the reason in its problems."""
-        self._by_step = holdings(self.sources)
+        self._by_step = records_by_step(self.sources)
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
-        self._lake_indices = LakeIndices(root, self._by_step)
-        self._examined: dict[tuple[StepKey, ...], Examination] = {}
+        self._lake_indices = KernelIndices(root, self._by_step)
+        self._examined: dict[tuple[StepKey, ...], RunAnalysis] = {}
         self._answered: dict[tuple[StepKey, ...], Answers] = {}
 
     @cached_property
@@ -116,7 +115,7 @@ class Lake:
         members = self._lake_indices.members
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[StepSummary]":
+    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
         """What each step tells, one a cohort and step, in order."""
         from jitter.analysis.metrics.run_summary import outstanding
 
@@ -130,7 +129,7 @@ class Lake:
 
         return summarise_run(self.summaries(steps))
 
-    def diagnosis(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
+    def diagnose(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
         """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
         return self.answers(steps).diagnosis
 
@@ -152,17 +151,17 @@ class Lake:
         from jitter.analysis.diagnosis.diagnose import diagnose
         from jitter.analysis.diagnosis.evidence import Evidence
 
-        examined = self.examination(steps)
+        examined = self.analyze(steps)
         diagnosis = diagnose(examined, Evidence(examined, self._by_step), self._first_and_last)
         return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.meetings.unpaired)
 
     @cached_property
-    def _kept_answers(self) -> "KeptAnswers | None":
+    def _kept_answers(self) -> "AnswerCache | None":
         """None: the lake is so small that nothing is kept."""
-        from jitter.analysis.diagnosis.answer_cache import WORTH_KEEPING, KeptAnswers
+        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
 
         activities = sum(step.rows for source in self.sources for step in source.steps)
-        return KeptAnswers(self.root, self.sources) if activities >= WORTH_KEEPING else None
+        return AnswerCache(self.root, self.sources) if activities >= MIN_ACTIVITIES else None
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
@@ -172,27 +171,27 @@ class Lake:
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
         """Answer for the step of these (all) that loses most; the first, where none tells."""
-        return self.diagnosis(steps).costliest
+        return self.diagnose(steps).costliest
 
-    def examination(
+    def analyze(
         self, steps: Sequence[StepKey] | None = None, passes: "Callable[[ExaminedSteps], Passes] | None" = None
-    ) -> "Examination":
+    ) -> "RunAnalysis":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
 
         `passes` makes what goes through the steps, if that is not to be done in this process.
         """
         from jitter.analysis.detection import pool_executor
-        from jitter.analysis.detection.outliers import Limits
-        from jitter.analysis.detection.run_analysis import Examination
-        from jitter.lake.derived.build_timing_cache import extract_before
+        from jitter.analysis.detection.run_analysis import RunAnalysis
+        from jitter.analysis.detection.thresholds import Thresholds
+        from jitter.lake.derived.build_timing_cache import build_timing_cache
 
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
-            extract_before(self.root, self.sources, self._progress)
+            build_timing_cache(self.root, self.sources, self._progress)
             if passes is None:
                 rows = sum(one.step.rows for key in chosen for one in self._by_step[key].values())
                 passes = pool_executor.passes(self.root.absolute(), rows, len(chosen))
-            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes)
+            self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), passes)
         return self._examined[chosen]
 
     def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":
@@ -201,7 +200,7 @@ class Lake:
 
         return LakeRun(self.root, self._by_step, self.indices, steps)
 
-    def waits(self, cohort: int | None = None) -> "list[Wait]":
+    def dependencies(self, cohort: int | None = None) -> "list[Wait]":
         """What waits for what in a cohort's step, as inferred; places are ordinals of its commonest sequence.
 
         Of a cohort whose ranks exchange in different orders (pipeline stages), those of its first.
@@ -209,7 +208,7 @@ class Lake:
         from jitter.analysis.execution.rules import waits_by_ordinal
 
         chosen = self.choose_cohort(cohort)
-        run = self.examination().run
+        run = self.analyze().run
         team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
         return waits_by_ordinal(run.programs[team], run.rules[team])
 
@@ -242,12 +241,12 @@ class Lake:
         ranks: Sequence[int] | None = None,
     ) -> "MetricTable":
         """Do as `table` does, without pandas: arrays, which turn into Arrow too. Only what the metric needs is read."""
-        from jitter.analysis.metrics.tables import metric_table
+        from jitter.analysis.metrics.tables import build_metric_table
 
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         key, chosen = self.step(step, epoch), self.choose_cohort(cohort)
-        return metric_table(self._measured(key, (metric,)), metric, chosen, deviation, ranks)
+        return build_metric_table(self._measured(key, (metric,)), metric, chosen, deviation, ranks)
 
     def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
         """List the kernels of one step that have no partner in the reference: evidence in itself."""
@@ -256,9 +255,9 @@ class Lake:
 
     def unmatched_rows(self, step: int, epoch: int | None = None) -> pa.Table:
         """Do as `unmatched` does, without pandas."""
-        from jitter.analysis.metrics.tables import unmatched_rows
+        from jitter.analysis.metrics.tables import select_unmatched
 
-        return unmatched_rows(self.metrics(step, epoch).rows)
+        return select_unmatched(self.metrics(step, epoch).rows)
 
     def sql(self, text: str) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them) with an Arrow table.
@@ -281,31 +280,31 @@ class Lake:
         what = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {what} ({told})", "choose one with --cohort")
 
-    def indices(self, key: StepKey) -> list[StepIndex]:
+    def indices(self, key: StepKey) -> list[KernelIndex]:
         """Align each cohort's ranks in one step."""
         return self._lake_indices.of(key)
 
     def compact(self, steps: Sequence[StepKey]) -> None:
         """Bring the files of these steps together, if they are so many that who goes through all of them gains."""
-        from jitter.lake.derived.compaction import compact_before
+        from jitter.lake.derived.compaction import compact_if_large
 
-        compact_before(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
+        compact_if_large(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
-    def _summaries(self, key: StepKey) -> "list[StepSummary]":
+    def _summaries(self, key: StepKey) -> "list[TtkeReading]":
         import pyarrow.compute as pc
 
-        from jitter.analysis.metrics.ttke_summary import summarise
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
         measured = self.metrics_of(key)
         clocks = {
             rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
         }
         return [
-            summarise(
+            read_ttke(
                 key,
                 index.cohort,
                 measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.moments[index.cohort],
+                measured.alignments[index.cohort],
                 clocks,
                 index.left_out,
             )

@@ -55,11 +55,11 @@ def ingest(
         from jitter.ingestion import worker_modules
 
         # loads on another core what this process is about to load, too
-        processes.context(*worker_modules())
-    from jitter.core.pandas_free import leave_pandas_out
+        processes.server_context(*worker_modules())
+    from jitter.core.arrow import hide_pandas
     from jitter.ingestion.ingest import ingest as run
 
-    leave_pandas_out()
+    hide_pandas()
     with byte_progress("Reading", quiet) as progress:
         report = run(
             paths,

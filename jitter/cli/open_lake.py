@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.core.errors import UsageError
-from jitter.core.prefetch import expect
+from jitter.core.prefetch import announce_reads
 
 if TYPE_CHECKING:
     from jitter.api import Lake
@@ -19,11 +19,11 @@ _PATIENCE_S = 1.0
 def open_lake(path: Path) -> "Lake":
     """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
     check_name(path)
-    expect((path / "sources").glob("*.json"))  # its records come while we load what reads them
+    announce_reads((path / "sources").glob("*.json"))  # its records come while we load what reads them
     from jitter import api
-    from jitter.core.processes import seldom_collected
+    from jitter.core.processes import reduce_gc
 
-    seldom_collected()
+    reduce_gc()
     return api.open_lake(path, Preparing() if sys.stderr.isatty() else None)
 
 

@@ -9,7 +9,7 @@ from jitter.cli.options import force_option
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
-    from jitter.query.run_query import Described
+    from jitter.query.run_query import RelationInfo
 
 
 @click.command()
@@ -35,7 +35,7 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
     from jitter.cli.open_lake import open_lake
     from jitter.cli.output.rows import write_rows
     from jitter.core.errors import UsageError
-    from jitter.query.run_query import describe, run_query
+    from jitter.query.run_query import describe_relations, run_query
 
     text = None if listing or not words else words[-1]
     before = words if text is None else words[:-1]
@@ -45,13 +45,13 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         )
     lake = open_lake(Path(before[0]) if before else DEFAULT_LAKE)
     if text is None:
-        click.echo("\n\n".join(_told(relation) for relation in describe(lake)))
+        click.echo("\n\n".join(_told(relation) for relation in describe_relations(lake)))
         return
     with run_query(lake, text, say=lambda words: click.echo(words, err=True)) as rows:
         write_rows(rows, form, output, force)
 
 
-def _told(relation: "Described") -> str:
+def _told(relation: "RelationInfo") -> str:
     widest = max(len(column.name) for column in relation.columns)
     types = max(len(column.type) for column in relation.columns)
     lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.words}" for column in relation.columns]

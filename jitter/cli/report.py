@@ -105,7 +105,7 @@ def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str
 def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
     from jitter.report.views.run_overview import run_facts
 
-    return lake.diagnosis(steps), run_facts(lake, steps)
+    return lake.diagnose(steps), run_facts(lake, steps)
 
 
 def _form(output: Path | None) -> str | None:
@@ -144,5 +144,5 @@ def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     from jitter.analysis.detection.dask_executor import examined_on
 
     with examined_on(asked.scheduler, asked.lake) as passes:
-        lake.examination(steps, passes)
+        lake.analyze(steps, passes)
         yield lake, steps

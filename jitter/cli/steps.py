@@ -26,7 +26,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     from jitter.cli.output.table import write_table
     from jitter.report.step_table import step_lines, step_text
 
-    frame = step_lines(open_lake(lake).diagnosis().steps)
+    frame = step_lines(open_lake(lake).diagnose().steps)
     if form == "text" or (form is None and output is None):
         click.echo(step_text(frame), nl=False)
     else:

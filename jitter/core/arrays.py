@@ -9,24 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 
-def unknown(kind: npt.DTypeLike) -> int:
+def unknown_value(kind: npt.DTypeLike) -> int:
     """What stands for the unknown in arrays of this type."""
     return int(np.iinfo(np.dtype(kind)).min)
 
 
-def any_unknown(values: npt.NDArray[Any]) -> bool:
+def has_unknown(values: npt.NDArray[Any]) -> bool:
     """Whether any time is not known."""
-    return bool(values.min(initial=np.iinfo(values.dtype).max) == unknown(values.dtype))
+    return bool(values.min(initial=np.iinfo(values.dtype).max) == unknown_value(values.dtype))
 
 
-def are_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Where times are not known, in the shape of `values`."""
-    found: npt.NDArray[np.bool_] = values == unknown(values.dtype)
+    found: npt.NDArray[np.bool_] = values == unknown_value(values.dtype)
     return found
 
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Whole = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-Kinds = npt.NDArray[np.int8]
+IntTimes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+KindCodes = npt.NDArray[np.int8]

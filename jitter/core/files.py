@@ -8,7 +8,7 @@ from jitter.core.errors import JitterError
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """Give a path to write to, which takes the place of `path` when the block is left without an error.
 
     A link keeps its name and gets its target replaced; what is no file (a pipe, `/dev/null`) is written to and never

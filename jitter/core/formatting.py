@@ -9,7 +9,7 @@ _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 UNKNOWN = "unknown"
 
 
-def time_words(ns: float | None, *, signed: bool = False) -> str:
+def format_time(ns: float | None, *, signed: bool = False) -> str:
     """Write nanoseconds in the unit that suits them, to three digits: `1.16 ms`, signed `−78.2 µs`.
 
     >>> time_words(1159365), time_words(-78200, signed=True), time_words(None)
@@ -26,7 +26,7 @@ def time_words(ns: float | None, *, signed: bool = False) -> str:
     return f"{sign}{value:.{digits}f} {unit}"
 
 
-def percent_words(fraction: float | None) -> str:
+def format_percent(fraction: float | None) -> str:
     """Write a fraction: `20.3%`, `0.74%`, small ones `<0.01%`.
 
     >>> percent_words(0.20286), percent_words(0.0074), percent_words(0.00001)
@@ -41,22 +41,22 @@ def percent_words(fraction: float | None) -> str:
     return f"{sign}{value:.1f}%" if value >= 9.995 else f"{sign}{value:.2f}%"
 
 
-def rank_words(rank: int, host: str | None) -> str:
+def format_rank(rank: int, host: str | None) -> str:
     """Name a rank and where it runs: `rank 11 (node0001)`."""
     return f"rank {rank}" if host is None else f"rank {rank} ({host})"
 
 
-def brief(name: str, most: int = 44) -> str:
+def abbreviate(name: str, most: int = 44) -> str:
     """Cut a long name short: its beginning tells most."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def count_words(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, one: str, many: str | None = None) -> str:
     """Count things: `1 rank`, `1,152 kernels`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def plain_words(text: str) -> str:
+def escape_control(text: str) -> str:
     """Take from a text what would command a terminal or hide in it; one line stays one.
 
     >>> plain_words("evil\x1b[31m kernel")

@@ -18,7 +18,7 @@ OPERATIONS: Final = (
     "scatter",
     "send_recv",
 )
-ALIGNING: Final = frozenset(OPERATIONS[:5])
+ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks leave these together; broadcasts and reduces they do not."""
 
 # NCCL to 2.7 `ncclAllReduceRingLLKernel_sum_f16`, to 2.18 `ncclKernel_AllReduce_RING_LL_Sum_half`, then
@@ -48,7 +48,7 @@ def is_collective(name: str) -> bool:
     return _COLLECTIVE.match(name) is not None
 
 
-def operation(words: str) -> str | None:
+def parse_operation(words: str) -> str | None:
     """The operation that a profiler's words name ("_allgather_base", "AllReduce"), or None if they name none."""
     squeezed = re.sub(r"[^a-z]", "", words.lower())
     return next((op for word, op in _OPERATION_WORDS if word in squeezed), None)
@@ -62,7 +62,7 @@ def collective_operation(name: str) -> str | None:
     own = re.sub(r"^.*?(?:nccl|rccl)", "", name, count=1)
     own = re.sub(r"\(.*", "", own)
     # the reduction operator ("Sum", "PreMulSum") never contains an operation's word, so a search is enough
-    return operation(own.replace("Kernel", ""))
+    return parse_operation(own.replace("Kernel", ""))
 
 
 @lru_cache(maxsize=65536)

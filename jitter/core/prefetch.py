@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 _END: Final = object()
 
 
-def ahead(items: Iterator[Item]) -> Iterator[Item]:
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
     """Yield the items, each made while the one before is in use: one more than otherwise is in memory.
 
     Worth its while where both sides spend their time in libraries that let go of the interpreter (numpy, pyarrow).
@@ -27,7 +27,7 @@ _MOST_BYTES: Final = 1 << 20
 """Of each: whoever reads a larger one in order is served ahead by the system itself."""
 
 
-def expect(paths: Iterable[Path]) -> None:
+def announce_reads(paths: Iterable[Path]) -> None:
     """Have the system begin to read these files, or their first part, if it can; one that is not there is no matter."""
     if not hasattr(os, "posix_fadvise"):
         return

@@ -19,7 +19,7 @@ from types import ModuleType
 from jitter.core.errors import ExitCode
 
 
-def context(*modules: str) -> BaseContext:
+def server_context(*modules: str) -> BaseContext:
     """Start the server, if it does not run yet, and return the way to make processes with it.
 
     It comes back at once: the server loads these modules meanwhile. It ends with this process.
@@ -29,7 +29,7 @@ def context(*modules: str) -> BaseContext:
     found = multiprocessing.get_context("forkserver")
     found.set_forkserver_preload(list(modules))
     try:
-        with without_main(), _deaf():
+        with without_main_module(), _deaf():
             forkserver.ensure_running()
     except OSError:  # its socket lies in the temporary folder, whose path may be too long for one
         return multiprocessing.get_context("spawn")
@@ -37,7 +37,7 @@ def context(*modules: str) -> BaseContext:
 
 
 @contextmanager
-def without_main() -> Iterator[None]:
+def without_main_module() -> Iterator[None]:
     """Start processes here that do not load the user's script: it would ask for workers again in each of them."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -58,17 +58,17 @@ def _deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """Have this process, made with the server, end at once when the one that asked for it does; Ctrl-C is for that."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group: who started us decides
     parent = multiprocessing.parent_process()
     assert parent is not None
-    end_after(parent.join)
+    exit_after(parent.join)
     # this thread outlives the interpreter's teardown, where DuckDB's binding would call what it holds leaked
     atexit.register(os._exit, 0)
 
 
-def end_after(event: Callable[[], object]) -> None:
+def exit_after(event: Callable[[], object]) -> None:
     """End this process at once when a wait is over."""
 
     def wait() -> None:
@@ -78,7 +78,7 @@ def end_after(event: Callable[[], object]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def processors() -> int:
+def cpu_count() -> int:
     """Those this process may use: a scheduler such as Slurm gives a job a part of its node."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -86,7 +86,7 @@ def processors() -> int:
 _NEW_OBJECTS = 100_000
 
 
-def seldom_collected() -> None:
+def reduce_gc() -> None:
     """Look seldom: a large lake's records stay until the end, and to go through them again and again takes a tenth.
 
     For processes that are ours: a command's, and those that it makes.

@@ -5,6 +5,6 @@ from importlib.resources import files
 
 
 @cache
-def sql(package: str, name: str) -> str:
-    """Return the text of `sql/<name>.sql` in a package: `sql("jitter.query", "ranks")`."""
+def load_sql(package: str, name: str) -> str:
+    """Return the text of `sql/<name>.sql` in a package: `load_sql("jitter.query", "ranks")`."""
     return files(package).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")

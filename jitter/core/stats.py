@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from jitter.core.arrays import Floats
 
-TO_SIGMA: Final = 1.4826
+MAD_TO_SIGMA: Final = 1.4826
 """From median absolute deviation to standard deviation, of a normal distribution."""
 
 
@@ -24,7 +24,7 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
     return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)
 
 
-def spread_of(values: Floats) -> float:
+def mad_sigma(values: Floats) -> float:
     """The standard deviation that the median absolute deviation tells, unknown values left out; 0 without any."""
     known = values[~np.isnan(values)]
-    return TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    return MAD_TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0

@@ -14,8 +14,8 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import read_host
-from jitter.lake.records import holdings
+from jitter.lake.host_events import read_host_events
+from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import read_step
 
 
@@ -43,7 +43,7 @@ class AlignedStep:
         """Raise `UsageError` where a rank lacks the step, or nothing puts the ranks on one clock."""
         self._lake = lake
         self.key = key
-        self._held = holdings(lake.sources)[key]
+        self._held = records_by_step(lake.sources)[key]
         self.ranks = sorted(set(ranks))
         missing = [rank for rank in self.ranks if rank not in self._held]
         if missing:
@@ -84,7 +84,7 @@ class AlignedStep:
                 f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
                 "choose ranks of one with --ranks",
             )
-        moment = measured.moments[cohorts.pop()]
+        moment = measured.alignments[cohorts.pop()]
         moments = moment.moments_ns
         if len(self.ranks) == 1:
             return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"
@@ -101,7 +101,7 @@ class AlignedStep:
         )
 
     def _calls(self, rank: int) -> pa.Table:
-        rows = read_host(self._lake.root, self._held[rank].record, HOST.names)
+        rows = read_host_events(self._lake.root, self._held[rank].record, HOST.names)
         if rows is None:
             return HOST.empty_table()
         epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)

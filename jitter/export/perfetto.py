@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from jitter.core.files import whole_file
+from jitter.core.files import atomic_file
 from jitter.core.kernels import short_name
 from jitter.export.aligned import AlignedStep, RankStep
 from jitter.export.tracks import lanes
@@ -30,7 +30,7 @@ def write_perfetto(path: Path, step: AlignedStep) -> None:
 
     Raises `JitterError` where it cannot be written.
     """
-    with whole_file(path) as half, _opened(half, "wb", path) as file:
+    with atomic_file(path) as half, _opened(half, "wb", path) as file:
         about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
         file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""

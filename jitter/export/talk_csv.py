@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jitter.api import Lake
-from jitter.core.files import whole_file
+from jitter.core.files import atomic_file
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import unreadable_file
+from jitter.lake.parquet import unreadable_file_error
 
 COLUMNS = (
     "nvtx_text",
@@ -39,7 +39,7 @@ def talk_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
     try:
         rows = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
     except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(path, error) from None
+        raise unreadable_file_error(path, error) from None
     rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
     size = rows.num_rows
     columns = [
@@ -67,5 +67,5 @@ def csv_name(key: StepKey, rank: int) -> str:
 
 def write_talk_csv(path: Path, rows: pa.Table) -> None:
     """Write one rank's step; text is quoted only where it must be, as in the talk, and null is an empty cell."""
-    with whole_file(path) as half:
+    with atomic_file(path) as half:
         rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")

@@ -11,7 +11,7 @@ from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import places_of
+from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
 
 
@@ -70,7 +70,7 @@ class Publisher:
         self._check_within(outcome)
         self.see_others()
         before = self._before(outcome)
-        old = [place for record in before for place in places_of(record)]
+        old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
         with self._folder.changing([*old, *new]):
             for staged in outcome.staged:
@@ -87,7 +87,7 @@ class Publisher:
 
     def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
         """Remove files of an earlier reading, except where this or another source now has a file."""
-        owned = {place for record in self._records.values() for place in places_of(record)}
+        owned = {place for record in self._records.values() for place in files_of_record(record)}
         kept = {place for staged in outcome.staged for _, place in staged.places()}
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
 

@@ -14,8 +14,8 @@ from jitter.ingestion.transform.find_steps import ProcessSteps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
 from jitter.ingestion.transform.step_alignment import RankRepetition
-from jitter.lake.derived.timing_cache import ExtractMaker
-from jitter.lake.layout import extract_file, host_file, kernels_file
+from jitter.lake.derived.timing_cache import TimingCacheWriter
+from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
 from jitter.readers import Recording, readers
@@ -43,7 +43,7 @@ class StagedRank:
             for path, key in self.files
             if key is None or key in kept
         ]
-        return [*places, (_EXTRACT, extract_file(digest))] if (self.folder / _EXTRACT).exists() else places
+        return [*places, (_EXTRACT, timing_cache_file(digest))] if (self.folder / _EXTRACT).exists() else places
 
 
 class Stager:
@@ -73,7 +73,7 @@ class Stager:
         ranked = [(use, decision) for use, decision in zip(uses, decisions, strict=True) if decision.rank is not None]
         ranks: dict[Gpu, StagedRank] = {}
         makers: dict[Gpu, KernelRowBuilder] = {}
-        extracts: dict[Gpu, ExtractMaker] = {}
+        extracts: dict[Gpu, TimingCacheWriter] = {}
         for number, (use, decision) in enumerate(ranked):
             record = self._record(use, decision, number, len(ranked))
             # a folder takes longer to remove than its files take to move, so one GPU gets none
@@ -82,7 +82,7 @@ class Stager:
             ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
             assert record.rank is not None
             makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream)
-            extracts[use.gpu] = ExtractMaker()
+            extracts[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
                 for step in makers[gpu].build(activities):

@@ -11,9 +11,9 @@ from multiprocessing.synchronize import Event
 from queue import Empty, SimpleQueue
 
 from jitter.core import processes
+from jitter.core.arrow import hide_pandas
 from jitter.core.errors import JitterError
-from jitter.core.pandas_free import leave_pandas_out
-from jitter.core.processes import processors
+from jitter.core.processes import cpu_count
 from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 
@@ -35,7 +35,7 @@ def convert_in_pool(
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
-    workers = min(jobs or processors(), len(tasks))
+    workers = min(jobs or cpu_count(), len(tasks))
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
@@ -72,7 +72,7 @@ def _in_pool(
     """Yield outcomes in order of completion and remove their tasks from `left`; stop if a worker dies."""
     with _pool(min(workers, len(left)), shared) as pool, suppress(BrokenProcessPool):
         numbers: dict[Future[Outcome], int] = {}
-        with processes.without_main():
+        with processes.without_main_module():
             for number, task in left.items():
                 numbers[pool.submit(_work, task)] = number
         shared.while_waiting()
@@ -111,7 +111,7 @@ class _Shared:
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
-        self.context = processes.context(*worker_modules())
+        self.context = processes.server_context(*worker_modules())
         self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
         self.stop = self.context.Event()
 
@@ -140,9 +140,9 @@ def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
 def _begin(counter: "Synchronized[int]", stop: Event) -> None:
     global _counter  # noqa: PLW0603  # a pool's initializer can pass state to its workers only this way
     _counter = counter
-    leave_pandas_out()
-    processes.end_with_parent()
-    processes.end_after(stop.wait)
+    hide_pandas()
+    processes.exit_with_parent()
+    processes.exit_after(stop.wait)
 
 
 def _work(task: Task) -> Outcome:
@@ -157,7 +157,7 @@ def _work(task: Task) -> Outcome:
 def _alone(task: Task, shared: _Shared) -> Outcome:
     with _pool(1, shared) as pool:
         try:
-            with processes.without_main():
+            with processes.without_main_module():
                 future = pool.submit(_work, task)
             return future.result()
         except BrokenProcessPool:

@@ -60,9 +60,9 @@ def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalogue anew and put it in place of the old one."""
     mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
     found = records()
-    with staging.aside(root) as run:
+    with staging.temporary_folder(root) as run:
         from jitter.lake.catalog_schema import write
 
-        temporary = staging.make(run) / "catalog.sqlite"
+        temporary = staging.create_folder(run) / "catalog.sqlite"
         write(temporary, mark, found)
         temporary.replace(root / "catalog.sqlite")

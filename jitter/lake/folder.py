@@ -16,8 +16,8 @@ import msgspec
 
 from jitter.core.errors import JitterError, LakeError
 from jitter.lake import staging
-from jitter.lake.layout import places_of
-from jitter.lake.records import SourceRecord, decode, encode
+from jitter.lake.layout import files_of_record
+from jitter.lake.records import SourceRecord, decode_record, encode_record
 
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
@@ -29,7 +29,7 @@ class LakeFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._run = staging.new_run(root)
+        self._run = staging.new_run_folder(root)
 
     @property
     def sources(self) -> Path:
@@ -84,7 +84,7 @@ class LakeFolder:
         found = []
         for path in paths:
             try:
-                found.append(decode(path.read_bytes()))
+                found.append(decode_record(path.read_bytes()))
             except (msgspec.DecodeError, OSError):
                 continue
         return found
@@ -97,15 +97,15 @@ class LakeFolder:
 
     def write_record(self, record: SourceRecord) -> None:
         """Put a record in place of the one of the same name."""
-        self._write(self.sources / record.name, encode(record))
+        self._write(self.sources / record.name, encode_record(record))
 
     def staging(self) -> Path:
         """Make the folder, on the lake's file system, for this run's unfinished work."""
-        return staging.make(self._run)
+        return staging.create_folder(self._run)
 
     def alone(self) -> AbstractContextManager[None]:
         """For what only one run of a lake may do at a time; see `staging.alone`."""
-        return staging.alone(self._run)
+        return staging.exclusive_lock(self._run)
 
     @contextmanager
     def changing(self, places: Iterable[Path]) -> Iterator[None]:
@@ -159,7 +159,7 @@ class LakeFolder:
         for run in staging.dead_runs(self.root):
             self._undo(run)
             shutil.rmtree(run, ignore_errors=True)
-        staging.drop_if_empty(self.root)
+        staging.remove_if_empty(self.root)
 
     def _undo(self, run: Path) -> None:
         """Remove what a run was about to put into its place when it ended, unless others account for it."""
@@ -167,7 +167,7 @@ class LakeFolder:
         if places:
             # another's note before the records: it empties the note when its record is there
             kept = {place for other in run.parent.iterdir() if other != run for place in _noted(other)}
-            kept |= {str(place) for record in self.records() for place in places_of(record)}
+            kept |= {str(place) for record in self.records() for place in files_of_record(record)}
             self.remove(Path(place) for place in places if place not in kept)
 
     def _write(self, path: Path, content: bytes) -> None:

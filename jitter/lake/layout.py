@@ -7,13 +7,13 @@ from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord
 
 DEFAULT_LAKE = Path("jitter-lake")
-COMPACT = Path("derived", "compact")
+COMPACTED_STEPS = Path("derived", "compact")
 """Compacted steps: derived from the ranks' files, and disposable."""
-EXTRACTS = Path("derived", "extracts")
+TIMING_CACHE = Path("derived", "extracts")
 """What a diagnosis reads of each recording; disposable too."""
-EXTRACT_LAYOUT = 1
+TIMING_CACHE_VERSION = 1
 """In their names, and their beginnings: those that another version made are none."""
-ANSWERS = Path("derived", "answers")
+ANSWER_CACHE = Path("derived", "answers")
 """What a large lake was asked before; disposable too."""
 
 
@@ -29,9 +29,9 @@ def kernels_file(key: StepKey, rank: int) -> Path:
     return step_folder(key) / f"rank={rank}.parquet"
 
 
-def compact_folder(key: StepKey) -> Path:
+def compacted_folder(key: StepKey) -> Path:
     """Where a step's compacted parts lie, from the lake's root."""
-    return COMPACT.joinpath(*step_folder(key).parts[1:])
+    return COMPACTED_STEPS.joinpath(*step_folder(key).parts[1:])
 
 
 def host_file(rank: int, digest: str) -> Path:
@@ -39,14 +39,14 @@ def host_file(rank: int, digest: str) -> Path:
     return Path("host", f"rank={rank}", f"{digest}.parquet")
 
 
-def extract_file(digest: str) -> Path:
+def timing_cache_file(digest: str) -> Path:
     """What a diagnosis reads of the recording of this record, from the lake's root."""
-    return EXTRACTS / f"{digest}.{EXTRACT_LAYOUT}"
+    return TIMING_CACHE / f"{digest}.{TIMING_CACHE_VERSION}"
 
 
-def places_of(record: SourceRecord) -> list[Path]:
+def files_of_record(record: SourceRecord) -> list[Path]:
     """All files that a record accounts for, from the lake's root; the record itself left out."""
     if record.rank is None:
         return []
     kernels = [kernels_file(step.key, record.rank) for step in record.steps]
-    return [*kernels, host_file(record.rank, record.digest), extract_file(record.digest)]
+    return [*kernels, host_file(record.rank, record.digest), timing_cache_file(record.digest)]

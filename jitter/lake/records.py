@@ -99,24 +99,24 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
         return f"{self.digest}.json"
 
 
-def encode(record: SourceRecord) -> bytes:
+def encode_record(record: SourceRecord) -> bytes:
     """The record's file content: indented, fields in their order."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1)
 
 
-decode = msgspec.json.Decoder(SourceRecord).decode
+decode_record = msgspec.json.Decoder(SourceRecord).decode
 
 
-class Held(NamedTuple):
+class RankStepRecord(NamedTuple):
     """One rank in one step: the record of the source it came from, and what that tells of the step."""
 
     record: SourceRecord
     step: StepRecord
 
 
-def holdings(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, Held]]:
+def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, RankStepRecord]]:
     """Sort the records of sources that went in by step and rank."""
-    found: dict[StepKey, dict[int, Held]] = {}
+    found: dict[StepKey, dict[int, RankStepRecord]] = {}
     for record in records:
         if record.rank is None:
             continue
@@ -124,5 +124,5 @@ def holdings(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, Held]]:
             named = (step.epoch, step.step)  # equal to its key, and made in a third of the time
             if named not in found:
                 found[step.key] = {}
-            found[named][record.rank] = Held(record, step)  # type: ignore[index]
+            found[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]
     return found

@@ -26,12 +26,12 @@ _LOOKS_EVERY_S = 0.1
 _PATIENCE_S = 600
 
 
-def new_run(root: Path) -> Path:
+def new_run_folder(root: Path) -> Path:
     """A folder for one run of this process, not made yet."""
     return root / NAME / f"{_here()}-{os.getpid()}-{_THIS_PROCESS}{uuid.uuid4().hex[:8]}"
 
 
-def make(run: Path) -> Path:
+def create_folder(run: Path) -> Path:
     """Make a run's folder, whoever removes the empty folder around it meanwhile."""
     for _ in range(_TRIES):
         try:
@@ -43,14 +43,14 @@ def make(run: Path) -> Path:
 
 
 @contextmanager
-def aside(root: Path) -> Iterator[Path]:
+def temporary_folder(root: Path) -> Iterator[Path]:
     """A folder for what is written aside and then put in its place, not made yet; nothing of it stays."""
-    run = new_run(root)
+    run = new_run_folder(root)
     try:
         yield run
     finally:
         shutil.rmtree(run, ignore_errors=True)
-        drop_if_empty(root)
+        remove_if_empty(root)
 
 
 def dead_runs(root: Path) -> list[Path]:
@@ -65,7 +65,7 @@ def dead_runs(root: Path) -> list[Path]:
         return []
 
 
-def drop_if_empty(root: Path) -> None:
+def remove_if_empty(root: Path) -> None:
     """Remove the staging folder when no run uses it."""
     try:
         (root / NAME).rmdir()
@@ -85,13 +85,13 @@ def _here() -> str:
 
 
 @contextmanager
-def alone(run: Path) -> Iterator[None]:
+def exclusive_lock(run: Path) -> Iterator[None]:
     """Wait until no other run of the lake is in such a block, and hold the others up for the length of this one.
 
     Raises `LakeError` when one does not come out of it, as after its machine's death.
     """
     lock = run.parent / _LOCK
-    mine = make(run) / _LOCK
+    mine = create_folder(run) / _LOCK
     mine.write_text(run.name)
     until = time.monotonic() + _PATIENCE_S
     while not _take(lock, mine):

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.prefetch import expect
+from jitter.core.prefetch import announce_reads
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.compacted_file import COLUMNS, TEXTS, Part
-from jitter.lake.layout import compact_folder, kernels_file
-from jitter.lake.parquet import read_small
-from jitter.lake.records import Held
+from jitter.lake.derived.compacted_file import COLUMNS, TEXTS, CompactedFile
+from jitter.lake.layout import compacted_folder, kernels_file
+from jitter.lake.parquet import read_columns
+from jitter.lake.records import RankStepRecord
 
 _VERSION = 1
 """Of what a part holds: parts of another version are stale."""
@@ -45,19 +45,19 @@ class StepColumns:
     def values(self, column: str) -> npt.NDArray[np.int64]:
         """Give a column of whole numbers as int64, shape (rows), with 0 where it is null (`known` tells)."""
         found = self.table[column]
-        values = arrow.numbers(found).astype(np.int64, copy=False)
-        return np.where(arrow.known(found), values, 0) if found.null_count else values
+        values = arrow.to_numpy(found).astype(np.int64, copy=False)
+        return np.where(arrow.is_valid(found), values, 0) if found.null_count else values
 
     def known(self, column: str) -> npt.NDArray[np.bool_]:
         """Where a column is not null, shape (rows)."""
-        return arrow.known(self.table[column])
+        return arrow.is_valid(self.table[column])
 
     def codes(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Give a column of texts as positions, shape (rows), in the list of distinct ones; -1 where it is null."""
         whole = self.table[column].combine_chunks()
         indices = pa.chunked_array([whole.indices])
-        codes: npt.NDArray[np.int32] = arrow.numbers(indices)
-        return np.where(arrow.known(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
+        codes: npt.NDArray[np.int32] = arrow.to_numpy(indices)
+        return np.where(arrow.is_valid(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Lay values, shape (rows), out by rank: a view, shape (ranks, rows of each).
@@ -72,7 +72,7 @@ class StepColumns:
 def read_step(
     root: Path,
     key: StepKey,
-    held: Mapping[int, Held],
+    held: Mapping[int, RankStepRecord],
     columns: Sequence[str] | None = None,
     ranks: Sequence[int] | None = None,
 ) -> StepColumns:
@@ -87,13 +87,13 @@ def read_step(
 class StepFiles:
     """The files that one step's rows are read from: found once, read as often as needed."""
 
-    def __init__(self, root: Path, key: StepKey, held: Mapping[int, Held]) -> None:
+    def __init__(self, root: Path, key: StepKey, held: Mapping[int, RankStepRecord]) -> None:
         self._root = root
         self._key = key
         self.stamps = {rank: stamp(its) for rank, its in held.items()}
-        self.paths = sorted((root / compact_folder(key)).glob("*.parquet"))
+        self.paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
         self.parts = [part for path in self.paths if (part := _opened(path)) is not None]
-        self.holder: dict[int, Part] = {}
+        self.holder: dict[int, CompactedFile] = {}
         """The part that is fresh for a rank."""
         for part in self.parts:
             for piece in part.pieces:
@@ -113,37 +113,37 @@ class StepFiles:
                 rows += sizes
         table = pa.concat_tables(tables).unify_dictionaries()
         if "duration_ns" in columns:
-            duration_ns = arrow.numbers(table["end_ns"]) - arrow.numbers(table["start_ns"])
-            table = table.append_column("duration_ns", arrow.column(duration_ns))
+            duration_ns = arrow.to_numpy(table["end_ns"]) - arrow.to_numpy(table["start_ns"])
+            table = table.append_column("duration_ns", arrow.from_numpy(duration_ns))
         return StepColumns(table.select(list(columns)), tuple(ranks), tuple(rows))
 
     def _read_run(
-        self, part: Part | None, ranks: Sequence[int], columns: Sequence[str]
+        self, part: CompactedFile | None, ranks: Sequence[int], columns: Sequence[str]
     ) -> Iterable[tuple[pa.Table, list[int]]]:
         if part is not None:
             try:
                 return [(part.read(ranks, columns), part.rows_of(ranks))]
             except (OSError, ValueError):  # damaged: then it is as good as absent
                 self.holder = {rank: holder for rank, holder in self.holder.items() if holder is not part}
-        expect(self._root / kernels_file(self._key, rank) for rank in ranks)
+        announce_reads(self._root / kernels_file(self._key, rank) for rank in ranks)
         found = (self._read_small(rank, columns) for rank in ranks)
         return [(table, [table.num_rows]) for table in found]
 
     def _read_small(self, rank: int, columns: Sequence[str]) -> pa.Table:
         if rank not in self.stamps:
             raise KeyError(rank)
-        return read_small(self._root / kernels_file(self._key, rank), columns, TEXTS)
+        return read_columns(self._root / kernels_file(self._key, rank), columns, TEXTS)
 
 
-def stamp(held: Held) -> str:
+def stamp(held: RankStepRecord) -> str:
     """Name what a rank's rows of a step are made from: another reading of another source gives another stamp."""
     told = (_VERSION, held.record.digest, held.record.reader_version, held.record.step_pattern, held.step)
     return hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
 
 
-def _opened(path: Path) -> Part | None:
+def _opened(path: Path) -> CompactedFile | None:
     """Open a part, if it is one: another process may have merged it into another meanwhile, damage is no part."""
     try:
-        return Part(path)
+        return CompactedFile(path)
     except (OSError, ValueError):
         return None

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
 
-ANSWERS = pa.schema(
+ANSWERS_SCHEMA = pa.schema(
     [
         ("epoch", pa.int64()),
         ("step", pa.int64()),
@@ -21,7 +21,7 @@ ANSWERS = pa.schema(
         ("cause", pa.string()),
     ]
 )
-CULPRITS = pa.schema(
+CULPRITS_SCHEMA = pa.schema(
     [
         ("scope", pa.string()),
         ("rank", pa.int64()),
@@ -47,16 +47,16 @@ CULPRITS = pa.schema(
 
 def answer_rows(diagnosis: Diagnosis) -> pa.Table:
     """One row a step, in order."""
-    return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS)
+    return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS_SCHEMA)
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
     """One row a culprit, worst first."""
-    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS)
+    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS_SCHEMA)
 
 
 def answer_row(step: StepAnswer) -> dict[str, object]:
-    """One step's answer as a flat row, named and ordered as `ANSWERS`; None where the step does not tell."""
+    """One step's answer as a flat row, named and ordered as `ANSWERS_SCHEMA`; None where the step does not tell."""
     began, split = step.divergence, step.split
     return {
         "epoch": step.key.epoch,

@@ -9,11 +9,11 @@ import duckdb
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.query.relations import QueriedLake
+from jitter.query.relations import QueryableLake
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedQuery:
     """What a query names: tables, and the steps it calls `metrics` with."""
 
     tables: frozenset[str]
@@ -24,7 +24,7 @@ class Asked:
         """What has to be there."""
         return self.tables | ({"metrics"} if self.calls else frozenset())
 
-    def steps(self, lake: QueriedLake) -> list[StepKey]:
+    def steps(self, lake: QueryableLake) -> list[StepKey]:
         """The steps to measure: all, unless only some are named."""
         if "metrics" in self.tables:
             return lake.steps
@@ -40,7 +40,7 @@ class Asked:
         return found
 
 
-def asked(db: duckdb.DuckDBPyConnection, text: str) -> Asked:
+def parse_query(db: duckdb.DuckDBPyConnection, text: str) -> ParsedQuery:
     """Read a query without running it; raise `UsageError` unless it is one SELECT."""
     statements = db.extract_statements(text)
     if len(statements) != 1:
@@ -56,7 +56,7 @@ def asked(db: duckdb.DuckDBPyConnection, text: str) -> Asked:
     if tree["error"]:
         raise UsageError(f"the query cannot be read ({tree['error_message']})", "write it as a plain SELECT")
     nodes = list(_nodes(tree["statements"]))
-    return Asked(
+    return ParsedQuery(
         frozenset(node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"),
         tuple(
             _step_named(node["function"])

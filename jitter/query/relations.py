@@ -14,19 +14,19 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import host_place
+from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
-from jitter.lake.records import SourceRecord, StepRecord, holdings
+from jitter.lake.records import SourceRecord, StepRecord, records_by_step
 from jitter.lake.step_reader import StepFiles
-from jitter.query.answer_rows import ANSWERS, CULPRITS, answer_rows, culprit_rows
+from jitter.query.answer_rows import ANSWERS_SCHEMA, CULPRITS_SCHEMA, answer_rows, culprit_rows
 
 
-class QueriedLake(Protocol):
+class QueryableLake(Protocol):
     """What the relations are made from: `jitter.Lake` is one."""
 
     root: Path
     sources: list[SourceRecord]
-    refused: list[SourceRecord]
+    rejected: list[SourceRecord]
 
     @property
     def steps(self) -> list[StepKey]:
@@ -38,7 +38,7 @@ class QueriedLake(Protocol):
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """One step's metrics."""
 
-    def diagnosis(self) -> Diagnosis:
+    def diagnose(self) -> Diagnosis:
         """What the whole run's steps say."""
 
 
@@ -57,14 +57,14 @@ class Relation:
     """Given the steps that the query is about, of a relation that is made step by step."""
 
 
-def relations(lake: QueriedLake) -> list[Relation]:
+def lake_relations(lake: QueryableLake) -> list[Relation]:
     """All relations of a lake, in the order in which one asks for them."""
-    diagnosis = cache(lake.diagnosis)
+    diagnosis = cache(lake.diagnose)
     return [
         Relation("kernels", _PLAIN_KERNELS, files=partial(_kernel_files, lake)),
-        Relation("metrics", METRIC_ROWS, tables=partial(_metric_rows, lake)),
-        Relation("answers", ANSWERS, tables=lambda _: [answer_rows(diagnosis())]),
-        Relation("culprits", CULPRITS, tables=lambda _: [culprit_rows(diagnosis())]),
+        Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
+        Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
+        Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
         Relation("host", HOST, files=partial(_host_files, lake)),
@@ -73,7 +73,7 @@ def relations(lake: QueriedLake) -> list[Relation]:
     ]
 
 
-METRIC_ROWS = pa.schema(
+METRICS_SCHEMA = pa.schema(
     [
         ("epoch", pa.int64()),
         ("step", pa.int64()),
@@ -127,7 +127,7 @@ _RANKS = pa.schema(
 )
 
 
-def _kernel_files(lake: QueriedLake) -> list[Path]:
+def _kernel_files(lake: QueryableLake) -> list[Path]:
     """Compacted parts that are fresh throughout, and the ranks' own files for the rest.
 
     Parts come first: DuckDB takes the columns from the first file, and a part has all that the relation needs.
@@ -135,7 +135,7 @@ def _kernel_files(lake: QueriedLake) -> list[Path]:
     lake.compact(lake.steps)
     compact: list[Path] = []
     small: list[Path] = []
-    for key, held in holdings(lake.sources).items():
+    for key, held in records_by_step(lake.sources).items():
         files = StepFiles(lake.root, key, held)
         whole = [part for part in files.parts if all(files.holder.get(piece.rank) is part for piece in part.pieces)]
         compact += [part.path for part in whole]
@@ -143,36 +143,36 @@ def _kernel_files(lake: QueriedLake) -> list[Path]:
     return compact + small
 
 
-def _host_files(lake: QueriedLake) -> list[Path]:
-    paths = [host_place(lake.root, record) for record in lake.sources]
+def _host_files(lake: QueryableLake) -> list[Path]:
+    paths = [host_path(lake.root, record) for record in lake.sources]
     return [path for path in paths if path is not None]
 
 
-def _metric_rows(lake: QueriedLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
+def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
     for key in steps:
         rows = lake.metrics_of(key).rows
         for name, value in (("step", key.step), ("epoch", key.epoch)):
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows))
-        yield rows.select(METRIC_ROWS.names).cast(METRIC_ROWS)
+        yield rows.select(METRICS_SCHEMA.names).cast(METRICS_SCHEMA)
 
 
-def _source_rows(lake: QueriedLake) -> pa.Table:
-    return _table(_SOURCES, [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.refused]])
+def _source_rows(lake: QueryableLake) -> pa.Table:
+    return _table(_SOURCES, [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]])
 
 
-def _step_rows(lake: QueriedLake) -> pa.Table:
+def _step_rows(lake: QueryableLake) -> pa.Table:
     names = _STEPS.names[2:]
     return _table(_STEPS, [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps])
 
 
-def _problem_rows(lake: QueriedLake) -> pa.Table:
+def _problem_rows(lake: QueryableLake) -> pa.Table:
     return _table(
         _PROBLEMS,
-        [(r.digest, r.file, r.rank, problem) for r in [*lake.sources, *lake.refused] for problem in r.problems],
+        [(r.digest, r.file, r.rank, problem) for r in [*lake.sources, *lake.rejected] for problem in r.problems],
     )
 
 
-def _rank_rows(lake: QueriedLake) -> pa.Table:
+def _rank_rows(lake: QueryableLake) -> pa.Table:
     last = {record.rank: record for record in lake.sources if record.steps}
     steps: dict[int | None, int] = {}
     for record in lake.sources:

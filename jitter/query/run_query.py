@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, UsageError
-from jitter.core.sql import sql
+from jitter.core.sql import load_sql
 from jitter.core.step_key import StepKey
-from jitter.lake.parquet import unreadable_file
-from jitter.query.parse import asked
-from jitter.query.relations import QueriedLake, Relation, relations
+from jitter.lake.parquet import unreadable_file_error
+from jitter.query.parse import parse_query
+from jitter.query.relations import QueryableLake, Relation, lake_relations
 
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
@@ -32,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Described:
+class RelationInfo:
     """A relation as a person sees it."""
 
     name: str
@@ -40,7 +40,7 @@ class Described:
     columns: tuple[Column, ...]
 
 
-class Rows:
+class QueryResult:
     """A query's answer, to be read once, batch by batch."""
 
     def __init__(self, reader: pa.RecordBatchReader, known: Sequence[Relation]) -> None:
@@ -57,16 +57,16 @@ class Rows:
 
 
 @contextmanager
-def run_query(lake: QueriedLake, text: str, say: Callable[[str], None] = lambda _: None) -> Iterator[Rows]:
+def run_query(lake: QueryableLake, text: str, say: Callable[[str], None] = lambda _: None) -> Iterator[QueryResult]:
     """Run one SELECT and give its rows while the context lasts.
 
     `say` is told what takes long. Raises `UsageError` for what is no SELECT, what DuckDB refuses, and what lies
     outside the lake; `LakeError` where the lake has lost a file.
     """
-    known = relations(lake)
+    known = lake_relations(lake)
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
         try:
-            named = asked(db, text)
+            named = parse_query(db, text)
             steps = named.steps(lake)
             if {"answers", "culprits"} & named.relations and len(lake.steps) > 1:
                 say(f"examining {len(lake.steps)} steps")
@@ -77,22 +77,22 @@ def run_query(lake: QueriedLake, text: str, say: Callable[[str], None] = lambda 
                 _create(db, relation, Path(folder), steps if is_named else None)
             _create_views(db, known)
             _lock(db, lake.root, Path(folder))
-            rows = Rows(db.sql(text).to_arrow_reader(_BATCH_ROWS), known)
+            rows = QueryResult(db.sql(text).to_arrow_reader(_BATCH_ROWS), known)
         except duckdb.Error as error:
             raise _plain(error, known) from None
         yield rows
 
 
-def query_table(lake: QueriedLake, text: str) -> pa.Table:
+def query_table(lake: QueryableLake, text: str) -> pa.Table:
     """Run one SELECT and give all its rows; raises as `run_query` does."""
     with run_query(lake, text) as rows:
         return pa.Table.from_batches(rows, rows.schema)
 
 
-def describe(lake: QueriedLake) -> list[Described]:
+def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
     """What relations there are, with every column."""
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
-        known = relations(lake)
+        known = lake_relations(lake)
         for relation in known:
             _create(db, relation, Path(folder), None)
         _create_views(db, known)
@@ -141,17 +141,17 @@ def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> N
 
 def _create_views(db: duckdb.DuckDBPyConnection, known: Sequence[Relation]) -> None:
     for relation in known:
-        db.execute(sql(__package__, f"{relation.name}"))
-    db.execute(sql(__package__, "metrics_of_step"))
+        db.execute(load_sql(__package__, f"{relation.name}"))
+    db.execute(load_sql(__package__, "metrics_of_step"))
 
 
-def _describe(db: duckdb.DuckDBPyConnection, name: str) -> Described:
+def _describe(db: duckdb.DuckDBPyConnection, name: str) -> RelationInfo:
     """Put the columns' types beside the comments that their lines in the relation's file end with."""
-    text = sql(__package__, f"{name}")
+    text = load_sql(__package__, f"{name}")
     sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
     words = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
     columns = db.execute(f"DESCRIBE {name}").fetchall()
-    return Described(name, sentence, tuple(Column(column, kind, words[column]) for column, kind, *_ in columns))
+    return RelationInfo(name, sentence, tuple(Column(column, kind, words[column]) for column, kind, *_ in columns))
 
 
 def _plain(error: Exception, known: Sequence[Relation]) -> JitterError:
@@ -160,7 +160,7 @@ def _plain(error: Exception, known: Sequence[Relation]) -> JitterError:
     kind, _, what = lines[0].partition(" Error: ")
     lost = re.search(r"""["']([^"']*/rank=[^"']*\.parquet)["']""", what)
     if lost is not None:
-        return unreadable_file(Path(lost[1]), OSError(what))
+        return unreadable_file_error(Path(lost[1]), OSError(what))
     if "file system operations are disabled" in what:
         return UsageError("a query may read the lake's relations and no other file", _SHOW)
     if kind == "Catalog" and what.startswith("Table with name"):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
-from jitter.analysis.diagnosis.verdict import subject
-from jitter.core.formatting import brief, percent_words, plain_words, time_words
+from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time
 from jitter.core.kernels import short_name
 from jitter.report.questions import Hosts, seven_answers
 from jitter.report.run_text import alignment_words, coverage_words, remainder_words
@@ -43,11 +43,11 @@ def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
 def _culprit(one: Culprit) -> Sequence[str]:
     at = one.kernel_index
     return (
-        subject(one),
+        name_culprit(one),
         one.cause,
         one.confidence,
-        time_words(one.excess_ns),
-        time_words(one.gain_ns),
+        format_time(one.excess_ns),
+        format_time(one.gain_ns),
         one.step_pattern,
         "-" if at is None else f"{at.first} to {at.last}",
     )
@@ -57,13 +57,13 @@ def _step(step: StepAnswer) -> Sequence[str]:
     began, split = step.divergence, step.split
     return (
         str(step.key),
-        time_words(step.step_time_ns),
-        time_words(step.loss_ns),
-        percent_words(step.loss_fraction),
+        format_time(step.step_time_ns),
+        format_time(step.loss_ns),
+        format_percent(step.loss_fraction),
         "-" if step.min_rank is None else str(step.min_rank),
         "-" if step.max_rank is None else str(step.max_rank),
-        "-" if began is None else f"{began.kernel_index} {brief(short_name(began.kernel_name))}",
-        *(("-",) * 3 if split is None else map(time_words, (split.start_ns, split.cpu_ns, split.gpu_ns))),
+        "-" if began is None else f"{began.kernel_index} {abbreviate(short_name(began.kernel_name))}",
+        *(("-",) * 3 if split is None else map(format_time, (split.start_ns, split.cpu_ns, split.gpu_ns))),
         step.cause,
     )
 
@@ -75,5 +75,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _plain(text: str) -> str:
     """Escape what markdown, or who shows it, would read as more than text; one line stays one."""
-    words = plain_words(" ".join(text.split()))
+    words = escape_control(" ".join(text.split()))
     return _CALLS.sub(lambda found: found[0] + _APART, _SPECIAL.sub(r"\\\1", words))

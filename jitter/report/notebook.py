@@ -79,5 +79,5 @@ class Figures:
 
 def _there(grid: GridPlot | None, otherwise: str) -> GridPlot:
     if grid is None:
-        raise UsageError(otherwise, "the diagnosis says what limits it: lake.diagnosis().notes")
+        raise UsageError(otherwise, "the diagnosis says what limits it: lake.diagnose().notes")
     return grid

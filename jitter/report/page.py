@@ -1,14 +1,17 @@
 """The page's text and tables as HTML; the same whether it is written or live. Text from traces is escaped."""
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.verdict import subject
-from jitter.core.formatting import brief, count_words, format_numbers, percent_words, rank_words, time_words
+from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.report.questions import seven_answers
@@ -34,12 +37,12 @@ def templates() -> Environment:
     environment.globals.update(version=__version__)
     environment.filters.update(
         ranges=format_numbers,
-        time=time_words,
-        percent=percent_words,
+        time=format_time,
+        percent=format_percent,
         short=short_name,
-        count=count_words,
-        subject=subject,
-        brief=brief,
+        count=format_count,
+        subject=name_culprit,
+        brief=abbreviate,
     )
     return environment
 
@@ -75,9 +78,16 @@ def page_body(
             lines_left_out=max(0, len(run.steps) - MOST_LINES),
             roots=list(roots),
             live=live,
+            reading=how_to_read(),
         )
     )
     return Markup(text)
+
+
+@cache
+def how_to_read() -> Markup:
+    """Return the guide's topic `reading` as HTML; raw HTML in it is escaped."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
 def step_body(section: Section) -> tuple[Markup, Markup]:
@@ -90,7 +100,7 @@ def step_body(section: Section) -> tuple[Markup, Markup]:
 
 def choice(page: RunPage, key: StepKey) -> Choice:
     """One step as the page offers it."""
-    return Choice(page.run.position(key), f"{key} · loss {time_words(page.answer(key).loss_ns)}")
+    return Choice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
 
 
 def _most_words(page: RunPage) -> str:
@@ -99,5 +109,5 @@ def _most_words(page: RunPage) -> str:
     if excess is None or excess.layers[0].most is None:
         return "Nothing is above the others."
     rank, at, ns = excess.layers[0].most
-    where = f"{rank_words(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
-    return f"Highest: {where}, {time_words(ns)} ({excess.layers[0].title})."
+    where = f"{format_rank(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
+    return f"Highest: {where}, {format_time(ns)} ({excess.layers[0].title})."

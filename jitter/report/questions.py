@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
-from jitter.analysis.diagnosis.verdict import subject
-from jitter.core.formatting import brief, count_words, percent_words, rank_words, time_words
+from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 
 Hosts = Mapping[int, str | None]
@@ -48,28 +48,28 @@ def _cost(diagnosis: Diagnosis) -> str:
     loss = diagnosis.loss
     if loss.ns is None:
         return "It cannot be told."
-    share = "" if loss.fraction is None else f", {percent_words(max(loss.fraction, 0.0))} of the time"
+    share = "" if loss.fraction is None else f", {format_percent(max(loss.fraction, 0.0))} of the time"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
-    return f"{time_words(loss.ns)} over {count_words(counted, 'step')}{share}"
+    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
 
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not diagnosis.culprits:
         return ()
-    told = f"repairing what is named below gains {time_words(diagnosis.what_if.culprits_repaired_ns)}"
-    return (f"{told}; every rank at the median's pace {time_words(diagnosis.what_if.all_repaired_ns)}",)
+    told = f"repairing what is named below gains {format_time(diagnosis.what_if.culprits_repaired_ns)}"
+    return (f"{told}; every rank at the median's pace {format_time(diagnosis.what_if.all_repaired_ns)}",)
 
 
 def _steps(diagnosis: Diagnosis) -> str:
     if all(step.loss_ns is None for step in diagnosis.steps):
         return "No step tells."
     worst = diagnosis.costliest
-    share = "" if worst.loss_fraction is None else f" ({percent_words(max(worst.loss_fraction, 0.0))})"
-    return f"The costliest is {worst.key}: {time_words(worst.loss_ns)}{share}."
+    share = "" if worst.loss_fraction is None else f" ({format_percent(max(worst.loss_fraction, 0.0))})"
+    return f"The costliest is {worst.key}: {format_time(worst.loss_ns)}{share}."
 
 
 def _pattern(culprit: Culprit) -> str:
-    return f"{subject(culprit)}: {culprit.step_pattern}"
+    return f"{name_culprit(culprit)}: {culprit.step_pattern}"
 
 
 def _alone(diagnosis: Diagnosis) -> bool:
@@ -96,7 +96,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
         told = "; ".join(
-            f"{subject(one)}, {time_words(one.gain_ns)} to gain, {one.confidence} confidence"
+            f"{name_culprit(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
             for one in diagnosis.culprits[:_MOST]
         )
         return told + (f"; and {more} more" if more > 0 else "") + "."
@@ -104,7 +104,9 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if not last:
         return _UNTOLD
     rank, times = last.most_common(1)[0]
-    seen = f"{rank_words(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
+    seen = (
+        f"{format_rank(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
+    )
     return f"None leaves the noise; {seen}."
 
 
@@ -119,8 +121,8 @@ def _when(diagnosis: Diagnosis) -> str:
             began = next(
                 (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
             )
-            name = "" if began is None else f", from {brief(short_name(began.kernel_name))} on"
-            told.append(f"{subject(one)}: {where}{name}")
+            name = "" if began is None else f", from {abbreviate(short_name(began.kernel_name))} on"
+            told.append(f"{name_culprit(one)}: {where}{name}")
     if told:
         return "; ".join(told) + "."
     return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."
@@ -128,7 +130,7 @@ def _when(diagnosis: Diagnosis) -> str:
 
 def _where(diagnosis: Diagnosis) -> str:
     told = [
-        f"{one.look_at.file}, {time_words(one.look_at.end_ns - one.look_at.start_ns)} "
+        f"{one.look_at.file}, {format_time(one.look_at.end_ns - one.look_at.start_ns)} "
         f"from {one.look_at.start_ns:,} ns on"
         for one in diagnosis.culprits[:_MOST]
         if one.look_at is not None

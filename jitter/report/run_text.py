@@ -1,6 +1,6 @@
 """The run's figures in words: what went in, what is missing, how ranks were aligned."""
 
-from jitter.core.formatting import count_words, format_numbers, time_words
+from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.views.run_overview import Alignment, RunFacts
 
@@ -15,21 +15,21 @@ def alignment_words(alignment: Alignment) -> str:
     if alignment.unsynchronised:
         one = alignment.unsynchronised == 1
         told.append(
-            f"{count_words(alignment.unsynchronised, 'collective')} without a recorded group "
+            f"{format_count(alignment.unsynchronised, 'collective')} without a recorded group "
             f"{'turned' if one else 'turn'} out not to be left by all together and {'was' if one else 'were'} not used."
         )
     return " ".join(told)
 
 
 def _method(method: str, steps: int, alignment: Alignment) -> str:
-    where = count_words(steps, "step") if len(alignment.steps) > 1 else "every step"
+    where = format_count(steps, "step") if len(alignment.steps) > 1 else "every step"
     if method == "collective":
         return f"In {where} ranks are aligned at the end of the last collective that all leave together. " + (
             "How well is unknown: no step has a second such collective to check against."
             if alignment.uncertainty_ns is None
             else "The ends of its other collectives agree to the nanosecond."
             if alignment.uncertainty_ns == 0
-            else f"The ends of its other collectives disagree by up to {time_words(alignment.uncertainty_ns)}."
+            else f"The ends of its other collectives disagree by up to {format_time(alignment.uncertainty_ns)}."
         )
     if method == "wall clock":
         if alignment.uncertainty_ns is not None:
@@ -61,10 +61,10 @@ def coverage_words(facts: RunFacts) -> list[str]:
         for hole in facts.holes[:_MOST]
     ]
     if len(facts.holes) > _MOST:
-        told.append(f"{count_words(len(facts.holes) - _MOST, 'more set')} of ranks lack other steps.")
+        told.append(f"{format_count(len(facts.holes) - _MOST, 'more set')} of ranks lack other steps.")
     if facts.cut:
         told.append(
-            f"{count_words(facts.cut, 'recording')} of a rank's step {'is' if facts.cut == 1 else 'are'} cut: "
+            f"{format_count(facts.cut, 'recording')} of a rank's step {'is' if facts.cut == 1 else 'are'} cut: "
             "launches in it have no kernel, or its range has no end."
         )
     if facts.left_out:
@@ -82,7 +82,7 @@ def _steps(steps: tuple[StepKey, ...]) -> str:
         numbers = format_numbers(step.step for step in steps)
         word = "step" if len(steps) == 1 else "steps"
         return f"{word} {numbers}" if epoch is None else f"{word} {numbers} of epoch {epoch}"
-    return f"{count_words(len(steps), 'step')} in {len(epochs)} epochs"
+    return f"{format_count(len(steps), 'step')} in {len(epochs)} epochs"
 
 
 def remainder_words(facts: RunFacts) -> list[str]:
@@ -90,26 +90,26 @@ def remainder_words(facts: RunFacts) -> list[str]:
     told = []
     if facts.unmatched_kernels:
         told.append(
-            f"{count_words(facts.unmatched_kernels, 'kernel')} ({time_words(facts.unmatched_ns)}) without a partner on "
-            "the other ranks: no index, in no figure; but that time counts in its rank's time "
+            f"{format_count(facts.unmatched_kernels, 'kernel')} ({format_time(facts.unmatched_ns)}) without a partner "
+            "on the other ranks: no index, in no figure; but that time counts in its rank's time "
             "to kernel end. Inputs of different size run different kernels."
         )
     if facts.outside_steps:
-        told.append(f"Outside every step: {count_words(facts.outside_steps, 'kernel')}.")
+        told.append(f"Outside every step: {format_count(facts.outside_steps, 'kernel')}.")
     if facts.before_capture:
-        told.append(f"Launched before the capture began: {count_words(facts.before_capture, 'kernel')}.")
+        told.append(f"Launched before the capture began: {format_count(facts.before_capture, 'kernel')}.")
     if facts.without_launches:
         told.append(
-            f"{count_words(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "
+            f"{format_count(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "
             "start, and launch latency is unknown."
         )
     if facts.negative_latencies:
         told.append(
-            f"{count_words(facts.negative_latencies, 'kernel')} start before their own launch, which cannot be: the "
+            f"{format_count(facts.negative_latencies, 'kernel')} start before their own launch, which cannot be: the "
             "recordings' clocks disagree."
         )
     if facts.steps_left_out:
-        told.append(f"{count_words(facts.steps_left_out, 'step')} left out by --steps.")
+        told.append(f"{format_count(facts.steps_left_out, 'step')} left out by --steps.")
     return told
 
 

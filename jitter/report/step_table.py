@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from jitter.analysis.diagnosis.model import StepAnswer
-from jitter.core.formatting import plain_words
+from jitter.core.formatting import escape_control
 from jitter.core.kernels import short_name
 from jitter.query.answer_rows import answer_row
 
@@ -34,7 +34,7 @@ def step_text(frame: pd.DataFrame) -> str:
         began = (
             "-"
             if pd.isna(line["kernel_index"])
-            else f"{line['kernel_index']} {plain_words(short_name(line['kernel_name']))}"
+            else f"{line['kernel_index']} {escape_control(short_name(line['kernel_name']))}"
         )
         rows.append(
             [

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jitter.analysis.diagnosis.model import Split, StepAnswer
-from jitter.core.formatting import brief, count_words, percent_words, rank_words, time_words
+from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.report.views.step_view import StepView
 
@@ -47,11 +47,11 @@ def answer(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfe
         title=title,
         sentence=_sentence(step, view, hosts),
         loss=_loss(step),
-        max_rank="none" if step.max_rank is None else rank_words(step.max_rank, hosts.get(step.max_rank)),
-        min_rank="none" if view.min_rank is None else rank_words(view.min_rank, hosts.get(view.min_rank)),
+        max_rank="none" if step.max_rank is None else format_rank(step.max_rank, hosts.get(step.max_rank)),
+        min_rank="none" if view.min_rank is None else format_rank(view.min_rank, hosts.get(view.min_rank)),
         began="nowhere: nothing leaves the noise"
         if began is None
-        else f"kernel {began.kernel_index}, {brief(short_name(began.kernel_name))}",
+        else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
         waits=_waits(view),
         parts=_parts(step.split, transfers_ns),
@@ -68,14 +68,14 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
     if step.max_rank is None:
         told.append(f"In {step.key} no rank took longer than the others where it held the step up.")
     else:
-        who = rank_words(step.max_rank, hosts.get(step.max_rank))
+        who = format_rank(step.max_rank, hosts.get(step.max_rank))
         if step.split is None:
             told.append(
                 f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
             )
         else:
             excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
-            told.append(f"In {step.key} {who} took {time_words(excess)} longer than the others on the critical path.")
+            told.append(f"In {step.key} {who} took {format_time(excess)} longer than the others on the critical path.")
     if view.alignment == "none":
         told.append(
             "Its ranks cannot be aligned (no collective of all, no wall clock): the gap before the first kernel is "
@@ -86,10 +86,9 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
 
 def _loss(step: StepAnswer) -> str:
     if step.loss_ns is None or step.loss_fraction is None:
-        return time_words(step.loss_ns)
-    return (
-        f"{time_words(step.loss_ns)} ({percent_words(max(step.loss_fraction, 0.0))} of {time_words(step.step_time_ns)})"
-    )
+        return format_time(step.loss_ns)
+    share = format_percent(max(step.loss_fraction, 0.0))
+    return f"{format_time(step.loss_ns)} ({share} of {format_time(step.step_time_ns)})"
 
 
 def _waits(view: StepView) -> str:
@@ -98,14 +97,14 @@ def _waits(view: StepView) -> str:
     if not len(met.kernel_index):
         return "No collective lies in this step."
     if view.ranks < 2:
-        met_words = count_words(len(met.kernel_index), "collective")
+        met_words = format_count(len(met.kernel_index), "collective")
         return f"{met_words}; who waited there, only the other ranks' traces could tell."
     if not len(view.waits):
-        return f"{count_words(len(met.kernel_index), 'collective')}; nobody waited long in any of them."
+        return f"{format_count(len(met.kernel_index), 'collective')}; nobody waited long in any of them."
     worst = max(view.waits, key=lambda at: met.waited_ns[at])
     return (
-        f"Others waited in {count_words(len(view.waits), 'collective')} of {len(met.kernel_index)}; the longest was "
-        f"rank {met.waiter[worst]}, {time_words(float(met.waited_ns[worst]))} for rank {met.last[worst]}, "
+        f"Others waited in {format_count(len(view.waits), 'collective')} of {len(met.kernel_index)}; the longest was "
+        f"rank {met.waiter[worst]}, {format_time(float(met.waited_ns[worst]))} for rank {met.last[worst]}, "
         f"in kernel {met.kernel_index[worst]}."
     )
 
@@ -117,4 +116,4 @@ def _parts(split: Split | None, transfers_ns: float | None) -> tuple[Part, ...]:
     if transfers_ns is not None:
         named.append(("transfers, nobody's own", round(transfers_ns)))
     whole = sum(abs(ns) for _, ns in named) or 1
-    return tuple(Part(name, time_words(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)
+    return tuple(Part(name, format_time(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jitter.analysis.diagnosis.model import Diagnosis
-from jitter.core.formatting import count_words, plain_words
+from jitter.core.formatting import escape_control, format_count
 from jitter.report.questions import Hosts, seven_answers
 from jitter.report.run_text import alignment_words, coverage_words, kernels_per_step_words, remainder_words
 from jitter.report.views.run_overview import RunFacts
@@ -26,8 +26,8 @@ def summary(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> RenderableTy
         rows.append((one.question, one.answer))
         rows += [("", f"· {line}") for line in one.evidence[:_MOST_EVIDENCE]]
     return Group(
-        Text(plain_words(what_ran(facts)), style="dim"),
-        Text(plain_words(diagnosis.verdict), style="bold"),
+        Text(escape_control(what_ran(facts)), style="dim"),
+        Text(escape_control(diagnosis.verdict), style="bold"),
         _grid(rows),
         _grid(_trust(diagnosis, facts)),
     )
@@ -35,9 +35,9 @@ def summary(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> RenderableTy
 
 def what_ran(facts: RunFacts) -> str:
     """Say in a line what the run is."""
-    hosts = f" on {count_words(len(facts.hosts), 'host')}" if facts.hosts else ""
+    hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
     return (
-        f"{count_words(facts.ranks, 'rank')}{hosts}, {count_words(facts.steps, 'step')}, "
+        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
         f"{kernels_per_step_words(facts)} kernels a step; {', '.join(facts.formats)}"
     )
 
@@ -61,5 +61,5 @@ def _grid(rows: list[tuple[str, str]]) -> Table:
     grid.add_column(overflow="fold")
     for name, text in rows:
         # Text: what stands in square brackets in a kernel's name is no markup
-        grid.add_row(name, Text(plain_words(text)))
+        grid.add_row(name, Text(escape_control(text)))
     return grid

@@ -13,12 +13,12 @@ import pytest
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
 from tests.accuracy import scoring
-from tests.accuracy.capture import Recorded
 from tests.accuracy.cases import JOBS, REPORTED, TUNING, Case, case, tenth
 from tests.accuracy.fault_kinds import KINDS
 from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
+from tests.support.partial_run import PartialRun
 
 SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, "epoch": None, "marker": "profiler"}
 
@@ -35,10 +35,10 @@ class FakeLake:
     told: dict[int, list[Any]] = field(default_factory=dict)
     said: Any = None
 
-    def waits(self, cohort: int) -> list[Any]:
+    def dependencies(self, cohort: int) -> list[Any]:
         return self.told[cohort]
 
-    def diagnosis(self) -> Any:
+    def diagnose(self) -> Any:
         return self.said
 
 
@@ -91,7 +91,7 @@ def test_culprits_are_recorded():
 @pytest.mark.parametrize("form", ["nsys", "kineto"])
 def test_what_is_not_recorded_is_not_written(tmp_path: Path, form: str):
     run = small("tensor_data")
-    recorded = Recorded(run, frozenset({2}), lambda rank, step: (rank, step) != (1, 0) and step != 4)
+    recorded = PartialRun(run, frozenset({2}), lambda rank, step: (rank, step) != (1, 0) and step != 4)
     assert len(write(recorded, tmp_path, form)) == 3  # type: ignore[arg-type]
     seen = {(one.rank, step.step) for one in recorded.ranks() for step in one.steps}
     assert seen == set(product((0, 1, 3), (0, 1, 2, 3))) - {(1, 0)}
@@ -238,7 +238,7 @@ def test_healthy_jobs_and_jobs_that_the_analysis_dies_of(monkeypatch: pytest.Mon
     silent, loud = scored(monkeypatch, run), scored(monkeypatch, run, culprit("gpu_compute", 1))
     assert (silent.innocent, loud.innocent) == (True, False)
     assert misses([silent]) == []
-    monkeypatch.setattr(FakeLake, "diagnosis", lambda self: 1 / 0)
+    monkeypatch.setattr(FakeLake, "diagnose", lambda self: 1 / 0)
     dead = scored(monkeypatch, run)
     assert dead.error == "ZeroDivisionError: division by zero"
     assert not dead.innocent

@@ -47,7 +47,7 @@ def _fit(found: Found) -> float:
 
 def _inferred(lake: Any, cohort: int) -> list[_Wait]:
     """Those within a step."""
-    waits = [_Wait(wait.ordinal, wait.on_ordinal, wait.kind) for wait in lake.waits(cohort)]
+    waits = [_Wait(wait.ordinal, wait.on_ordinal, wait.kind) for wait in lake.dependencies(cohort)]
     return [wait for wait in waits if wait.kind != "queue" and 0 <= wait.on_ordinal < wait.ordinal]
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.lake.layout import ANSWERS, COMPACT
+from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS
 from tests.bench.grown_lake import FAULT, FIRST_STEP, SIMULATED, grow
 from tests.bench.measure import Cost, alternating, run
 
@@ -53,7 +53,7 @@ def cold(lake: Path, command: list[str | Path], folder: str = "") -> Cost:
 
 def report(lake: Path) -> Cost:
     """Answer everything, as if nobody had asked before."""
-    shutil.rmtree(lake / ANSWERS, ignore_errors=True)
+    shutil.rmtree(lake / ANSWER_CACHE, ignore_errors=True)
     return report_again(lake)
 
 
@@ -75,7 +75,7 @@ def contestants(lake: Path, size: Size) -> dict[str, Callable[[], Cost]]:
         "report": partial(report, lake),
         "report, asked again": partial(report_again, lake),
         "pandas": partial(cold, lake, pandas, "kernels"),
-        "floor": partial(cold, lake, [sys.executable, "-m", "tests.bench.read_floor", lake], str(COMPACT)),
+        "floor": partial(cold, lake, [sys.executable, "-m", "tests.bench.read_floor", lake], str(COMPACTED_STEPS)),
         "table --metric gap": partial(table, lake, "--metric", "gap"),
         "table --metric ttke --deviation": partial(table, lake, "--metric", "ttke", "--deviation"),
     }
@@ -83,7 +83,7 @@ def contestants(lake: Path, size: Size) -> dict[str, Callable[[], Cost]]:
 
 def compare(lake: Path, size: Size) -> None:
     """Print what answers cost, before the lake is compacted and after it."""
-    shutil.rmtree(lake / COMPACT, ignore_errors=True)
+    shutil.rmtree(lake / COMPACTED_STEPS, ignore_errors=True)
     as_ingested = {
         "report, nothing compacted": partial(report, lake),
         "table --metric gap, nothing compacted": partial(table, lake, "--metric", "gap"),

@@ -6,7 +6,7 @@ python -m tests.bench.compacted LAKE
 import sys
 from pathlib import Path
 
-from jitter.lake.derived.compaction import compact
+from jitter.lake.derived.compaction import compact_steps
 
 if __name__ == "__main__":
-    print(compact(Path(sys.argv[1])))
+    print(compact_steps(Path(sys.argv[1])))

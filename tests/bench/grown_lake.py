@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
-from jitter.lake.derived.timing_cache import ExtractMaker
+from jitter.lake.derived.timing_cache import TimingCacheWriter
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import extract_file, host_file, kernels_file
+from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import SourceRecord
 
@@ -75,13 +75,13 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
     for rank in ranks:
         moved = _Clock(rank, kept)
         digest = f"{rank:04x}{source.digest[4:]}"
-        record, extract, own_host = _record(source, rank, digest, moved), ExtractMaker(), moved.table(host)
+        record, extract, own_host = _record(source, rank, digest, moved), TimingCacheWriter(), moved.table(host)
         for step, (key, rows) in zip(record.steps, tables, strict=True):
             own = moved.table(rows)
             write_kernels(lake / kernels_file(key, rank), own.set_column(0, "rank", _all(rank, rows.num_rows)))
             extract.add(step, own)
         write_host(lake / host_file(rank, digest), own_host)
-        extract.write(lake / extract_file(digest), record, own_host)
+        extract.write(lake / timing_cache_file(digest), record, own_host)
         folder.write_record(record)
     folder.close()
 

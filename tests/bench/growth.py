@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import places_of
+from jitter.lake.layout import files_of_record
 from tests.bench.answers import QUICK, TALK, report, table
 from tests.bench.grown_lake import grow
 from tests.bench.measure import Cost, exponent, run
@@ -30,7 +30,7 @@ def first_ranks(lake: Path, small: Path, ranks: int) -> None:
     (small / "jitter.json").hardlink_to(lake / "jitter.json")
     for record in LakeFolder(lake).records():
         if record.rank is not None and record.rank < ranks:
-            for place in (*places_of(record), Path("sources", record.name)):
+            for place in (*files_of_record(record), Path("sources", record.name)):
                 (small / place).parent.mkdir(parents=True, exist_ok=True)
                 (small / place).hardlink_to(lake / place)
 

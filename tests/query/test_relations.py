@@ -1,22 +1,23 @@
-"""Each relation against a plain reading of the lake's files."""
+"""Each relation against an oracle that reads the lake's files."""
 
 import json
 import shutil
 from pathlib import Path
 
-import oracle
 import pyarrow.parquet as pq
 import pytest
-from random_lake import RandomLake, small_files
 
 import jitter
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.compaction import compact
-from jitter.lake.layout import compact_folder, kernels_file
-from jitter.query.run_query import describe, run_query
+from jitter.lake.derived.compaction import compact_steps
+from jitter.lake.layout import compacted_folder, kernels_file
+from jitter.query.run_query import describe_relations, run_query
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.oracles import metrics as oracle
+from tests.support.random_lake import RandomLake, small_files
+from tests.support.simulated import ingest_run
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
 
@@ -35,11 +36,11 @@ def test_kernels(tmp_path: Path, compacted: str):
     for rank in range(4):
         made.put(rank, BOTH)
     if compacted != "not":
-        compact(made.root)
+        compact_steps(made.root)
     if compacted == "stale in part":
         made.put(2, BOTH[:2])
     if compacted == "twice":  # two processes that did not see each other's work
-        [part, *_] = (made.root / compact_folder(BOTH[1])).iterdir()
+        [part, *_] = (made.root / compacted_folder(BOTH[1])).iterdir()
         shutil.copy(part, part.with_name("twin.parquet"))
     if compacted == "grown":
         made.put(5, BOTH)
@@ -129,7 +130,7 @@ def test_a_relation_without_rows(tmp_path: Path):
         empty = lake.sql(f"from {name}")
         assert empty.num_rows == 0
         assert empty.column_names == [
-            column.name for one in describe(lake) if one.name == name for column in one.columns
+            column.name for one in describe_relations(lake) if one.name == name for column in one.columns
         ]
 
 
@@ -191,7 +192,7 @@ def test_a_step_number_in_two_epochs(tmp_path: Path):
 
 
 def test_every_column_is_explained(lake: "jitter.Lake"):
-    for relation in describe(lake):
+    for relation in describe_relations(lake):
         assert relation.sentence.endswith(".")
         table = lake.sql(f"from {relation.name} limit 0")
         assert [column.name for column in relation.columns] == table.column_names
@@ -228,13 +229,13 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
 
 
 def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
-    lake, real, asked = jitter.open(late), jitter.Lake.diagnosis, []
+    lake, real, asked = jitter.open(late), jitter.Lake.diagnose, []
 
     def counted(self, steps=None):
         asked.append(steps)
         return real(self, steps)
 
-    monkeypatch.setattr(jitter.Lake, "diagnosis", counted)
+    monkeypatch.setattr(jitter.Lake, "diagnose", counted)
     said = []
     lake.sql("from ranks")
     assert asked == []
@@ -244,5 +245,8 @@ def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch:
     assert said == ["examining 5 steps"]
 
 
-def test_a_healthy_run_has_no_culprits(lake: "jitter.Lake"):
-    assert rows(lake, "from culprits") == []
+def test_a_healthy_run_has_no_culprits(tmp_path: Path):
+    run = simulate(
+        Job(ranks=3, steps=3, kernels=16, first_step=2000), [Fault.parse("extra_kernel:rank=1,step=2001,kernel=7")]
+    )
+    assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits") == []

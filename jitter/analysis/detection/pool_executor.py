@@ -16,7 +16,7 @@ from jitter.analysis.detection.step_ranges import SentRun, cut, look_there, sent
 from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core import processes
-from jitter.core.processes import processors, seldom_collected
+from jitter.core.processes import cpu_count, reduce_gc
 
 LARGE: Final = 5_000_000
 """Activities in a run; a smaller one is done before other processes have begun."""
@@ -28,10 +28,10 @@ _MOST_PROCESSES: Final = 8
 
 def passes(root: Path, activities: int, steps: int) -> Callable[[ExaminedSteps], Passes]:
     """Choose who goes through a run's steps: of a large one all processors that this process may use."""
-    workers = min(processors(), _MOST_PROCESSES, steps)
+    workers = min(cpu_count(), _MOST_PROCESSES, steps)
     if workers < 2 or activities < LARGE:
         return PassesHere
-    processes.context(__name__)  # it loads what they need while we look what the run is
+    processes.server_context(__name__)  # it loads what they need while we look what the run is
     return lambda examined: PassesBeside(root, examined, workers)
 
 
@@ -49,10 +49,10 @@ class PassesBeside:
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
         run = sent_run(self._root, self._steps)
-        pool = ProcessPoolExecutor(self._others, mp_context=processes.context(__name__), initializer=_begin)
+        pool = ProcessPoolExecutor(self._others, mp_context=processes.server_context(__name__), initializer=_begin)
         shares = _Shares(pool, run, cut(len(run.steps), _STRETCHES * (self._others + 1)))
         try:
-            with processes.without_main():
+            with processes.without_main_module():
                 for _ in range(self._others):
                     shares.give()
             found = {}
@@ -114,5 +114,5 @@ class _Shares:
 
 
 def _begin() -> None:
-    processes.end_with_parent()
-    seldom_collected()
+    processes.exit_with_parent()
+    reduce_gc()

@@ -16,14 +16,14 @@ import numpy as np
 from jitter.analysis.detection.passes import PassesHere, SeenStep, StepPath, look, walk
 from jitter.analysis.execution.own_time import OwnTimes
 from jitter.analysis.execution.run_reader import LakeRun
-from jitter.analysis.metrics.kernel_index import LakeIndices
+from jitter.analysis.metrics.kernel_index import KernelIndices
 from jitter.analysis.replay.run_steps import ExaminedSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.arrays import Floats
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.lake.records import holdings
+from jitter.lake.records import records_by_step
 
 Typical = Mapping[int, Mapping[int, OwnTimes]]
 """Each step's medians, by team."""
@@ -91,7 +91,7 @@ def _opened(run: SentRun) -> ExaminedSteps:
                 )
             folder = LakeFolder(run.root)
             folder.require()
-            held = holdings(folder.records())
-            lake = LakeRun(run.root, held, LakeIndices(run.root, held).of, run.steps)
+            held = records_by_step(folder.records())
+            lake = LakeRun(run.root, held, KernelIndices(run.root, held).of, run.steps)
             _open[run.name] = ExaminedSteps(lake, run.shared)
         return _open[run.name]

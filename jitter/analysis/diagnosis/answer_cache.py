@@ -17,10 +17,10 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.layout import ANSWERS
+from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
-WORTH_KEEPING = 2_000_000
+MIN_ACTIVITIES = 2_000_000
 """Activities in a lake; of fewer the answers are there in a second or two."""
 
 
@@ -37,13 +37,13 @@ class Answers:
     """Collectives of unknown partners, rank by rank."""
 
 
-class KeptAnswers:
+class AnswerCache:
     """The answers kept for one state of a lake."""
 
     def __init__(self, root: Path, records: Iterable[SourceRecord]) -> None:
         """`records` are those of all sources that are in the lake."""
         self._root = root
-        self._folder = root / ANSWERS
+        self._folder = root / ANSWER_CACHE
         made_from = hashlib.blake2b(_code(), digest_size=8)
         for record in sorted(records, key=lambda one: one.digest):
             made_from.update(msgspec.json.encode(record))
@@ -60,8 +60,8 @@ class KeptAnswers:
         if not os.access(self._root, os.W_OK):
             return
         path = self._path(steps)
-        with staging.aside(self._root) as run, suppress(OSError):
-            half = staging.make(run) / path.name
+        with staging.temporary_folder(self._root) as run, suppress(OSError):
+            half = staging.create_folder(run) / path.name
             half.write_bytes(msgspec.json.encode(answers))
             path.parent.mkdir(parents=True, exist_ok=True)
             half.replace(path)

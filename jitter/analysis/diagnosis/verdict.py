@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer
-from jitter.core.formatting import count_words, format_numbers, percent_words, time_words
+from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
 _DO = {
     "late_start": "starts its steps late: look at its data loading and host",
@@ -17,7 +17,7 @@ _NAMED = 3
 _WORTH_A_LOOK = 0.01
 
 
-def verdict(
+def write_verdict(
     loss: Loss,
     culprits: Sequence[Culprit],
     steps: Sequence[StepAnswer],
@@ -34,14 +34,14 @@ def verdict(
     """
     if ranks == 1 and not culprits:
         alone = "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told"
-        own = "" if loss.ns is None else f"; its own steps lose {time_words(max(loss.ns, 0))} against their median"
+        own = "" if loss.ns is None else f"; its own steps lose {format_time(max(loss.ns, 0))} against their median"
         return f"{alone}{own}."
     counted = sum(step.loss_ns is not None for step in steps)
     cost = (
         "What jitter costs cannot be told"
         if loss.ns is None
-        else f"Jitter costs {time_words(max(loss.ns, 0))} over {count_words(counted, 'step')}"
-        + ("" if loss.fraction is None else f" ({percent_words(max(loss.fraction, 0.0))})")
+        else f"Jitter costs {format_time(max(loss.ns, 0))} over {format_count(counted, 'step')}"
+        + ("" if loss.fraction is None else f" ({format_percent(max(loss.fraction, 0.0))})")
     )
     if not culprits and partial:
         return (
@@ -49,22 +49,23 @@ def verdict(
             "known, and no rank, host or link can be blamed or cleared."
         )
     if not culprits and lone:
-        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {beyond_comparison(lone)}"
+        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {explain_no_peers(lone)}"
     if not culprits:
         return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
     first = culprits[0]
-    gain = f"repairing it gains {time_words(first.gain_ns)}"
-    told = f"{cost}. {subject(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
+    gain = f"repairing it gains {format_time(first.gain_ns)}"
+    told = f"{cost}. {name_culprit(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
     if len(culprits) > 1:
         others = ", ".join(
-            f"{subject(other)[:1].lower()}{subject(other)[1:]} ({other.cause})" for other in culprits[1:_NAMED]
+            f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({other.cause})"
+            for other in culprits[1:_NAMED]
         )
         more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
-        told += f". Also {others}{more}; repairing all of them gains {time_words(together_ns)}"
+        told += f". Also {others}{more}; repairing all of them gains {format_time(together_ns)}"
     return told + "."
 
 
-def beyond_comparison(lone: Sequence[int]) -> str:
+def explain_no_peers(lone: Sequence[int]) -> str:
     """Say what cannot be told of ranks without peers."""
     who, whom = (f"Rank {lone[0]} runs", "it") if len(lone) == 1 else (f"Ranks {format_numbers(lone)} each run", "them")
     own = "its own" if len(lone) == 1 else "their own"
@@ -82,7 +83,7 @@ def _often_last(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     return f", though rank {rank} comes last in {times} of {len(steps)} steps"
 
 
-def subject(culprit: Culprit) -> str:
+def name_culprit(culprit: Culprit) -> str:
     """Name what is to be repaired."""
     if culprit.scope == "host":
         ranks = f"ranks {format_numbers(culprit.ranks)}"

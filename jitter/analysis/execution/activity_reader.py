@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Activities
-from jitter.core.arrays import Ints, unknown
+from jitter.core.arrays import Ints, unknown_value
 from jitter.core.kernels import KINDS
-from jitter.core.prefetch import expect
+from jitter.core.prefetch import announce_reads
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.timing_cache import TIMES, Extract, Piece
-from jitter.lake.host_events import Calls
-from jitter.lake.layout import extract_file
-from jitter.lake.records import Held, SourceRecord
+from jitter.lake.derived.timing_cache import TIMES, StepSpan, TimingCache
+from jitter.lake.host_events import SyncCalls
+from jitter.lake.layout import timing_cache_file
+from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _CODES = {word: code for code, word in enumerate(KINDS)}
@@ -24,16 +24,16 @@ _CODES = {word: code for code, word in enumerate(KINDS)}
 class LakeActivities:
     """Reads the rows of a step; keeps what the extracts' headers tell."""
 
-    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, Held]]) -> None:
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._root, self._held = root, held
-        self._extracts: dict[str, Extract | None] = {}
+        self._extracts: dict[str, TimingCache | None] = {}
         digests = {its.record.digest for found in held.values() for its in found.values()}
-        expect(root / extract_file(digest) for digest in digests)
+        announce_reads(root / timing_cache_file(digest) for digest in digests)
 
     def of_step(self, key: StepKey) -> Iterator[Activities]:
         """Put ranks of one sequence of kernels and of kinds together."""
         lacking: list[int] = []
-        alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, Extract, Piece]]] = {}
+        alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
         for rank, held in sorted(self._held[key].items()):
             extract, piece = self._find(held)
             if extract is None or piece is None:
@@ -48,7 +48,7 @@ class LakeActivities:
         if lacking:
             yield from self._from_files(key, lacking)
 
-    def calls(self, record: SourceRecord) -> Calls | None:
+    def calls(self, record: SourceRecord) -> SyncCalls | None:
         """A recording's synchronising calls; None if it has no extract."""
         extract = self._extract(record)
         return None if extract is None else extract.calls
@@ -70,20 +70,20 @@ class LakeActivities:
                 found[rank] = np.unique(threads[first:last][known[first:last]])
         return found
 
-    def may_be_grouped(self, held: Held) -> bool:
+    def may_be_grouped(self, held: RankStepRecord) -> bool:
         """Whether collectives of this rank may name their groups."""
         extract = self._extract(held.record)
         return extract is None or extract.grouped
 
-    def _find(self, held: Held) -> tuple[Extract | None, Piece | None]:
+    def _find(self, held: RankStepRecord) -> tuple[TimingCache | None, StepSpan | None]:
         extract = self._extract(held.record)
         return extract, None if extract is None else extract.piece(held.step)
 
-    def _extract(self, record: SourceRecord) -> Extract | None:
+    def _extract(self, record: SourceRecord) -> TimingCache | None:
         if record.digest not in self._extracts:
             self._extracts[record.digest] = None
             with suppress(OSError, ValueError):  # lost, damaged, or of another reading: as good as absent
-                self._extracts[record.digest] = Extract(self._root / extract_file(record.digest), record)
+                self._extracts[record.digest] = TimingCache(self._root / timing_cache_file(record.digest), record)
         return self._extracts[record.digest]
 
     def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[Activities]:
@@ -94,7 +94,7 @@ class LakeActivities:
         times = []
         for name in TIMES:
             known = found.known(name)
-            times.append(np.where(known, found.values(name) - start, unknown(np.int64)))
+            times.append(np.where(known, found.values(name) - start, unknown_value(np.int64)))
         alike: dict[tuple[str, bytes], list[int]] = {}
         for at, (first, last) in enumerate(pairwise(found.bounds.tolist())):
             sequence = self._held[key][found.ranks[at]].step.sequence

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jitter.core.arrays import Bools, Floats, Ints, Kinds, Whole, any_unknown, are_unknown, unknown
+from jitter.core.arrays import Bools, Floats, Ints, IntTimes, KindCodes, has_unknown, is_unknown, unknown_value
 from jitter.core.kernels import MEMORY, SYNC
 
 Time = Literal["start", "end", "call", "back"]
@@ -31,14 +31,14 @@ class Activities:
     ranks: Ints
     sequence: str
     """Digest of the kernels that all of them ran."""
-    kind: Kinds
+    kind: KindCodes
     """(rows,)."""
     zero_ns: Ints
     """(ranks,) what times count from, on each rank's clock."""
-    start: Whole
-    end: Whole
-    call: Whole
-    back: Whole
+    start: IntTimes
+    end: IntTimes
+    call: IntTimes
+    back: IntTimes
 
     def of(self, which: Ints | slice) -> "Activities":
         """The same for some of the ranks."""
@@ -103,7 +103,7 @@ class Sheet:
 
     ranks: Ints
     signature: Signature
-    kind: Kinds
+    kind: KindCodes
     """(operations,) codes of `kinds`."""
     row: Ints
     """(operations,) the row in the rank's file (its ordinal); -1 for synchronising calls."""
@@ -123,7 +123,7 @@ class Sheet:
 
     def laid_out(self, time: Time, first: int = 0, last: int | None = None) -> Floats:
         """Do it with one of the times."""
-        values: Whole = getattr(self.activities, time)
+        values: IntTimes = getattr(self.activities, time)
         last = len(self.row) if last is None else last
         waits = self._waits[(self._waits >= first) & (self._waits < last)]
         found = np.empty((last - first, len(self.ranks)))
@@ -132,7 +132,7 @@ class Sheet:
             found[begin + 1 - first : end - first] = values[:, row : row + end - begin - 1].T
         found[waits - first] = 0.0
         if self._some_unknown:
-            found[found == unknown(values.dtype)] = np.nan
+            found[found == unknown_value(values.dtype)] = np.nan
         found += self.since
         for wait in waits.tolist():
             found[wait - first] = self._of_wait(time, wait)
@@ -146,7 +146,7 @@ class Sheet:
         values = getattr(self.activities, time)[:, row]
         found: Floats = values + self.since
         if self._some_unknown:
-            found[are_unknown(values)] = np.nan
+            found[is_unknown(values)] = np.nan
         return found
 
     def latest_end(self, first: int = 0, last: int | None = None) -> Floats:
@@ -156,14 +156,14 @@ class Sheet:
         if not len(rows):
             return np.full(len(self.ranks), np.nan)
         latest = self.activities.end[:, rows[0] : rows[-1] + 1].max(axis=1)  # the unknown is least
-        return np.where(are_unknown(latest), np.nan, latest + self.since)
+        return np.where(is_unknown(latest), np.nan, latest + self.since)
 
     @cached_property
     def is_called(self) -> Bools:
         """(operations,) whether all ranks' calls are known."""
         found = np.ones(len(self.row), np.bool_)
         if self._some_unknown:
-            found[self.row >= 0] = ~are_unknown(self.activities.call).any(axis=0)
+            found[self.row >= 0] = ~is_unknown(self.activities.call).any(axis=0)
         return found
 
     def columns(self, which: Ints | slice) -> "Sheet":
@@ -187,7 +187,7 @@ class Sheet:
     @cached_property
     def _some_unknown(self) -> bool:
         part = self.activities
-        return any(any_unknown(values) for values in (part.start, part.end, part.call, part.back))
+        return any(has_unknown(values) for values in (part.start, part.end, part.call, part.back))
 
 
 def sheets(activities: Activities, syncs: Syncs, origins: Mapping[int, int]) -> Iterator[Sheet]:
@@ -226,7 +226,7 @@ def _of(whole: Activities, rows: Ints) -> Activities:
     return whole if len(rows) == len(whole.ranks) else whole.of(rows)
 
 
-def _launched_before(call: Whole, begun: Ints) -> Ints:
+def _launched_before(call: IntTimes, begun: Ints) -> Ints:
     """(ranks, syncs): how many activities each rank had launched, or was launching, when it began each call.
 
     A blocking copy is both a launch and a call that waits: the launch comes first.
@@ -240,7 +240,7 @@ def _launched_before(call: Whole, begun: Ints) -> Ints:
             own[:] = np.where(later.any(axis=1), later.argmax(axis=1), rows)
         return found
     launched = np.maximum.accumulate(call, axis=1).astype(np.int64)
-    nowhere = launched == unknown(call.dtype)
+    nowhere = launched == unknown_value(call.dtype)
     if nowhere.any():
         launched[nowhere] = min(int(launched.min(where=~nowhere, initial=0)), int(begun.min())) - 1
     # one search for all ranks: each one's times above those of the rank before
@@ -266,18 +266,18 @@ def _sheet(
     return Sheet(part.ranks, signature, kind, row, names, replace(part, call=call, back=back), begun, ended, since)
 
 
-def _once_a_launch(call: Whole, back: Whole) -> tuple[Whole, Whole]:
+def _once_a_launch(call: IntTimes, back: IntTimes) -> tuple[IntTimes, IntTimes]:
     """Of the activities of one launch (a graph's) the first alone keeps the call's times."""
     again = call[:, 1:] == call[:, :-1]
     if not again.any():
         return call, back
-    again &= call[:, 1:] != unknown(call.dtype)
+    again &= call[:, 1:] != unknown_value(call.dtype)
     call, back = call.copy(), back.copy()
-    call[:, 1:][again] = back[:, 1:][again] = unknown(call.dtype)
+    call[:, 1:][again] = back[:, 1:][again] = unknown_value(call.dtype)
     return call, back
 
 
-def _cut_where_waits_begin(part: Activities, begun: Ints, where: Ints) -> Whole:
+def _cut_where_waits_begin(part: Activities, begun: Ints, where: Ints) -> IntTimes:
     """When launches returned; a blocking copy's launch ends where its wait begins: no later than the copy itself."""
     found = part.back
     for number, at in enumerate(where.tolist()):

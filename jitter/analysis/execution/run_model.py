@@ -22,9 +22,9 @@ from jitter.analysis.execution.step_times import Recorded, StepArrays
 from jitter.analysis.execution.synchronisation import not_together
 from jitter.analysis.execution.team_times import Laid, rows
 from jitter.analysis.execution.teams import teams
-from jitter.core.arrays import Ints, Kinds
+from jitter.core.arrays import Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC
-from jitter.core.prefetch import ahead
+from jitter.core.prefetch import prefetch
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512
@@ -287,7 +287,7 @@ class Observed:
                 there = {self.team_of[member.rank] for member in self._members(key)}
                 yield key, {team: self._laid(key, team) for team in self.programs if team in there}
 
-        for number, (key, laid_teams) in enumerate(ahead(read()), begin):
+        for number, (key, laid_teams) in enumerate(prefetch(read()), begin):
             yield number, key, laid_teams
 
     @property
@@ -305,7 +305,7 @@ class _Survey:
     def __init__(self) -> None:
         self.by_rank: dict[int, Counter[Signature]] = defaultdict(Counter)
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
-        self.kinds: dict[Signature, Kinds] = {}
+        self.kinds: dict[Signature, KindCodes] = {}
 
     def add(self, key: StepKey, member: Member, sheet: Sheet) -> None:
         signature = sheet.signature

@@ -17,12 +17,12 @@ from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
 from jitter.analysis.execution.rank_groups import Sheet, sheets
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncs
-from jitter.analysis.metrics.alignment import StepIndex
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Ints
-from jitter.core.arrow import list_codes
+from jitter.core.arrow import encode_lists
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import Calls, HostRows
-from jitter.lake.records import Held, SourceRecord
+from jitter.lake.host_events import HostEvents, SyncCalls
+from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _SHEETS_KEPT = 3
@@ -34,15 +34,15 @@ class LakeRun:
     def __init__(
         self,
         root: Path,
-        held: Mapping[StepKey, Mapping[int, Held]],
-        indices: Callable[[StepKey], Sequence[StepIndex]],
+        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
+        indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._activities = LakeActivities(root, held)
         self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
-        self._hosts: dict[str, HostRows] = {}
+        self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
         self._one_looks = Lock()
@@ -58,17 +58,17 @@ class LakeRun:
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
 
-    def indices(self, key: StepKey) -> Sequence[StepIndex]:
+    def indices(self, key: StepKey) -> Sequence[KernelIndex]:
         """The alignment of each cohort in a step."""
         return self._indices(key)
 
-    def host(self, key: StepKey, rank: int) -> HostRows:
+    def host(self, key: StepKey, rank: int) -> HostEvents:
         """What the rank's host did, as the source of this step tells."""
         return self._host(self._held[key][rank].record)
 
-    def _host(self, record: SourceRecord) -> HostRows:
+    def _host(self, record: SourceRecord) -> HostEvents:
         if record.digest not in self._hosts:
-            self._hosts[record.digest] = HostRows(self._root, record)
+            self._hosts[record.digest] = HostEvents(self._root, record)
         return self._hosts[record.digest]
 
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[Shapes]:
@@ -107,7 +107,7 @@ class LakeRun:
     def _syncs(self) -> RunSyncs:
         return RunSyncs(self._steps, self._held, self._calls, self._threads)
 
-    def _calls(self, held: Held) -> Calls:
+    def _calls(self, held: RankStepRecord) -> SyncCalls:
         calls = self._activities.calls(held.record)
         return self._host(held.record).calls if calls is None else calls
 
@@ -148,7 +148,7 @@ class LakeRun:
         rows = read_step(self._root, key, self._held[key], columns, ranks).table
         collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         named = collectives["group_name"].to_pylist()
-        codes, groups = list_codes(collectives["group_ranks"])
+        codes, groups = encode_lists(collectives["group_ranks"])
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
         for (rank, ordinal), code, name in zip(places, codes.tolist(), named, strict=True):
             ranks_of = groups[code] if code >= 0 else ()

@@ -7,8 +7,8 @@ import numpy as np
 from jitter.analysis.execution.rank_groups import Syncs
 from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
-from jitter.lake.host_events import Calls, borders
-from jitter.lake.records import Held
+from jitter.lake.host_events import SyncCalls, step_bounds
+from jitter.lake.records import RankStepRecord
 
 
 class RunSyncs:
@@ -17,8 +17,8 @@ class RunSyncs:
     def __init__(
         self,
         steps: Sequence[StepKey],
-        held: Mapping[StepKey, Mapping[int, Held]],
-        calls: Callable[[Held], Calls],
+        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
+        calls: Callable[[RankStepRecord], SyncCalls],
         threads: Mapping[int, Ints],
     ) -> None:
         """Take the calls of every recording that holds one of these steps; `threads` are the ids of those
@@ -41,7 +41,7 @@ class RunSyncs:
             end.append(own.end_ns[by_them])
             thread.append(own.thread[by_them])
             name.append(own_names[by_them])
-            begins, keys = borders(one.record)
+            begins, keys = step_bounds(one.record)
             cuts = (np.searchsorted(start[-1], begins) + so_far).tolist()
             for at, step in enumerate(keys):
                 number = self._number.get(step)

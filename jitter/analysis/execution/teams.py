@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
-from jitter.core.arrays import Ints, Kinds
+from jitter.core.arrays import Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, COMPUTE
 
 _SAME_PLACE: Final = 0.03
@@ -21,7 +21,7 @@ _SAME_PLACE_KERNELS: Final = 3
 
 
 def teams(
-    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, Kinds]
+    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, KindCodes]
 ) -> dict[int, int]:
     """Number the teams: rank to team. `usual` is the signature that each rank's steps have most often, `kinds` what its
     operations are.
@@ -45,7 +45,7 @@ def teams(
     return dict(sorted(found.items()))
 
 
-def _places(kind: Kinds) -> tuple[Ints, int]:
+def _places(kind: KindCodes) -> tuple[Ints, int]:
     """How many compute kernels stand before each collective, and how many there are."""
     compute = np.cumsum(kind == COMPUTE)
     return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0

@@ -6,11 +6,11 @@ import numpy as np
 
 from jitter.analysis.metrics.step_kernels import StepKernels
 from jitter.core.arrays import Bools, Ints
-from jitter.core.arrow import list_codes
-from jitter.core.kernels import ALIGNING
+from jitter.core.arrow import encode_lists
+from jitter.core.kernels import ALIGNING_OPERATIONS
 
 
-class Collectives(NamedTuple):
+class CohortCollectives(NamedTuple):
     """The collectives that have a place in the kernel index."""
 
     ranks: list[int]
@@ -25,7 +25,7 @@ class Collectives(NamedTuple):
     """Shape (collectives): whether any rank's trace names the operation."""
 
 
-def collectives_of(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> Collectives:
+def find_cohort_collectives(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> CohortCollectives:
     """Find them among a step's kernels; `whole` are the cohort's ranks in the run."""
     mine = np.flatnonzero(kernels.cohort_of == cohort)
     rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
@@ -37,12 +37,12 @@ def collectives_of(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> 
     end_ns[place, column] = kernels.end_ns[rows]
     may_align = np.zeros(end_ns.shape, np.bool_)
     # of no operation, -1, anything may be: so the last of these truths
-    lets_go = np.array([*(name in ALIGNING for name in operations), True])
+    lets_go = np.array([*(name in ALIGNING_OPERATIONS for name in operations), True])
     may_align[place, column] = lets_go[codes[rows]] & _takes_in(kernels, rows, whole)
     is_named = np.zeros(len(index), np.bool_)
     is_named[place[codes[rows] >= 0]] = True
     ranks = [kernels.ranks[at] for at in mine.tolist()]
-    return Collectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
+    return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
 
 
 def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
@@ -51,6 +51,6 @@ def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
     found: Bools = ~known | (sizes >= len(whole))
     named = np.flatnonzero(kernels.known("group_ranks")[rows])
     if len(named):
-        codes, groups = list_codes(kernels.column("group_ranks", rows[named]))
+        codes, groups = encode_lists(kernels.column("group_ranks", rows[named]))
         found[named] = np.array([whole <= set(group) for group in groups])[codes]
     return found

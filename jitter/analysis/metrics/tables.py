@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.arrow import column, text_column
+from jitter.core.arrow import from_numpy, from_texts
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
 
@@ -37,10 +37,13 @@ class MetricTable:
         """Give columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
         return pa.table(
             {
-                "kernel_index": column(self.kernel_index),
-                "kernel_name": text_column(self.kernel_names),
-                "mean": column(self.mean, ~np.isnan(self.mean)),
-                **{f"rank_{rank}": column(self.values[:, at], self.known[:, at]) for at, rank in enumerate(self.ranks)},
+                "kernel_index": from_numpy(self.kernel_index),
+                "kernel_name": from_texts(self.kernel_names),
+                "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
+                **{
+                    f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])
+                    for at, rank in enumerate(self.ranks)
+                },
             }
         )
 
@@ -55,7 +58,7 @@ class MetricTable:
         return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
 
 
-def metric_table(
+def build_metric_table(
     measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
 ) -> MetricTable:
     """Lay out one metric of one cohort's step; see `Lake.table`."""
@@ -100,7 +103,7 @@ def metric_table(
     )
 
 
-def unmatched_rows(rows: pa.Table) -> pa.Table:
+def select_unmatched(rows: pa.Table) -> pa.Table:
     """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
     names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
     found = rows.filter(rows["kernel_index"].is_null()).select(names)

@@ -8,7 +8,7 @@ import numpy as np
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.replay.step_inputs import StepWork
 from jitter.core.arrays import Floats, Ints
-from jitter.core.kernels import ALIGNING, collective_operation
+from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
 from jitter.core.step_key import StepKey
 
 
@@ -36,7 +36,7 @@ class StepEnds:
                 continue
             for place in {member.place for member in here}:
                 operation = collective_operation(operations[place].name)
-                if operation is None or operation in ALIGNING:
+                if operation is None or operation in ALIGNING_OPERATIONS:
                     found.append(place)
         return sorted(found)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jitter.core.errors import UsageError
-from jitter.core.files import whole_file
+from jitter.core.files import atomic_file
 
 _HEAD_BYTES = 2048
 
@@ -31,5 +31,5 @@ def check_target(path: Path, force: bool, mark: bytes) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file in one go, by rename: a reader never sees half of it. Raises `JitterError` if it cannot be."""
-    with whole_file(path) as half:
+    with atomic_file(path) as half:
         half.write_text(text, encoding="utf-8")

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 from jitter.cli.output.files import check_target
 from jitter.cli.output.table import NEVER, PARQUET_MARK, SCHEMA_VERSION, form_of, is_our_parquet
 from jitter.core.errors import UsageError
-from jitter.core.files import whole_file
+from jitter.core.files import atomic_file
 
 if TYPE_CHECKING:
-    from jitter.query.run_query import Rows
+    from jitter.query.run_query import QueryResult
 
 _MOST_LINES = 1000
 
 
-def write_rows(rows: "Rows", form: str | None, output: Path | None, force: bool) -> None:
+def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force: bool) -> None:
     """Write as text (a table for people), csv, json or parquet; without a form: text on a terminal, else csv.
 
     Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that is not ours, and for
@@ -35,11 +35,11 @@ def write_rows(rows: "Rows", form: str | None, output: Path | None, force: bool)
         return
     heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
     check_target(output, force or (bool(heading) and _begins(output, heading)), NEVER)
-    with whole_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
+    with atomic_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
         write(rows, file)
 
 
-def _write_csv(rows: "Rows", file: TextIO) -> None:
+def _write_csv(rows: "QueryResult", file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(rows.schema.names)
     for batch in rows:
@@ -50,7 +50,7 @@ def _write_csv(rows: "Rows", file: TextIO) -> None:
 _JSON_HEAD = f'{{"schema_version": {SCHEMA_VERSION}, "rows": ['
 
 
-def _write_json(rows: "Rows", file: TextIO) -> None:
+def _write_json(rows: "QueryResult", file: TextIO) -> None:
     import msgspec
 
     twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
@@ -66,7 +66,7 @@ def _write_json(rows: "Rows", file: TextIO) -> None:
     file.write("\n]}\n")
 
 
-def _write_text(rows: "Rows", file: TextIO) -> None:
+def _write_text(rows: "QueryResult", file: TextIO) -> None:
     import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
@@ -85,7 +85,7 @@ def _write_text(rows: "Rows", file: TextIO) -> None:
     Console(file=file).print(table)
 
 
-def _lines(rows: "Rows") -> Iterator[tuple[str, ...]]:
+def _lines(rows: "QueryResult") -> Iterator[tuple[str, ...]]:
     for batch in rows:
         yield from zip(*([_cell(value) for value in column.to_pylist()] for column in batch.columns), strict=True)
 
@@ -105,7 +105,7 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-def _to_parquet(rows: "Rows", output: Path | None, force: bool) -> None:
+def _to_parquet(rows: "QueryResult", output: Path | None, force: bool) -> None:
     import pyarrow.parquet as pq
 
     def write(where: Any) -> None:
@@ -115,7 +115,7 @@ def _to_parquet(rows: "Rows", output: Path | None, force: bool) -> None:
 
     if output is not None:
         check_target(output, force or is_our_parquet(output), NEVER)
-        with whole_file(output) as half, half.open("wb") as file:
+        with atomic_file(output) as half, half.open("wb") as file:
             write(file)
     elif sys.stdout.isatty():
         raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jitter.cli.output.files import check_target, write_whole
 from jitter.core.errors import UsageError
-from jitter.core.files import whole_file
+from jitter.core.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,13 +112,13 @@ def _as_json(rows: "pa.Table") -> str:
 def _values(column: "pa.ChunkedArray") -> list[Any]:
     import pyarrow as pa
 
-    from jitter.core.arrow import numbers
+    from jitter.core.arrow import to_numpy
 
     is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
     if column.null_count or not is_number:
         values: list[Any] = column.to_pylist()
     else:
-        values = numbers(column).tolist()  # several times as fast
+        values = to_numpy(column).tolist()  # several times as fast
     return values
 
 
@@ -128,7 +128,7 @@ def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:
     table = rows.replace_schema_metadata(PARQUET_MARK)
     if output is not None:
         check_target(output, force or is_our_parquet(output), NEVER)
-        with whole_file(output) as half, half.open("wb") as file:
+        with atomic_file(output) as half, half.open("wb") as file:
             pq.write_table(table, file)
     elif sys.stdout.isatty():
         raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")

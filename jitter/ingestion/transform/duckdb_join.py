@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS
-from jitter.core.sql import sql
+from jitter.core.sql import load_sql
 from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
 from jitter.ingestion.transform.duckdb_launches import count_rows, join_launches
 from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
@@ -102,7 +102,7 @@ class DuckDbJoin:
     def gpus(self) -> list[GpuUsage]:
         uses: dict[Gpu, GpuUsage] = {}
         for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
-            sql(__package__, "streams")
+            load_sql(__package__, "streams")
         ).fetchall():
             gpu = Gpu(process, device)
             before = uses.get(gpu)
@@ -121,7 +121,7 @@ class DuckDbJoin:
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
         bound = {"process": gpu.process, "device": gpu.device, "kind": kind, "stream": stream}
-        return self._db.sql(sql(__package__, "sequence"), params=bound).to_arrow_table()
+        return self._db.sql(load_sql(__package__, "sequence"), params=bound).to_arrow_table()
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
         rows = max(map(len, steps.values()), default=0)
@@ -134,7 +134,7 @@ class DuckDbJoin:
                 "from": min(step.start_ns for step in ranges),
                 "until": max(untils) if len(untils) == len(ranges) else None,
             }
-            for gpu, found in _by_gpu(self._db.sql(sql(__package__, "in_order"), params=bound).to_arrow_table()):
+            for gpu, found in _by_gpu(self._db.sql(load_sql(__package__, "in_order"), params=bound).to_arrow_table()):
                 in_steps = _of_steps(found, steps.get(gpu.process, ()), some)
                 if in_steps.num_rows:
                     yield gpu, in_steps
@@ -149,11 +149,11 @@ class DuckDbJoin:
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         self._set_steps(steps)
-        return {(process, row): n for process, row, n in self._db.execute(sql(__package__, "lost")).fetchall()}
+        return {(process, row): n for process, row, n in self._db.execute(load_sql(__package__, "lost")).fetchall()}
 
     def host(self, steps: Steps) -> pa.Table:
         self._set_steps(steps)
-        return self._db.sql(sql(__package__, "host")).to_arrow_table()
+        return self._db.sql(load_sql(__package__, "host")).to_arrow_table()
 
     def _set_steps(self, steps: Steps) -> None:
         rows = [

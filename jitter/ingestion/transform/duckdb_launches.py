@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import duckdb
 
-from jitter.core.sql import sql
+from jitter.core.sql import load_sql
 
 ROWS_AT_ONCE = 250_000
 _NO_CALL = (
@@ -56,9 +56,9 @@ def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
     db.execute("CREATE TABLE with_launches AS SELECT DISTINCT process FROM launched WHERE launch_start_ns IS NOT NULL")
     stretches = _ranges(db, "launched", "start_ns")
     for number, (start, until) in enumerate(stretches):
-        db.execute(f"CREATE OR REPLACE TABLE carried AS {sql(__package__, 'carried')}", {"until": start})
+        db.execute(f"CREATE OR REPLACE TABLE carried AS {load_sql(__package__, 'carried')}", {"until": start})
         head = "INSERT INTO placed" if number else "CREATE TABLE placed AS"
-        db.execute(f"{head} {sql(__package__, 'placed')}", {"from": start, "until": until})
+        db.execute(f"{head} {load_sql(__package__, 'placed')}", {"from": start, "until": until})
     db.execute("DROP TABLE launched")
 
 
@@ -66,7 +66,7 @@ def _fill(db: duckdb.DuckDBPyConnection, table: str, relation: str, ranges: list
     """Create a table from a relation, one range after the other."""
     head = f"CREATE OR REPLACE TABLE {table} AS"
     for start, until in ranges or [(0, 0)]:
-        db.execute(f"{head} {sql(__package__, relation)}", {"from": start, "until": until})
+        db.execute(f"{head} {load_sql(__package__, relation)}", {"from": start, "until": until})
         head = f"INSERT INTO {table}"
 
 

@@ -11,20 +11,20 @@ from pathlib import Path
 
 from jitter.core import processes
 from jitter.core.errors import LakeError
-from jitter.core.processes import processors
+from jitter.core.processes import cpu_count
 from jitter.core.schema import HOST
 from jitter.lake import staging
-from jitter.lake.derived.timing_cache import COLUMNS, MOST_ROWS, TEXTS, ExtractMaker
-from jitter.lake.host_events import read_host
-from jitter.lake.layout import EXTRACTS, extract_file, kernels_file
-from jitter.lake.parquet import read_small
+from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TEXTS, TimingCacheWriter
+from jitter.lake.host_events import read_host_events
+from jitter.lake.layout import TIMING_CACHE, kernels_file, timing_cache_file
+from jitter.lake.parquet import read_columns
 from jitter.lake.records import SourceRecord
 
 MANY_FILES = 10_000
 """Fewer are read in a few seconds."""
 
 
-def extract_before(
+def build_timing_cache(
     root: Path, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Make what lacks of these recordings' extracts, if that is many files to read; by as many processes as may run.
@@ -32,18 +32,18 @@ def extract_before(
     `progress` is told (recordings done, recordings in all). What hinders it hinders nobody: the ranks' own files hold
     the same.
     """
-    there = {path.name for path in (root / EXTRACTS).glob("*") if _has_content(path)}
-    lacking = [one for one in sources if extract_file(one.digest).name not in there and _rows(one) <= MOST_ROWS]
+    there = {path.name for path in (root / TIMING_CACHE).glob("*") if _has_content(path)}
+    lacking = [one for one in sources if timing_cache_file(one.digest).name not in there and _rows(one) <= MAX_ROWS]
     if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
         return
     with (
-        staging.aside(root) as run,
+        staging.temporary_folder(root) as run,
         suppress(OSError, BrokenProcessPool),
-        processes.without_main(),
-        ProcessPoolExecutor(processors(), processes.context(__name__), processes.end_with_parent) as pool,
+        processes.without_main_module(),
+        ProcessPoolExecutor(cpu_count(), processes.server_context(__name__), processes.exit_with_parent) as pool,
     ):
-        staging.make(run)
-        (root / EXTRACTS).mkdir(parents=True, exist_ok=True)
+        staging.create_folder(run)
+        (root / TIMING_CACHE).mkdir(parents=True, exist_ok=True)
         for done, _ in enumerate(pool.map(_extract, *zip(*((root, run, one) for one in lacking), strict=True)), 1):
             if progress is not None:
                 progress(done, len(lacking))
@@ -60,12 +60,12 @@ def _has_content(path: Path) -> bool:
 def _extract(root: Path, run: Path, record: SourceRecord) -> None:
     """Make one recording's, unless one of its files cannot be read: who needs that file will say so."""
     assert record.rank is not None
-    made, half = ExtractMaker(), run / record.digest
+    made, half = TimingCacheWriter(), run / record.digest
     with suppress(LakeError):
         for step in record.steps:
-            made.add(step, read_small(root / kernels_file(step.key, record.rank), COLUMNS, TEXTS))
-        if made.write(half, record, read_host(root, record, HOST.names)):
-            half.replace(root / extract_file(record.digest))
+            made.add(step, read_columns(root / kernels_file(step.key, record.rank), COLUMNS, TEXTS))
+        if made.write(half, record, read_host_events(root, record, HOST.names)):
+            half.replace(root / timing_cache_file(record.digest))
 
 
 def _rows(record: SourceRecord) -> int:

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, Piece, write_part
+from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, RankSpan, write_compacted_file
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import compact_folder
-from jitter.lake.records import Held, holdings
+from jitter.lake.layout import compacted_folder
+from jitter.lake.records import RankStepRecord, records_by_step
 from jitter.lake.step_reader import StepFiles
 
 _State = tuple[int, int, int]
@@ -24,7 +24,7 @@ class StepCompactor:
         self._folder = LakeFolder(root)
         # before the records are read: what changes from here on is noticed
         self._states = {path.name: self._state(path.name) for path in self._folder.sources.glob("*.json")}
-        self.held = holdings(self._folder.records())
+        self.held = records_by_step(self._folder.records())
         """Which recording holds which rank's step."""
 
     def refresh(self, key: StepKey) -> bool:
@@ -37,12 +37,12 @@ class StepCompactor:
         files = StepFiles(self._folder.root, key, held)
         ranks, kept = _plan(files)
         if ranks:
-            with staging.aside(self._folder.root) as run:
-                half = staging.make(run) / "part"
+            with staging.temporary_folder(self._folder.root) as run:
+                half = staging.create_folder(run) / "part"
                 pieces = _write(half, files, held, sorted(ranks))
                 if self._have_changed(held.values()):
                     return False
-                place = self._folder.root / compact_folder(key) / f"{_name(pieces)}.parquet"
+                place = self._folder.root / compacted_folder(key) / f"{_name(pieces)}.parquet"
                 place.parent.mkdir(parents=True, exist_ok=True)
                 half.replace(place)
             kept.add(place)
@@ -50,7 +50,7 @@ class StepCompactor:
             path.unlink(missing_ok=True)
         return bool(ranks)
 
-    def _have_changed(self, held: Collection[Held]) -> bool:
+    def _have_changed(self, held: Collection[RankStepRecord]) -> bool:
         return any(self._state(one.record.name) != self._states.get(one.record.name) for one in held)
 
     def _state(self, record: str) -> _State | None:
@@ -76,22 +76,22 @@ def _plan(files: StepFiles) -> tuple[set[int], set[Path]]:
     return ranks, kept
 
 
-def _write(path: Path, files: StepFiles, held: Mapping[int, Held], ranks: Sequence[int]) -> list[Piece]:
+def _write(path: Path, files: StepFiles, held: Mapping[int, RankStepRecord], ranks: Sequence[int]) -> list[RankSpan]:
     """Write these ranks' rows as a part, one row group of them in memory at a time."""
-    pieces: list[Piece] = []
+    pieces: list[RankSpan] = []
 
-    def groups() -> Iterator[tuple[Sequence[Piece], pa.Table]]:
+    def groups() -> Iterator[tuple[Sequence[RankSpan], pa.Table]]:
         for some in _batches(ranks, held):
             read = files.read(some, COLUMNS)
-            its = [Piece(rank, rows, files.stamps[rank]) for rank, rows in zip(read.ranks, read.rows, strict=True)]
+            its = [RankSpan(rank, rows, files.stamps[rank]) for rank, rows in zip(read.ranks, read.rows, strict=True)]
             pieces.extend(its)
             yield its, read.table
 
-    write_part(path, groups())
+    write_compacted_file(path, groups())
     return pieces
 
 
-def _batches(ranks: Sequence[int], held: Mapping[int, Held]) -> Iterator[list[int]]:
+def _batches(ranks: Sequence[int], held: Mapping[int, RankStepRecord]) -> Iterator[list[int]]:
     """Split ranks so that each lot has about a row group's rows."""
     lot: list[int] = []
     rows = 0
@@ -105,6 +105,6 @@ def _batches(ranks: Sequence[int], held: Mapping[int, Held]) -> Iterator[list[in
         yield lot
 
 
-def _name(pieces: Sequence[Piece]) -> str:
+def _name(pieces: Sequence[RankSpan]) -> str:
     """Name a part by what is in it: two processes that make the same part write the same file."""
     return hashlib.blake2b(repr(pieces).encode(), digest_size=16).hexdigest()

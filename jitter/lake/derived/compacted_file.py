@@ -36,7 +36,7 @@ _REPEATING = [name for name in COLUMNS if name not in _PACKED and name != "group
 _PIECES = b"jitter.pieces"
 
 
-class Piece(NamedTuple):
+class RankSpan(NamedTuple):
     """One rank's rows in a part; `stamp` names the recording they came from."""
 
     rank: int
@@ -44,12 +44,12 @@ class Piece(NamedTuple):
     stamp: str
 
 
-_decode = msgspec.json.Decoder(tuple[Piece, ...]).decode
+_decode = msgspec.json.Decoder(tuple[RankSpan, ...]).decode
 
 
-def write_part(path: Path, groups: Iterable[tuple[Sequence[Piece], pa.Table]]) -> None:
+def write_compacted_file(path: Path, groups: Iterable[tuple[Sequence[RankSpan], pa.Table]]) -> None:
     """Write row groups, each some ranks' rows in ascending order, as one file."""
-    pieces: list[Piece] = []
+    pieces: list[RankSpan] = []
     with pq.ParquetWriter(
         path,
         _SCHEMA,
@@ -65,7 +65,7 @@ def write_part(path: Path, groups: Iterable[tuple[Sequence[Piece], pa.Table]]) -
         writer.add_key_value_metadata({_PIECES: msgspec.json.encode(pieces)})
 
 
-class Part:
+class CompactedFile:
     """A part, opened; what it holds is found by rank. Raises `OSError` or `ValueError` if it is none of ours."""
 
     def __init__(self, path: Path) -> None:

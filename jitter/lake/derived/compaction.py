@@ -16,10 +16,10 @@ from pathlib import Path
 
 from jitter.core import processes
 from jitter.core.errors import LakeError
-from jitter.core.processes import processors
+from jitter.core.processes import cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compact_step import StepCompactor
-from jitter.lake.layout import COMPACT, compact_folder
+from jitter.lake.layout import COMPACTED_STEPS, compacted_folder
 
 MANY_FILES = 10_000
 """Fewer are read in a few seconds: compacting them would pay after many readings only."""
@@ -27,7 +27,7 @@ _MOST_PROCESSES = 16
 """Each needs some 160 MB."""
 
 
-def compact(
+def compact_steps(
     root: Path, steps: Collection[StepKey] | None = None, progress: Callable[[int, int], None] | None = None
 ) -> int:
     """Bring compacted steps (default: all) up to date; returns how many had to be written.
@@ -40,7 +40,7 @@ def compact(
         return 0
     here = StepCompactor(root)
     if steps is None:
-        _drop_others(root, {compact_folder(key) for key in here.held})
+        _drop_others(root, {compacted_folder(key) for key in here.held})
     chosen = sorted(here.held if steps is None else here.held.keys() & set(steps), key=lambda key: key.order)
     report = progress or (lambda done, total: None)
     written = 0
@@ -56,7 +56,7 @@ def compact(
     return written
 
 
-def compact_before(
+def compact_if_large(
     root: Path, files: Mapping[StepKey, int], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Compact these steps for one who is about to go through all of them, if they are many files.
@@ -67,18 +67,18 @@ def compact_before(
     """
     if sum(files.values()) >= MANY_FILES:
         with suppress(LakeError):
-            compact(root, files.keys(), progress)
+            compact_steps(root, files.keys(), progress)
 
 
 def _all(root: Path, here: StepCompactor, steps: Sequence[StepKey]) -> Iterator[bool]:
     """Bring these steps up to date, in order, and tell of each whether anything had to be written."""
     done = 0
-    workers = min(processors(), _MOST_PROCESSES, len(steps))
+    workers = min(cpu_count(), _MOST_PROCESSES, len(steps))
     if workers > 1 and sum(len(here.held[key]) for key in steps) >= MANY_FILES:
-        context = processes.context(StepCompactor.__module__)
+        context = processes.server_context(StepCompactor.__module__)
         # should one of them die (out of memory, say), what is left is done here
         with suppress(BrokenProcessPool), ProcessPoolExecutor(workers, context, _begin, (root,)) as pool:
-            with processes.without_main():
+            with processes.without_main_module():
                 found = [pool.submit(_refresh, key) for key in steps]
             try:
                 for future in found:
@@ -99,7 +99,7 @@ _there: StepCompactor | None = None
 
 def _begin(root: Path) -> None:
     global _there  # noqa: PLW0603  # the one way into a pool's worker
-    processes.end_with_parent()
+    processes.exit_with_parent()
     _there = StepCompactor(root)
 
 
@@ -110,6 +110,6 @@ def _refresh(key: StepKey) -> bool:
 
 def _drop_others(root: Path, current: Collection[Path]) -> None:
     """Remove what is left of steps that the lake no longer holds."""
-    for path in (root / COMPACT).rglob("step=*"):
+    for path in (root / COMPACTED_STEPS).rglob("step=*"):
         if path.relative_to(root) not in current:
             shutil.rmtree(path, ignore_errors=True)

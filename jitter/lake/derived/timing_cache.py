@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.arrays import unknown
+from jitter.core.arrays import unknown_value
 from jitter.core.kernels import KINDS
-from jitter.lake.host_events import Calls, calls_of
-from jitter.lake.layout import EXTRACT_LAYOUT
+from jitter.lake.host_events import SyncCalls, sync_calls
+from jitter.lake.layout import TIMING_CACHE_VERSION
 from jitter.lake.records import SourceRecord, StepRecord
 
 TIMES: Final = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
@@ -28,11 +28,11 @@ COLUMNS: Final = (*TIMES, "kind", "launch_thread", "group_name", "group_ranks")
 """What it is made from (of `schema.KERNELS`)."""
 TEXTS: Final = ("kind", "group_name")
 """Of these the texts."""
-MOST_ROWS: Final = 4_000_000
+MAX_ROWS: Final = 4_000_000
 """The rows of one recording are in memory until they are written. Who has more has large files, which need no help."""
 
 _ROWS_AT_ONCE: Final = 1 << 19
-_MAGIC: Final = f"jitter extract {EXTRACT_LAYOUT}\n".encode()
+_MAGIC: Final = f"jitter extract {TIMING_CACHE_VERSION}\n".encode()
 _BEFORE: Final = struct.Struct("<Q8s")
 """The header's length, and its digest."""
 _HEADER: Final = len(_MAGIC) + _BEFORE.size
@@ -40,7 +40,7 @@ _HEADER: Final = len(_MAGIC) + _BEFORE.size
 Times = npt.NDArray[Any]
 
 
-class Piece(msgspec.Struct, array_like=True, frozen=True):
+class StepSpan(msgspec.Struct, array_like=True, frozen=True):
     """One step in an extract."""
 
     start_ns: int
@@ -68,19 +68,19 @@ class _Header(msgspec.Struct, array_like=True):
     call_thread: list[int]
     call_name: list[int]
     call_names: list[str]
-    steps: list[Piece]
+    steps: list[StepSpan]
 
 
 _decode = msgspec.msgpack.Decoder(_Header).decode
 
 
-class ExtractMaker:
+class TimingCacheWriter:
     """Collects a recording's steps, and writes them if they are not too many."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[StepRecord, pa.Table]] = []
         self._waiting_rows = 0
-        self._pieces: list[Piece] = []
+        self._pieces: list[StepSpan] = []
         self._times: list[Times] = []
         self._kinds: dict[bytes, int] = {}
         self._rows = 0
@@ -89,7 +89,7 @@ class ExtractMaker:
     def add(self, step: StepRecord, rows: pa.Table) -> None:
         """Add a step's rows, in their order; of `schema.KERNELS` only `COLUMNS` are looked at."""
         self._rows += rows.num_rows
-        if self._rows > MOST_ROWS:
+        if self._rows > MAX_ROWS:
             self._waiting.clear()
             self._times.clear()
             return
@@ -108,16 +108,16 @@ class ExtractMaker:
         step_by_step = np.empty(times.size, times.dtype)
         kinds = _kinds(rows["kind"])
         threads = rows["launch_thread"].combine_chunks().dictionary_encode()
-        names = arrow.numbers(pa.chunked_array([threads.dictionary]))
-        which = arrow.numbers(pa.chunked_array([threads.indices]))
-        which = np.where(arrow.known(pa.chunked_array([threads.indices])), which, len(names))
+        names = arrow.to_numpy(pa.chunked_array([threads.dictionary]))
+        which = arrow.to_numpy(pa.chunked_array([threads.indices]))
+        which = np.where(arrow.is_valid(pa.chunked_array([threads.indices])), which, len(names))
         self._grouped |= any(rows[name].null_count < rows.num_rows for name in ("group_name", "group_ranks"))
         begin = sum(one.size for one in self._times)
         for step, first, last in zip(steps, bounds, bounds[1:], strict=False):
             step_by_step[len(TIMES) * first : len(TIMES) * last].reshape(len(TIMES), -1)[:] = times[:, first:last]
             launched = np.bincount(which[first:last], minlength=len(names) + 1)[:-1].nonzero()[0]
             self._pieces.append(
-                Piece(
+                StepSpan(
                     start_ns=step.start_ns,
                     rows=last - first,
                     sequence=step.sequence,
@@ -135,7 +135,7 @@ class ExtractMaker:
         if not self._times:
             return False
         kind = np.dtype(max((times.dtype for times in self._times), key=lambda kind: kind.itemsize))
-        calls = calls_of(host)
+        calls = sync_calls(host)
         names = {name: number for number, name in enumerate(dict.fromkeys(calls.names))}
         header = msgspec.msgpack.encode(
             _Header(
@@ -162,7 +162,7 @@ class ExtractMaker:
         return True
 
 
-class Extract:
+class TimingCache:
     """An extract, mapped. Raises `OSError` or `ValueError` if it is none, or not of this record."""
 
     def __init__(self, path: Path, record: SourceRecord) -> None:
@@ -183,7 +183,7 @@ class Extract:
         """Of the times."""
         self.grouped = header.grouped
         """Whether any row names a collective's group."""
-        self.calls = Calls(
+        self.calls = SyncCalls(
             np.array(header.call_start_ns, np.int64),
             np.array(header.call_end_ns, np.int64),
             np.array(header.call_thread, np.int64),
@@ -195,16 +195,16 @@ class Extract:
             raise ValueError(f"{path}: is cut off")
         self._pieces = {piece.start_ns: piece for piece in header.steps}
 
-    def piece(self, step: StepRecord) -> Piece | None:
+    def piece(self, step: StepRecord) -> StepSpan | None:
         """Where a step of its record lies; None if it is not here as the record tells it."""
         found = self._pieces.get(step.start_ns)
         return found if found is not None and (found.rows, found.sequence) == (step.rows, step.sequence) else None
 
-    def kinds(self, piece: Piece) -> bytes:
+    def kinds(self, piece: StepSpan) -> bytes:
         """(rows,) positions in `KINDS`, one byte each."""
         return self._kinds[piece.kinds]
 
-    def times(self, piece: Piece) -> Times:
+    def times(self, piece: StepSpan) -> Times:
         """(4 × rows,) of `kind`: `TIMES` one after another, ns from the step's start; see `whole_times`."""
         return self._times[piece.place : piece.place + len(TIMES) * piece.rows]
 
@@ -227,21 +227,21 @@ def _since(rows: pa.Table, start_ns: npt.NDArray[np.int64]) -> Times:
     absent = {}
     for own, name in zip(found, TIMES, strict=True):
         column = rows[name]
-        np.subtract(arrow.numbers(column), start_ns, out=own)
+        np.subtract(arrow.to_numpy(column), start_ns, out=own)
         if column.null_count:
-            absent[name] = ~arrow.known(column)
+            absent[name] = ~arrow.is_valid(column)
             own[absent[name]] = 0
     times: Times = found
     if found.size and max(-int(found.min()), int(found.max())) < np.iinfo(np.int32).max:
         times = found.astype(np.int32)
     for name, nowhere in absent.items():
-        times[TIMES.index(name), nowhere] = unknown(times.dtype)
+        times[TIMES.index(name), nowhere] = unknown_value(times.dtype)
     return times
 
 
 def _widened(times: Times) -> Times:
     wide = times.astype(np.int64)
-    wide[times == unknown(times.dtype)] = unknown(np.int64)
+    wide[times == unknown_value(times.dtype)] = unknown_value(np.int64)
     return wide
 
 
@@ -249,5 +249,5 @@ def _kinds(column: pa.ChunkedArray) -> bytes:
     """One byte a row: positions in `KINDS`."""
     whole = column.combine_chunks()
     words = np.array([KINDS.index(word) for word in whole.dictionary.to_pylist()], np.int8)
-    codes: npt.NDArray[np.int8] = words[arrow.numbers(pa.chunked_array([whole.indices]))]
+    codes: npt.NDArray[np.int8] = words[arrow.to_numpy(pa.chunked_array([whole.indices]))]
     return codes.tobytes()

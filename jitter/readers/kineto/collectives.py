@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from jitter.core.kernels import operation
+from jitter.core.kernels import parse_operation
 
 _RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
-_operation: Final = lru_cache(1024)(operation)
+_operation: Final = lru_cache(1024)(parse_operation)
 _DTYPE_BYTES: Final = {
     "byte": 1,
     "char": 1,

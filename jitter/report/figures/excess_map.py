@@ -19,7 +19,7 @@ from bokeh.models import (
 from bokeh.models.annotations import ColorBar
 from bokeh.plotting import figure
 
-from jitter.core.formatting import brief
+from jitter.core.formatting import abbreviate
 from jitter.report.figures.frame import script
 from jitter.report.figures.palette import GROUND, HEAT_DARK, HEAT_LIGHT, INK, MARK, OTHERS
 from jitter.report.figures.step_axis import StepAxis, bare_step_figure
@@ -154,7 +154,7 @@ def _label(plot: figure, drawn: ExcessMap) -> None:
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
         which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
-        words.append(which if host is None else f"{brief(host, _LABEL)} · {which}")
+        words.append(which if host is None else f"{abbreviate(host, _LABEL)} · {which}")
     plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 28)))
     plot.yaxis.formatter = CustomJSTickFormatter(
         args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"

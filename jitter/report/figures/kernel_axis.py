@@ -18,7 +18,7 @@ from bokeh.models.annotations import Span
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.core.formatting import time_words
+from jitter.core.formatting import format_time
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import frame, heading, script, time_axis
 from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MAX_RANK, MIN_RANK, OTHERS
@@ -80,7 +80,7 @@ def _marks(view: StepView) -> dict[str, Any]:
         flags.append((view.divergence, "diverges here", 1.0))
     if view.waits:
         met, at = view.collectives, view.waits[0]
-        told = f"rank {met.waiter[at]} waited {time_words(float(met.waited_ns[at]))} for rank {met.last[at]}"
+        told = f"rank {met.waiter[at]} waited {format_time(float(met.waited_ns[at]))} for rank {met.last[at]}"
         flags.append((int(met.kernel_index[at]), told, 0.0))
     leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # where there is room
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meeting
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.execution.step_times import StepArrays
@@ -60,7 +60,7 @@ class _Attended:
     bytes: Floats
 
 
-def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Collectives:
+def collectives_of(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> Collectives:
     """Look at the collectives of the step and cohort that the grid is of."""
     run = examined.run
     arrays = {team: run.placed(key, team) for team in run.programs}

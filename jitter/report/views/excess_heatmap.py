@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.deviations import PARTS
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.replay.critical_path import Part
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
@@ -71,7 +71,7 @@ class ExcessMap:
     holes: tuple[Hole, ...]
 
 
-def excess_map(lake: Lake, examined: Examination, first: str = PATH) -> ExcessMap | None:
+def excess_map(lake: Lake, examined: RunAnalysis, first: str = PATH) -> ExcessMap | None:
     """Lay out who took longer than the others, the layer `first` first; None of fewer than two ranks."""
     ranks = sorted(examined.run.team_of)
     steps = len(examined.keys)
@@ -100,7 +100,7 @@ def own_layer(part: int) -> str:
     return f"own:{part}"
 
 
-def _charged(examined: Examination, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
+def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
     """Sum what the path charges ranks, and groups for transfers, (ranks, steps) each; NaN where it charges nothing."""
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.metrics.clock_alignment import wall_clock
+from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord
@@ -111,7 +111,7 @@ def run_facts(lake: Lake, steps: Sequence[StepKey]) -> RunFacts:
         without_launches=len({source.rank for source in lake.sources if not source.has_launches}),
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
         problems=_problems(lake.sources),
-        refused=_problems(lake.refused),
+        refused=_problems(lake.rejected),
         alignment=_alignment(lake, answers),
     )
 
@@ -153,7 +153,7 @@ def _alignment(lake: Lake, answers: Answers) -> Alignment:
     for quality in answers.qualities:
         for team, aligned in quality.aligned.items():
             ranks = [rank for rank, its in answers.team_of.items() if its == team]
-            clock = wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
+            clock = align_by_wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
             methods["collective" if aligned else "none" if clock is None else clock.method] += 1
             if not aligned and clock is not None and clock.uncertainty_ns is not None:
                 known.append(clock.uncertainty_ns)

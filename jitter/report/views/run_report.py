@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.api import Lake
 from jitter.core.errors import UsageError
-from jitter.core.formatting import rank_words
+from jitter.core.formatting import format_rank
 from jitter.core.step_key import StepKey
 from jitter.report.step_text import Answer, answer
 from jitter.report.views.excess_heatmap import PATH, TRANSFERS, ExcessMap, excess_map, own_layer
@@ -51,12 +51,12 @@ class RunPage:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """The answers."""
-        return self.lake.diagnosis(self.steps)
+        return self.lake.diagnose(self.steps)
 
     @cached_property
-    def examined(self) -> Examination:
+    def examined(self) -> RunAnalysis:
         """What they rest on."""
-        return self.lake.examination(self.steps)
+        return self.lake.analyze(self.steps)
 
     @cached_property
     def run(self) -> RunView:
@@ -115,7 +115,7 @@ class RunPage:
         )
 
     def _name(self, rank: int | None, word: str) -> str:
-        return "" if rank is None else word + rank_words(rank, self.lake.hosts.get(rank))
+        return "" if rank is None else word + format_rank(rank, self.lake.hosts.get(rank))
 
 
 def first_layer(diagnosis: Diagnosis) -> str:

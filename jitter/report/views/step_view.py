@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
 from jitter.report.views.collective_waits import Collectives, collectives_of
@@ -86,7 +86,7 @@ class StepView:
     """Kernels that start before their own launch, which cannot be."""
 
 
-def step_view(grid: StepGrid, examined: Examination, step: StepAnswer, path: StepPath, names: KernelNames) -> StepView:
+def step_view(grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames) -> StepView:
     """Select what the figures of a step show; `grid` is its, and not empty."""
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank

@@ -1,0 +1,184 @@
+"""Who is late together, in which steps, and with what work."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.diagnosis.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
+from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
+from jitter.analysis.diagnosis.workload import compare_launch_shapes
+from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.core.step_key import StepKey
+
+TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}
+
+
+def told(late, places=TWO_HOSTS) -> list[tuple]:
+    return [(one.scope, one.ranks, one.host, one.device, one.every) for one in group_late_ranks(late, places)]
+
+
+def test_one_rank_stands_alone():
+    assert told({5}) == [("rank", (5,), "n1", 1, None)]
+    assert told(set()) == []
+
+
+def test_a_host():
+    assert told({4, 5, 6, 7}) == [("host", (4, 5, 6, 7), "n1", None, None)]
+    assert told({4, 5, 7}) == [("host", (4, 5, 7), "n1", None, None)]  # three of four
+    assert [one[0] for one in told({4, 5})] == ["rank", "rank"]
+
+
+def test_a_host_and_somebody_else():
+    assert told({0, 4, 5, 6, 7}) == [("host", (4, 5, 6, 7), "n1", None, None), ("rank", (0,), "n0", 0, None)]
+
+
+def test_the_same_device_of_every_host():
+    places = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(16)}
+    assert told({2, 6, 10, 14}, places) == [("device", (2, 6, 10, 14), None, 2, None)]
+    assert told({2, 6, 10}, places) == [("device", (2, 6, 10), None, 2, None)]
+
+
+def test_every_nth_rank():
+    places = {rank: RankLocation(None, None) for rank in range(12)}
+    assert told({1, 4, 7, 10}, places) == [("ranks", (1, 4, 7, 10), None, None, 3)]
+    assert [one[0] for one in told({1, 7}, places)] == ["rank", "rank"]
+
+
+def test_one_host_is_no_group_and_neither_is_everyone():
+    places = {rank: RankLocation("only", rank) for rank in range(4)}
+    assert [one[0] for one in told({0, 1, 2, 3}, places)] == ["rank"] * 4
+    assert told({0}, {0: RankLocation(None, None)}) == [("rank", (0,), None, None, None)]
+
+
+def test_one_gpu_a_node_is_no_device_in_common():
+    places = {rank: RankLocation(f"n{rank}", 0) for rank in range(4)}
+    assert [one[0] for one in told({0, 1, 2}, places)] == ["rank"] * 3
+    assert assign_nodes({rank: RankLocation(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
+
+
+def test_nodes_by_device_numbers_where_no_host_is_named():
+    places = {rank: RankLocation(None, rank % 4) for rank in range(8)}
+    assert assign_nodes(places) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1, 7: 1}
+    assert told({4, 5, 6, 7}, places) == [("host", (4, 5, 6, 7), None, None, None)]
+    assert assign_nodes({0: RankLocation(None, None), 1: RankLocation(None, 1)}) == {}
+    assert assign_nodes({0: RankLocation("a", 0), 1: RankLocation(None, 1)}) == {0: "a"}
+
+
+def test_a_group_is_not_named_twice():
+    assert {rank for one in group_late_ranks(range(8), TWO_HOSTS) for rank in one.ranks} == set(range(8))
+    assert sum(len(one.ranks) for one in group_late_ranks(range(8), TWO_HOSTS)) == 8
+    assert isinstance(group_late_ranks({0}, TWO_HOSTS)[0], RankGroup)
+
+
+KEYS = [StepKey(None, number) for number in range(100, 120)]
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ([], "no step"),
+        (range(20), "every step"),
+        (range(1, 20), "nearly every step (19 of 20)"),
+        ([*range(16)], "nearly every step (16 of 20)"),
+        ([7], "one step: step 107"),
+        ([7, 8], "a stretch: steps 107 to 108"),
+        ([3, 4, 5, 6], "a stretch: steps 103 to 106"),
+        ([4, 9, 14, 19], "every 5th step: 104,109,114,119"),
+        ([1, 3, 5, 7, 9, 11, 13, 15, 17, 19], "every 2nd step: 101,103,105,107,109,111,113,115,117,119"),
+        ([4, 9, 14], "3 of 20 steps: 104,109,114"),
+        ([3, 13], "2 of 20 steps: 103,113"),
+        ([3, 5, 13], "3 of 20 steps: 103,105,113"),
+    ],
+)
+def test_patterns(which, words: str):
+    alternating = [1.0, -1.0] * 10
+    assert describe_step_pattern(KEYS, list(which), alternating) == words
+
+
+def test_one_step_is_the_only_one():
+    assert describe_step_pattern(KEYS[:1], [0], [5.0]) == "the only step"
+
+
+def test_a_step_of_an_epoch():
+    keys = [StepKey(2, number) for number in range(3)]
+    assert "epoch 2" in describe_step_pattern(keys, [1], [0.0, 9.0, 0.0])
+
+
+def test_drifts():
+    grows = [float(n) for n in range(20)]
+    assert describe_step_pattern(KEYS, list(range(4, 20)), grows) == "a drift: it grows over the run"
+    assert describe_step_pattern(KEYS, list(range(16)), grows[::-1]) == "a drift: it shrinks over the run"
+    # as much again is not enough: from 100 to 119
+    assert describe_step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]) == "every step"
+    assert describe_step_pattern(KEYS[:4], list(range(4)), grows[:4]) == "every step"
+    assert describe_step_pattern(KEYS, list(range(20)), [7.0] * 20) == "every step"
+    assert describe_step_pattern(KEYS, list(range(20)), [np.nan, *grows[1:]]) == "every step"
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (112, "112th"),
+    ],
+)
+def test_ordinals(number: int, word: str):
+    assert format_ordinal(number) == word
+
+
+class TestWorkShape:
+    """Three operations on four ranks; rank 2 is looked at."""
+
+    usual = np.array([[100.0], [200.0], [50.0]])
+
+    def of(self, late, names=None, threads=None, rows=None):
+        where = np.tile(np.arange(3)[:, None], (1, 4)) if rows is None else np.array(rows)
+        gpu = np.where(where >= 0, self.usual, 0.0)
+        gpu[:, 2] += late
+        usual = np.sort(gpu, axis=1)[:, 1:2]
+        shapes = [
+            Shapes(
+                np.array((names or {}).get(rank, [7, 8, 9])), np.array((threads or {}).get(rank, [64.0, 64.0, 64.0]))
+            )
+            for rank in range(4)
+        ]
+        return compare_launch_shapes(where, gpu[:, 2], usual[:, 0], 2, shapes)
+
+    def test_the_same_kernels_take_longer(self):
+        found = self.of([30, 0, 10])
+        assert (found.excess_ns, found.differing_ns, found.operations, found.differing, found.extra) == (40, 0, 2, 0, 0)
+
+    def test_larger_launches_explain_as_much_more_as_they_are_larger(self):
+        found = self.of([30, 0, 10], threads={2: [80.0, 64.0, 64.0]})
+        assert (found.excess_ns, found.differing_ns, found.differing) == (40, 25, 1)  # a quarter more of 100 ns
+        found = self.of([20, 0, 10], threads={2: [80.0, 64.0, 64.0]})
+        assert found.differing_ns == 20  # never more than there is
+
+    def test_smaller_launches_explain_nothing(self):
+        assert self.of([30, 0, 0], threads={2: [32.0, 64.0, 64.0]}).differing_ns == 0
+
+    def test_unknown_shapes_explain_nothing(self):
+        assert self.of([30, 0, 0], threads={2: [np.nan] * 3}).differing_ns == 0
+        assert self.of([30, 0, 0], threads=dict.fromkeys(range(4), [np.nan] * 3)).differing_ns == 0
+
+    def test_another_kernel(self):
+        found = self.of([30, 0, 10], names={2: [70, 8, 9]})
+        assert (found.differing_ns, found.differing, found.extra) == (30, 1, 0)
+
+    def test_the_others_other_kernel_is_theirs(self):
+        assert self.of([30, 0, 0], names={0: [70, 8, 9]}).differing_ns == 0
+
+    def test_a_kernel_that_most_lack(self):
+        rows = [[-1, -1, 0, -1], [0, 0, 1, 0], [1, 1, 2, 1]]
+        found = self.of([0, 0, 0], rows=rows, names={2: [70, 7, 8]})
+        assert (found.excess_ns, found.differing_ns, found.operations, found.extra) == (100, 100, 1, 1)
+
+    def test_what_it_lacks_is_no_excess(self):
+        rows = [[0, 0, -1, 0], [1, 1, 0, 1], [2, 2, 1, 2]]
+        assert self.of([0, 0, 0], rows=rows).excess_ns == 0

@@ -1,0 +1,251 @@
+"""The verdict, the seven answers and how far to trust a step, from answers made by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from jitter.analysis.detection.data_quality import assess_step_quality
+from jitter.analysis.diagnosis.model import (
+    Culprit,
+    Diagnosis,
+    Divergence,
+    IndexRange,
+    Loss,
+    ProfileLocation,
+    Split,
+    StepAnswer,
+    WhatIf,
+)
+from jitter.analysis.diagnosis.verdict import write_verdict
+from jitter.core.step_key import StepKey
+from jitter.report.questions import seven_answers
+
+MS = 1_000_000
+
+
+def culprit(rank: int = 3, **more) -> Culprit:
+    return Culprit(
+        **{
+            "scope": "rank",
+            "rank": rank,
+            "ranks": (rank,),
+            "host": None,
+            "device": None,
+            "cause": "gpu_compute",
+            "confidence": "high",
+            "excess_ns": 9 * MS,
+            "gain_ns": 4 * MS,
+            "steps": (StepKey(None, 1),),
+            "step_pattern": "one step: step 1",
+            "kernel_index": IndexRange(4, 9),
+            "evidence": ("it is slow",),
+            "look_at": ProfileLocation("/traces/r3.sqlite", 1_000, 5_000),
+            **more,
+        }
+    )
+
+
+def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:
+    began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)")
+    split = None if max_rank is None else Split(0, 1, 2)
+    return StepAnswer(StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, split, "none")
+
+
+def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, None), answer(1, 5 * MS, 3))) -> Diagnosis:
+    loss = Loss(5 * MS, 0.25)
+    said = write_verdict(loss, culprits, steps, 7 * MS, 4, [], partial=False)
+    return Diagnosis(loss, steps, culprits, WhatIf(7 * MS, 5 * MS), said)
+
+
+def told(found: Diagnosis, hosts=None) -> dict[str, str]:
+    return {one.question: one.answer for one in seven_answers(found, hosts or {3: None})}
+
+
+def test_nobody_to_blame():
+    found = diagnosis()
+    assert found.verdict == (
+        "Jitter costs 5.00 ms over 1 step (25.0%); nothing leaves the noise: no rank, host or link is to blame."
+    )
+    answers = told(found)
+    assert answers["Which node?"] == "None."
+    assert answers["Which GPU?"] == "None leaves the noise; rank 3 is the last one most often, in 1 of 2 steps."
+    assert answers["Where to look?"] == "Nowhere in particular."
+    assert answers["CPU or GPU?"] == "Neither: nothing leaves the noise."
+    alone = told(diagnosis(steps=(answer(0, None),)))
+    untold = "It cannot be told: no rank can be compared with another."
+    asked = ("Which node?", "Which GPU?", "When in the step does it begin?", "Where to look?", "CPU or GPU?")
+    assert [alone[question] for question in asked] == [untold] * 5
+
+
+def test_what_cannot_be_told():
+    nothing = (answer(0, None),)
+    said = write_verdict(Loss(None, None), [], nothing, 0, 4, [], partial=False)
+    assert said.startswith("What jitter costs cannot be told; ")
+    found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
+    answers = told(found)
+    assert answers["How much does jitter cost?"] == "It cannot be told."
+    assert answers["Which step?"] == "No step tells."
+
+
+def test_one_rank_alone():
+    said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, [], partial=False)
+    assert said.startswith("Only one rank was recorded")
+    assert "cannot be told" in said
+    assert "3.00 ms" in said
+    assert "Rank 3 computes" in write_verdict(
+        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, [], partial=False
+    )
+
+
+def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
+    steps = [answer(1, MS, 3), answer(2, MS, 3), answer(3, MS, 1)]
+    hint = ", though rank 3 comes last in 2 of 3 steps."
+    assert write_verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, [], partial=False).endswith(
+        f"no rank, host or link is to blame{hint}"
+    )
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
+
+
+def test_where_exchanges_name_no_partners_nobody_is_cleared():
+    said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, [], partial=True)
+    assert said.startswith("Jitter costs 3.00 ms over 1 step (10.0%) as far as can be told")
+    assert said.endswith("no rank, host or link can be blamed or cleared.")
+    assert "Rank 3 computes" in write_verdict(
+        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, [], partial=True
+    )
+
+
+def test_a_loss_below_nothing_is_none():
+    assert write_verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, [], partial=False).startswith(
+        "Jitter costs 0 ns over 1 step (0.00%)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "who"),
+    [
+        ({}, "Rank 3 computes"),
+        ({"host": "n7"}, "Rank 3 (n7) computes"),
+        ({"scope": "host", "host": "n7", "ranks": (0, 1, 2, 3)}, "Host n7 (ranks 0-3) computes"),
+        ({"scope": "device", "device": 3, "ranks": (3, 7)}, "Device 3 of every host (ranks 3,7) computes"),
+        ({"scope": "ranks", "ranks": (1, 3, 5)}, "The group of ranks 1,3,5 computes"),
+    ],
+)
+def test_who_is_named(more, who: str):
+    said = diagnosis(culprit(**more)).verdict
+    assert said == (
+        f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: look at its GPU's clocks and "
+        "neighbours (one step: step 1); repairing it gains 4.00 ms."
+    )
+
+
+def test_of_many_the_first_three_are_named():
+    found = diagnosis(*(culprit(rank, cause="late_start") for rank in range(5)))
+    assert found.verdict.endswith(
+        "Also rank 1 (late_start), rank 2 (late_start) and 2 more; repairing all of them gains 7.00 ms."
+    )
+    answers = told(found)
+    assert answers["Which GPU?"].endswith("; and 2 more.")
+    assert answers["CPU or GPU?"] == "The CPU (late start)."
+    assert diagnosis(culprit(1), culprit(2)).verdict.count("Also rank 2 (gpu_compute);") == 1
+
+
+def test_the_seven_answers():
+    hosts = {3: "n1"}
+    answers = told(diagnosis(culprit(host="n1")), hosts)
+    assert list(answers) == [
+        "How much does jitter cost?",
+        "Which step?",
+        "Which node?",
+        "Which GPU?",
+        "When in the step does it begin?",
+        "Where to look?",
+        "CPU or GPU?",
+    ]
+    assert answers["How much does jitter cost?"] == "5.00 ms over 1 step, 25.0% of the time"
+    assert answers["Which step?"] == "The costliest is step 1: 5.00 ms."
+    assert answers["Which node?"] == "n1; single GPUs, not the whole node."
+    assert answers["Which GPU?"] == "Rank 3 (n1), 4.00 ms to gain, high confidence."
+    assert answers["When in the step does it begin?"] == "Rank 3 (n1): kernels 4 to 9, from kern on."
+    assert answers["Where to look?"] == "/traces/r3.sqlite, 4.00 µs from 1,000 ns on."
+    assert answers["CPU or GPU?"] == "The GPU (the same kernels take longer)."
+
+
+def test_a_node_and_a_network():
+    host = culprit(scope="host", host="n1", ranks=(2, 3), cause="cpu_launch")
+    assert told(diagnosis(host), {2: "n1", 3: "n1"})["Which node?"] == "All ranks of n1 are late together."
+    link = culprit(scope="ranks", ranks=(0, 3), cause="communication", kernel_index=None, look_at=None)
+    answers = told(diagnosis(link), {0: "n0", 3: "n1"})
+    assert answers["Which node?"] == "No node in particular."
+    assert answers["CPU or GPU?"].startswith("Neither: the network")
+    assert answers["When in the step does it begin?"].startswith("It is hidden")
+    assert told(diagnosis(link), {0: None, 3: None})["Which node?"] == "The traces do not name the hosts."
+    both = told(diagnosis(host, culprit(0)), {2: "n1", 3: "n1", 0: "n0"})["CPU or GPU?"]
+    assert both == "The CPU (late launches); the GPU (the same kernels take longer)."
+
+
+class TestQuality:
+    """All-reduces of three ranks with clocks of their own."""
+
+    def of(self, ends, aligning=None, ranks=(0, 1, 2)):
+        found = np.array(ends, float)
+        step = SimpleNamespace(ranks=np.array(ranks), end=found, negative_latencies=0)
+        places = list(range(len(found))) if aligning is None else aligning
+        return assess_step_quality({0: step}, lambda team: places, [], list)
+
+    def test_ends_that_agree(self):
+        clocks = np.array([0.0, 5e9, -7e9])
+        found = self.of([at * 1e6 + clocks for at in range(4)])
+        assert (found.aligned, found.uncertainty_ns) == ({0: True}, 0)
+
+    def test_the_median_over_collectives_of_how_far_they_disagree(self):
+        """They disagree by 0, 0, 30, 50 and 70 ns with the usual offsets; the middle one counts."""
+        ends = np.arange(5)[:, None] * 1e6 + np.array([0.0, 5e9, -7e9])
+        ends[2, 1] += 30
+        ends[3, 2] -= 50
+        ends[4, 1] -= 70
+        assert self.of(ends).uncertainty_ns == 30
+
+    def test_one_collective_cannot_be_checked(self):
+        found = self.of([[1e6, 2e6, 3e6]])
+        assert (found.aligned, found.uncertainty_ns) == ({0: True}, None)
+
+    def test_what_a_rank_lacks_aligns_nobody(self):
+        found = self.of([[1e6, np.nan, 3e6], [1e6, np.nan, 3e6]])
+        assert (found.aligned, found.uncertainty_ns) == ({0: False}, None)
+        assert self.of([[1e6, 2e6, 3e6]], aligning=[]).aligned == {0: False}
+
+    def test_one_rank_has_nothing_to_align(self):
+        assert self.of([[1e6], [2e6]], ranks=(4,)).aligned == {}
+
+    def test_kernels_before_their_launch(self):
+        teams = {
+            team: SimpleNamespace(ranks=np.array([team]), end=np.empty((0, 1)), negative_latencies=found)
+            for team, found in ((0, 2), (1, 3))
+        }
+        assert assess_step_quality(teams, lambda team: [], [], list).negative_latencies == 5
+
+
+@pytest.mark.parametrize(
+    ("lone", "said"),
+    [
+        (
+            [5],
+            "Rank 5 runs a program of its own: with nobody to compare it with, what slows it in every step is not "
+            + "seen.",
+        ),
+        (
+            [0, 1, 2, 7],
+            "Ranks 0-2,7 each run a program of their own: with nobody to compare them with, what slows them in every "
+            "step is not seen.",
+        ),
+    ],
+)
+def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
+    words = write_verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
+    assert words == f"Jitter costs 3.00 ms over 1 step (0.10%); nothing leaves the noise. {said}"
+    assert "to blame" not in words
+    assert said not in write_verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, lone, partial=False)

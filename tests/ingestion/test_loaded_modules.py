@@ -1,0 +1,50 @@
+"""What an ingest loads: every process of it pays for that before it reads its first byte."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jitter.simulate import Job, simulate, write
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+def test_no_process_of_an_ingest_loads_pandas(tmp_path: Path, form: str, jobs: int):
+    write(simulate(Job(ranks=2, steps=2, kernels=16)), tmp_path / "traces", form)
+    loaded = _loaded("-m", "jitter", "ingest", tmp_path / "traces", "-o", tmp_path / "lake", "--jobs", jobs)
+    assert len(list((tmp_path / "lake").rglob("rank=*.parquet"))) >= 4
+    assert "pyarrow" in loaded
+    assert "sqlalchemy" in loaded
+    assert not any(name.startswith("pandas.") for name in loaded)  # `pandas` by itself is the search for it
+    others = {"nsys": "jitter.readers.amd.rpd", "kineto": "jitter.readers.nsys"}
+    assert (others[form] in loaded) == (jobs == 2)  # loaded beside the first reader's work, for all workers
+
+
+def test_pandas_works_where_pyarrow_was_kept_from_it():
+    loaded = _loaded(
+        "-c",
+        "from jitter.core.arrow import hide_pandas\n"
+        "hide_pandas()\n"
+        "import pyarrow as pa\n"
+        "frame = pa.table({'a': [1, None]}).to_pandas()\n"
+        "assert frame['a'].isna().tolist() == [False, True]\n"
+        "assert pa.array(frame['a']).to_pylist() == [1, None]\n",
+    )
+    assert "pandas.core.frame" in loaded
+
+
+def _loaded(*arguments: object) -> set[str]:
+    """The modules that a fresh Python and all its processes load."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}

@@ -1,0 +1,286 @@
+"""An extract tells what the rank's own files tell; where it does not hold, the answers are the same without it."""
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import jitter
+import jitter.analysis.execution.activity_reader
+import jitter.lake.derived.build_timing_cache
+import jitter.lake.derived.timing_cache
+from jitter.cli import main
+from jitter.core.schema import KERNELS
+from jitter.lake.derived.timing_cache import TimingCache, TimingCacheWriter
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import TIMING_CACHE, timing_cache_file
+from jitter.lake.records import SourceRecord, StepRecord
+from jitter.simulate import Fault, Job, simulate, write
+
+TIMES = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
+KINDS = ("compute", "collective", "memory")
+HEADER = len(b"jitter extract 1\n") + 16
+RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls that wait, copies, kernels beside the main stream; the lake lies beside its traces."""
+    folder = tmp_path_factory.mktemp("extracts")
+    syncs = frozenset({"loss", "before", "after"})
+    job = Job(shape="sharded", ranks=RANKS, steps=3, kernels=40, gpus_per_node=2, syncs=syncs, side_stream=21)
+    write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=1,kernel=9,ms=2")]), folder / "traces", "nsys")
+    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    return folder / "lake"
+
+
+@pytest.fixture
+def answers(ingested: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Of the lake as it was ingested."""
+    return report(ingested, capsys)
+
+
+def report(root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["report", str(root), "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def records(root: Path) -> list[SourceRecord]:
+    return sorted(LakeFolder(root).records(), key=lambda record: record.rank or 0)
+
+
+def there(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / TIMING_CACHE).glob("*")}
+
+
+def assert_tells(extract: TimingCache, step: StepRecord, rows: list[dict[str, Any]]) -> None:
+    """One step is in it as these rows tell."""
+    piece = extract.piece(step)
+    assert piece is not None
+    nothing = int(np.iinfo(extract.kind).min)
+    found = [None if time == nothing else time for time in extract.times(piece).tolist()]
+    assert found == [None if row[name] is None else row[name] - step.start_ns for name in TIMES for row in rows]
+    assert [KINDS[code] for code in extract.kinds(piece)] == [row["kind"] for row in rows]
+    assert piece.threads == sorted({row["launch_thread"] for row in rows} - {None})
+
+
+def assert_tells_files(root: Path, record: SourceRecord, kind: str) -> None:
+    extract = TimingCache(root / timing_cache_file(record.digest), record)
+    assert extract.kind == np.dtype(kind)
+    grouped = False
+    for step in record.steps:
+        folder = root / "kernels" / f"epoch={step.epoch}" / f"step={step.step}"
+        rows = pq.ParquetFile(folder / f"rank={record.rank}.parquet").read().to_pylist()
+        assert_tells(extract, step, rows)
+        grouped |= any(row["group_name"] is not None or row["group_ranks"] is not None for row in rows)
+    assert extract.grouped == grouped
+    host = pq.ParquetFile(root / "host" / f"rank={record.rank}" / f"{record.digest}.parquet").read().to_pylist()
+    wanted = [
+        (row["start_ns"], row["end_ns"], -1 if row["thread"] is None else row["thread"], row["name"])
+        for row in host
+        if row["kind"] == "sync" and row["end_ns"] is not None
+    ]
+    calls = extract.calls
+    found = list(zip(calls.start_ns.tolist(), calls.end_ns.tolist(), calls.thread.tolist(), calls.names, strict=True))
+    assert sorted(found) == sorted(wanted)
+    assert calls.start_ns.tolist() == sorted(calls.start_ns.tolist())
+    assert wanted
+
+
+def test_an_ingest_leaves_one_a_rank_that_tells_what_its_files_tell(root: Path):
+    assert set(there(root)) == {timing_cache_file(record.digest).name for record in records(root)}
+    assert len(there(root)) == RANKS
+    for record in records(root):
+        assert_tells_files(root, record, "i4")
+
+
+def test_the_diagnosis_needs_nothing_else(
+    root: Path, answers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def read_nothing(*_: object) -> None:
+        raise AssertionError("the ranks' own files are read")
+
+    monkeypatch.setattr(jitter.analysis.execution.activity_reader, "read_step", read_nothing)
+    assert report(root, capsys) == answers
+    (root / timing_cache_file(records(root)[1].digest)).unlink()
+    with pytest.raises(AssertionError, match="own files are read"):
+        jitter.open(root).diagnose()
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3])
+def test_the_same_answers_without_some_and_without_all(
+    root: Path, answers: str, capsys: pytest.CaptureFixture[str], left: int
+):
+    for record in records(root)[left:]:
+        (root / timing_cache_file(record.digest)).unlink()
+    if not left:
+        shutil.rmtree(root / "derived")
+    assert report(root, capsys) == answers
+    assert len(there(root)) == left
+
+
+DAMAGE = {
+    "empty": lambda own, other: b"",
+    "cut in the mark": lambda own, other: own[:9],
+    "cut before the length": lambda own, other: own[: HEADER - 8],
+    "cut in the length": lambda own, other: own[: HEADER - 3],
+    "cut before the header": lambda own, other: own[:HEADER],
+    "cut in the header": lambda own, other: own[: HEADER + 40],
+    "cut before the times": lambda own, other: own[: -(-(HEADER + struct.unpack_from("<Q", own, 17)[0]) // 8) * 8],
+    "cut in the times": lambda own, other: own[: len(own) // 2 // 4 * 4],
+    "cut by one time": lambda own, other: own[:-4],
+    "cut by one byte": lambda own, other: own[:-1],
+    "one time too many": lambda own, other: own + own[-4:],
+    "random": lambda own, other: np.random.default_rng(1).bytes(len(own)),
+    "a random header": lambda own, other: own[:HEADER] + np.random.default_rng(2).bytes(len(own) - HEADER),
+    "a random length": lambda own, other: own[: HEADER - 8] + b"\xfe" * 8 + own[HEADER:],
+    "another mark": lambda own, other: own.replace(b"extract 1", b"extract 2", 1),
+    "another rank's": lambda own, other: other,
+}
+
+
+"""Damage that comes out as an error of none of the kinds that count as no extract."""
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(how, id=name) for name, how in DAMAGE.items()],
+)
+def test_a_damaged_one_is_none(root: Path, answers: str, capsys: pytest.CaptureFixture[str], damage):
+    one, other, *_ = records(root)
+    path = root / timing_cache_file(one.digest)
+    path.write_bytes(damage(path.read_bytes(), (root / timing_cache_file(other.digest)).read_bytes()))
+    with pytest.raises((OSError, ValueError)):
+        TimingCache(path, one)
+    assert report(root, capsys) == answers
+
+
+def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):
+    """What comes of it is an extract, or one of the errors that count as none."""
+    record = records(ingested)[0]
+    maker, path = TimingCacheWriter(), tmp_path / "extract"
+    row = {"kind": "compute", **dict.fromkeys(TIMES, 5), "launch_thread": 7, "group_name": None, "group_ranks": None}
+    maker.add(msgspec.structs.replace(record.steps[0], start_ns=5), table([row]))
+    maker.write(path, record, None)
+    content = path.read_bytes()
+    refused = 0
+    for at in range(len(content) - 16):
+        for wrong in set(range(0, 256, 15)) - {content[at]}:
+            path.write_bytes(content[:at] + bytes([wrong]) + content[at + 1 :])
+            try:
+                TimingCache(path, record)
+            except (OSError, ValueError):
+                refused += 1
+    assert refused > HEADER
+
+
+@pytest.mark.parametrize("change", [{"reader_version": 99}, {"step_pattern": "batch"}])
+def test_one_of_another_reading_is_none(
+    root: Path, answers: str, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+):
+    one = records(root)[0]
+    read_otherwise = msgspec.structs.replace(one, **change)
+    with pytest.raises(ValueError, match="of another reading"):
+        TimingCache(root / timing_cache_file(one.digest), read_otherwise)
+    LakeFolder(root).write_record(read_otherwise)
+    shutil.rmtree(root / ".staging")
+    assert report(root, capsys) == answers
+
+
+@pytest.mark.parametrize("change", [{"kernels": 1}, {"memory_activities": 9}, {"sequence": "other"}, {"start_ns": 5}])
+def test_a_step_that_the_record_tells_otherwise_is_not_in_it(root: Path, change: dict[str, Any]):
+    one = records(root)[0]
+    path, step = root / timing_cache_file(one.digest), one.steps[1]
+    extract = TimingCache(path, one)
+    assert all(extract.piece(own) is not None for own in one.steps)
+    otherwise = msgspec.structs.replace(step, **change)
+    told = msgspec.structs.replace(one, steps=[otherwise if own is step else own for own in one.steps])
+    assert [own.key for own in told.steps if TimingCache(path, told).piece(own) is None] == [otherwise.key]
+
+
+def test_another_reading_replaces_it(root: Path, ingested: Path, tmp_path: Path):
+    traces = ingested.parent / "traces"
+    before = there(root)
+    jitter.ingest([traces], root, step_pattern=r"step(?P<step>\d+)", jobs=1)
+    jitter.ingest([traces], tmp_path / "fresh", step_pattern=r"step(?P<step>\d+)", jobs=1)
+    assert before.keys() == there(root).keys()
+    assert before != there(root) == there(tmp_path / "fresh")
+
+
+def test_who_has_more_rows_has_none(
+    ingested: Path, tmp_path: Path, answers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    rows = {r.digest: sum(step.kernels + step.memory_activities for step in r.steps) for r in records(ingested)}
+    most = max(rows.values())
+    for limit, expected in ((most, len(rows)), (min(rows.values()) - 1, 0)):
+        monkeypatch.setattr(jitter.lake.derived.timing_cache, "MAX_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MAX_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", 0)
+        lake = tmp_path / f"lake{limit}"
+        jitter.ingest([ingested.parent / "traces"], lake, jobs=1)
+        assert len(there(lake)) == expected
+        assert report(lake, capsys) == answers
+        assert len(there(lake)) == expected
+
+
+LEAST = 2**31
+near = st.sampled_from([0, 7, -LEAST - 1, -LEAST, 1 - LEAST, 2 - LEAST, LEAST - 2, LEAST - 1, LEAST, 2**61, -(2**61)])
+time = st.one_of(st.integers(-LEAST + 2, LEAST - 2), st.integers(0, 50), near)
+rows_of_a_step = st.lists(
+    st.tuples(st.sampled_from(KINDS), time, time, st.none() | time, st.none() | time, st.none() | st.integers(1, 3)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, 2**60), rows_of_a_step), min_size=1, max_size=4, unique_by=lambda s: s[0]),
+    st.sampled_from((1, 5, 99)),
+)
+@example([(9, [("compute", 0, 5, None, None, None)] * 2), (99, [("memory", 0, LEAST + 3, None, 1, 2)])], 1)
+@example([(2**40, [("compute", 0, 5, None, None, None), ("compute", 9, 12, 1, 2, 3)])], 1)
+@example([(9, [("collective", 0, 5, 1 - LEAST, LEAST - 1, 1)])], 1)
+def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, steps, at_once: int):
+    """Unknown launches, times that fit four bytes and times that do not, in one recording; few steps taken at once."""
+    whole = records(ingested)[0]
+    record = msgspec.structs.replace(whole, steps=[])
+    maker, told = TimingCacheWriter(), []
+    for number, (start, its) in enumerate(steps):
+        rows = [
+            dict(zip(("kind", *TIMES), (kind, *(None if t is None else start + t for t in times)), strict=True))
+            | {"launch_thread": thread, "group_name": None, "group_ranks": None}
+            for kind, *times, thread in its
+        ]
+        step = msgspec.structs.replace(
+            whole.steps[0], step=number, start_ns=start, kernels=len(rows), memory_activities=0, sequence=str(number)
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(jitter.lake.derived.timing_cache, "_ROWS_AT_ONCE", at_once)
+            maker.add(step, table(rows))
+        told.append((step, rows))
+    path = tmp_path_factory.mktemp("any") / "extract"
+    assert maker.write(path, record, None)
+    extract = TimingCache(path, msgspec.structs.replace(record, steps=[step for step, _ in told]))
+    for step, rows in told:
+        assert_tells(extract, step, rows)
+    known = [abs(t) for _, its in steps for row in its for t in row[1:5] if t is not None]
+    assert extract.kind.itemsize == (4 if max(known) < LEAST - 1 else 8)
+    assert not extract.grouped
+    assert extract.calls.names == ()
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Of these columns of the lake's schema."""
+    fields = [KERNELS.field(name) for name in rows[0]]
+    plain = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in fields]
+    columns = [pa.array([row[f.name] for row in rows], kind) for f, kind in zip(fields, plain, strict=True)]
+    return pa.table(columns, names=[f.name for f in fields]).cast(pa.schema(fields))

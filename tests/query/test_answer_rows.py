@@ -1,0 +1,56 @@
+"""One step's answer as a flat row, the same for SQL and for `jitter steps`; and which step is the costliest."""
+
+import pytest
+
+from jitter.analysis.diagnosis.model import Diagnosis, Divergence, Loss, Split, StepAnswer, WhatIf
+from jitter.core.step_key import StepKey
+from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row, answer_rows
+from jitter.report.step_table import step_lines
+
+
+def answer(number, loss_ns, *, told=True):
+    return StepAnswer(
+        StepKey(1, number),
+        1000,
+        loss_ns,
+        None if loss_ns is None else loss_ns / 1000,
+        2,
+        5,
+        Divergence(17, "void kernel(int)") if told else None,
+        Split(1, 2, 3) if told else None,
+        "cpu_launch" if told else "none",
+    )
+
+
+def diagnosis(*steps):
+    return Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), "")
+
+
+@pytest.mark.parametrize(
+    ("losses", "costliest"),
+    [
+        ((None, 5, 7, 7), 2),
+        ((None, -5, -2), 2),  # known, if less than nothing
+        ((None, 0), 1),
+        ((None, None), 0),
+        ((3,), 0),
+    ],
+)
+def test_the_costliest_step(losses, costliest):
+    assert diagnosis(*(answer(n, ns) for n, ns in enumerate(losses))).costliest.key.step == costliest
+
+
+def test_a_row_is_the_answer_flat():
+    whole, bare = answer_row(answer(3, 40)), answer_row(answer(4, None, told=False))
+    assert list(whole) == ANSWERS_SCHEMA.names == list(bare)
+    assert tuple(whole.values()) == (1, 3, 1000, 40, 0.04, 2, 5, 17, "void kernel(int)", 1, 2, 3, "cpu_launch")
+    assert tuple(bare.values()) == (1, 4, 1000, None, None, 2, 5, None, None, None, None, None, "none")
+
+
+def test_sql_and_steps_have_the_same_rows():
+    steps = (answer(3, 40), answer(4, None, told=False))
+    lines = step_lines(steps)
+    assert list(lines.columns) == ANSWERS_SCHEMA.names
+    rows = answer_rows(diagnosis(*steps)).to_pylist()
+    for line, row in zip(lines.astype(object).where(lines.notna(), None).to_dict("records"), rows, strict=True):
+        assert line == row

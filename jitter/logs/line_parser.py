@@ -1,0 +1,75 @@
+"""What a parser of one log format is: it takes lines, fills tables and counts what it cannot read."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import ClassVar
+
+from jitter.logs.problems import Problems
+from jitter.logs.tables import Tables
+
+
+@dataclass
+class Context:
+    """What the parsers of one file share."""
+
+    path: PurePath
+    label: str
+    tables: Tables
+    problems: Problems
+    records: dict[str, int] = field(default_factory=dict)
+    """Records read, by format."""
+
+    def count(self, format_: str, records: int = 1) -> None:
+        """Count records of a format."""
+        self.records[format_] = self.records.get(format_, 0) + records
+
+
+class LineParser:
+    """A parser of one format, which takes a file's lines in their order.
+
+    It gets the lines that hold one of its triggers, and all lines while `is_open`: inside a table or an object.
+    """
+
+    format: ClassVar[str]
+    triggers: ClassVar[tuple[bytes, ...]]
+    _trigger: ClassVar[re.Pattern[bytes]]
+
+    def __init_subclass__(cls) -> None:
+        """Compile the triggers once."""
+        cls._trigger = re.compile(b"|".join(map(re.escape, cls.triggers)))
+
+    def __init__(self, context: Context) -> None:
+        """Start before the first line."""
+        self.context = context
+        self.is_open = False
+
+    def wants(self, chunk: bytes) -> bool:
+        """Return whether lines of this part of the file may concern the format."""
+        return self.is_open or any(trigger in chunk for trigger in self.triggers)
+
+    def read(self, lines: list[bytes], first: int) -> None:
+        """Read lines that follow each other; `first` is the number of the first of them."""
+        triggered = self._trigger.search
+        for line_number, line in enumerate(lines, first):
+            if self.is_open or triggered(line):
+                self.read_line(line, line_number)
+
+    def read_line(self, line: bytes, number: int) -> None:
+        """Read a line; a broken one is counted and skipped."""
+        try:
+            self.line(line, number)
+        except (ValueError, OverflowError):
+            self.context.problems.broken(self.format, number)
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line that holds a trigger; ValueError where it is broken."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Add what the last lines complete."""
+
+    def add(self, relation: str, **values: object) -> None:
+        """Add a row and count it as a record of the format."""
+        self.context.tables.add(relation, **values)
+        self.context.count(self.format)

@@ -39,7 +39,9 @@ class DcgmiParser(LineParser):
     def _read_row(self, device: int, values: list[str]) -> None:
         if len(values) != len(self._names):
             raise ValueError("not the columns of the header")
-        cells = {_FIELDS[name]: number(value) for name, value in zip(self._names, values, strict=True) if name in _FIELDS}
+        cells = {
+            _FIELDS[name]: number(value) for name, value in zip(self._names, values, strict=True) if name in _FIELDS
+        }
         mask = cells.pop("mask", None)
         reasons = None if mask is None else reasons_of_mask(int(mask))
         if reasons is None and all(value is None for value in cells.values()):

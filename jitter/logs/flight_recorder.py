@@ -106,8 +106,10 @@ def _size(entry: dict[str, Any], collective: str | None, ranks: int | None) -> i
     """Return size S: the input's bytes, of an all-gather those of all ranks."""
     total = _bytes(entry.get("input_sizes"), entry.get("input_dtypes"))
     if collective == "all_gather":
-        return total * ranks if total is not None and ranks else _bytes(
-            entry.get("output_sizes"), entry.get("output_dtypes")
+        return (
+            total * ranks
+            if total is not None and ranks
+            else _bytes(entry.get("output_sizes"), entry.get("output_dtypes"))
         )
     return total
 

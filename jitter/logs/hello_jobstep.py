@@ -26,7 +26,8 @@ class JobstepParser(LineParser):
     def __init__(self, context: Context) -> None:
         """Start without a rank."""
         super().__init__(context)
-        self._ranks: dict[_Key, dict[int, int]] = {}
+        self._bindings: list[tuple[_Key, dict[int, int]]] = []
+        self._last: dict[_Key, dict[int, int]] = {}
 
     def line(self, line: bytes, number: int) -> None:
         """Read the threads of a line."""
@@ -37,21 +38,18 @@ class JobstepParser(LineParser):
             rank, omp, cpu, host, seen, used = thread.groups()
             gpus = _numbers(used) or _numbers(seen)
             key = (int(rank), host if host and not host.startswith("<") else None, gpus)
-            cpus = self._ranks.setdefault(key, {})
-            if int(omp or 0) in cpus:  # another run of the program
-                self._add(key)
-                cpus = self._ranks.setdefault(key, {})
-            cpus[int(omp or 0)] = int(cpu)
+            number_of_thread = int(omp or 0)
+            if number_of_thread in self._last.get(key, {number_of_thread: 0}):  # another run of the program
+                self._last[key] = {}
+                self._bindings.append((key, self._last[key]))
+            self._last[key][number_of_thread] = int(cpu)
 
     def finish(self) -> None:
-        """Add the ranks of the last run."""
-        for key in list(self._ranks):
-            self._add(key)
-
-    def _add(self, key: _Key) -> None:
-        rank, host, gpus = key
-        cpus = sorted(set(self._ranks.pop(key).values()))
-        self.add("bindings", rank=rank, host=host, cpus=cpus, gpus=list(gpus) if gpus else None)
+        """Add the bindings, in the order of their first lines."""
+        for (rank, host, gpus), cpus in self._bindings:
+            self.add(
+                "bindings", rank=rank, host=host, cpus=sorted(set(cpus.values())), gpus=list(gpus) if gpus else None
+            )
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""Errors of GPUs and NVSwitches in kernel logs: `NVRM: Xid (PCI:0000:9b:00): 119, …`, `… SXid (PCI:0000:05:00.0): 12028`.
+"""Errors of GPUs and NVSwitches in kernel logs: `Xid (PCI:0000:9b:00): 119, …`, `SXid (PCI:0000:05:00.0): 12028`.
 
 `dmesg -T`, `dmesg --time-format iso`, syslog, journalctl. A time since boot, or without a year, is unknown.
 """

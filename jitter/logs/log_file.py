@@ -20,7 +20,8 @@ _HEAD: Final = 4 << 20
 _TAIL: Final = 1 << 20
 _LARGEST_DOCUMENT: Final = 256 << 20
 _QUOTING_SUFFIXES: Final = frozenset(
-    ".bash .c .cc .cpp .cu .cuh .go .h .hpp .html .ipynb .java .js .lua .py .rs .sbatch .sh .ts .xml".split()
+    (".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua")
+    + (".py", ".rs", ".sbatch", ".sh", ".ts", ".xml")
 )
 """Source code and pages quote logs; they are not taken for logs."""
 
@@ -47,9 +48,7 @@ def parse(path: str | Path, *, label: str | None = None, source: str | None = No
         return parse_stream(file, path, label=label, source=source)
 
 
-def parse_stream(
-    stream: BinaryIO, path: PurePath, *, label: str | None = None, source: str | None = None
-) -> ParsedLog:
+def parse_stream(stream: BinaryIO, path: PurePath, *, label: str | None = None, source: str | None = None) -> ParsedLog:
     """Read a log from a seekable stream; `path` states its name."""
     label = path.parent.name if label is None else label
     context = Context(path, label, Tables(str(path) if source is None else source), Problems())

@@ -15,7 +15,9 @@ _START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of \d+")
 _CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKET: Final = re.compile(r"\s*(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKETS_OF: Final = re.compile(r"\s*(MPIX?_\w+)\s.*#calls")
-_VALUE: Final = re.compile(r"\s*(total communication time|total elapsed time|max resident set size)\s*= (\d+\.\d+) (\w+)")
+_VALUE: Final = re.compile(
+    r"\s*(total communication time|total elapsed time|max resident set size)\s*= (\d+\.\d+) (\w+)"
+)
 _MEBI: Final = 1 << 20
 
 

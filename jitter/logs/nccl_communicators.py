@@ -28,7 +28,9 @@ _FAILED: Final = re.compile(
     rb"Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol|NET/OFI .*[Ii]nitialization failed"
     rb"|Failed to load.*net plugin|NET/OFI .*No eligible providers"
 )
-_NONE: Final = re.compile(rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net|Could not find: .*libnccl-net")
+_NONE: Final = re.compile(
+    rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net|Could not find: .*libnccl-net"
+)
 _VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
 _NEWEST: Final = (2, 30)
 

@@ -18,9 +18,7 @@ _EDGE: Final = re.compile(
     rb"(?:Channel|Ring) (\d{1,6})(?:/\d+)?\s*:\s*(\d{1,9})(?:\[\w+\])? -> (\d{1,9})(?:\[\w+\])? "
     rb"(?:\[(?:send|receive)\] )?via (.+?)(?: comm 0x\w+ nRanks \d+)?\s*"
 )
-_NETWORK: Final = re.compile(
-    rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)"
-)
+_NETWORK: Final = re.compile(rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)")
 _LOCAL: Final = re.compile(rb"[A-Za-z][\w]*(?:/[\w][\w \[\]-]*)*|direct shared memory")
 _MOST_MESSAGES: Final = 100_000
 _MOST_BATCHES: Final = 16

@@ -55,8 +55,9 @@ def split_records(line: bytes, hosts: set[str]) -> list[bytes]:
             known = max((host for host in hosts if name.endswith(host)), key=len, default=name)
             cut = len(name) - len(known)
             records[-1] += head[:cut]
-            head = head[cut:]
-        records.append(head + rest)
+            records.append(head[cut:] + rest)
+        else:
+            records.append(head + rest)
     return [record for record in records if record.strip()]
 
 

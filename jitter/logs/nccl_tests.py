@@ -19,7 +19,7 @@ _TYPES: Final = (
     "int8|uint8|char|int32|uint32|int64|uint64|int|half|float16|bfloat16|float32|float64|float|double|"
     "fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
 )
-_ROW: Final = re.compile(rf"\s*(\d{{1,18}})\s+(\d{{1,18}})\s+({_TYPES})\s+(\S.*)")
+_ROW: Final = re.compile(rf"\s*(\d{{1,18}})\s+\d+\s+({_TYPES})\s+(\S.*)")
 _ROW_START: Final = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})\s")
 _TIMESTAMP: Final = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
@@ -84,7 +84,7 @@ class NcclTestsParser(LineParser):
         found = _ROW.fullmatch(_TIMESTAMP.sub("", text.rstrip()))
         if found is None:
             raise ValueError("not a row")
-        size, count, dtype, rest = found.groups()
+        size, dtype, rest = found.groups()
         values = rest.split()
         redop = None
         if not _NUMBER.fullmatch(values[0]):
@@ -93,7 +93,7 @@ class NcclTestsParser(LineParser):
         root = int(values.pop(0)) if has_root else None
         block.hint = self._hint if block.hint is None else block.hint
         halves = [_measurement(values[at : at + width]) for at in range(0, len(values), width)]
-        block.rows.append(Row(int(size), int(count), dtype, redop, root, tuple(halves)))
+        block.rows.append(Row(int(size), dtype, redop, root, tuple(halves)))
 
     def _end(self, task: str) -> None:
         block = self._blocks.pop(task, None)

@@ -31,7 +31,6 @@ class Row(NamedTuple):
     """A row as printed."""
 
     size: int
-    count: int
     dtype: str
     redop: str | None
     root: int | None

@@ -11,7 +11,9 @@ from jitter.logs.prefixes import split_prefix
 from jitter.logs.values import cpu_list
 
 _DISTANCE: Final = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4}
-_COLUMN: Final = re.compile(r"GPU\d+|NIC\d+|(?:mlx|bnxt|hns|irdma|efa|rdma|hsi|cxi)\w*|X(?= |$)|CPU Affinity|NUMA Affinity|GPU NUMA ID")
+_COLUMN: Final = re.compile(
+    r"GPU\d+|NIC\d+|(?:mlx|bnxt|hns|irdma|efa|rdma|hsi|cxi)\w*|X(?= |$)|CPU Affinity|NUMA Affinity|GPU NUMA ID"
+)
 _CELL: Final = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|OK|P2P|PXI")
 _LEGEND: Final = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 _CPUS: Final = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")

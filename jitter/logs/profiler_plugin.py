@@ -41,7 +41,7 @@ class ProfilerPluginParser(LineParser):
         key = (event.get("cat"), str(event.get("id")), str(event.get("pid")), str(event.get("tid")))
         if event.get("ph") == "b" and isinstance(event.get("args"), dict):
             if key in self._begun or len(self._begun) >= _MOST_OPEN:
-                self._add(self._begun.pop(key, None) or self._begun.pop(next(iter(self._begun))), None)
+                self._add(self._begun.pop(key if key in self._begun else next(iter(self._begun))), None)
             self._begun[key] = event
         elif event.get("ph") == "e" and key in self._begun:
             self._add(self._begun.pop(key), event)

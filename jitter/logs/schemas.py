@@ -110,7 +110,11 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("calls", pa.int64(), "number of calls"),
         ("self_cpu_ns", pa.int64(), "time on the CPU without children"),
         ("self_device_ns", pa.int64(), "time on the GPU without children"),
-        ("share", pa.float64(), "share of the total device time (CPU time where the source has no device time), 0 to 1"),
+        (
+            "share",
+            pa.float64(),
+            "share of the total device time (CPU time where the source has no device time), 0 to 1",
+        ),
     ),
     "throughput": _schema(
         _LABEL,

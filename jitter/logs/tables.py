@@ -1,5 +1,6 @@
 """Typed tables built row by row, in Arrow batches, so that memory holds columns and not Python objects."""
 
+from math import isfinite
 from typing import Any, Final
 
 import pyarrow as pa
@@ -81,7 +82,7 @@ def _fitting(kind: pa.DataType, value: Any) -> Any:
         return value
     if isinstance(value, int | float):
         number = float(value)
-        if number != number or number in {float("inf"), float("-inf")}:
+        if not isfinite(number):
             raise ValueError(f"{value} is no measurement")
         return number
     return [_fitting(kind.value_type, item) for item in value]

@@ -6,13 +6,12 @@ from typing import Final
 
 _MOST_CPUS: Final = 1 << 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MONTHS: Final = dict(
-    zip("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), range(1, 13), strict=True)
-)
+_MONTHS: Final = {
+    name: at
+    for at, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
+}
 _CTIME: Final = re.compile(r"(?:\w{3} )?(\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))? (\d{4})")
-_ISO: Final = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?"
-)
+_ISO: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?")
 _DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)(ns|us|μs|µs|ms|s|m|h)")
 _UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 
@@ -67,9 +66,7 @@ def time_ns(text: str) -> int | None:
         return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)
     if (found := _CTIME.search(text)) and found[1] in _MONTHS:
         month, day, hour, minute, second, fraction, year = found.groups()
-        return _since_epoch(
-            int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second), fraction=fraction
-        )
+        return _since_epoch(int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second), fraction=fraction)
     return None
 
 

@@ -19,10 +19,10 @@ _LONGEST_LINE: Final = 4 << 20
 _HEAD: Final = 4 << 20
 _TAIL: Final = 1 << 20
 _LARGEST_DOCUMENT: Final = 256 << 20
-_QUOTING_SUFFIXES: Final = frozenset(
-    (".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua")
-    + (".py", ".rs", ".sbatch", ".sh", ".ts", ".xml")
-)
+_QUOTING_SUFFIXES: Final = frozenset((
+    ".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua",
+    ".py", ".rs", ".sbatch", ".sh", ".ts", ".xml",
+))  # fmt: skip
 """Source code and pages quote logs; they are not taken for logs."""
 
 

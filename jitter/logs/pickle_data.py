@@ -9,11 +9,11 @@ from typing import Any, Final
 
 _CONSTANTS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: Final = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_SET": list}
-_LITERALS: Final = frozenset(
-    ("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING")
-    + ("SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES")
-    + ("BINBYTES8", "BYTEARRAY8")
-)
+_LITERALS: Final = frozenset((
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES",
+    "BINBYTES8", "BYTEARRAY8",
+))  # fmt: skip
 _TUPLES: Final = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _IGNORED: Final = frozenset(("PROTO", "FRAME"))
 _DATA_OF_ARGUMENT: Final = "torch.jit._pickle "

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from jitter.logs.collectives import operation, size_of_message
 from jitter.logs.json_objects import JsonObjects
-from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.prefixes import without_escapes
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
@@ -34,9 +34,9 @@ class InspectorParser(LineParser):
         self._relevant = self._relevant or super().wants(chunk)
         return self._relevant
 
-    def read(self, lines: list[bytes], first: int) -> None:
+    def read(self, lines: Lines) -> None:
         """Read lines that follow each other."""
-        for number, line in enumerate(lines, first):
+        for number, line in lines:
             if self._objects.is_open or b"{" in line:
                 self.read_line(line, number)
 

@@ -1,12 +1,16 @@
 """What a parser of one log format is: it takes lines, fills tables and counts what it cannot read."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar
 
 from jitter.logs.problems import Problems
 from jitter.logs.tables import Tables
+
+Lines = Sequence[tuple[int, bytes]]
+"""Lines without their ends, each with its number in the file, from 1."""
 
 
 @dataclass
@@ -48,12 +52,12 @@ class LineParser:
         """Return whether lines of this part of the file may concern the format."""
         return self.is_open or any(trigger in chunk for trigger in self.triggers)
 
-    def read(self, lines: list[bytes], first: int) -> None:
-        """Read lines that follow each other; `first` is the number of the first of them."""
+    def read(self, lines: Lines) -> None:
+        """Read lines that follow each other."""
         triggered = self._trigger.search
-        for line_number, line in enumerate(lines, first):
+        for number, line in lines:
             if self.is_open or triggered(line):
-                self.read_line(line, line_number)
+                self.read_line(line, number)
 
     def read_line(self, line: bytes, number: int) -> None:
         """Read a line; a broken one is counted and skipped."""

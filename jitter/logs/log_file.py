@@ -9,7 +9,8 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 
 from jitter.logs.documents import Document, document_of
-from jitter.logs.line_parser import Context
+from jitter.logs.line_parser import Context, Lines
+from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.problems import Problem, Problems
 from jitter.logs.registry import line_parsers
 from jitter.logs.tables import Tables
@@ -104,14 +105,19 @@ def _read_document(stream: BinaryIO, document: Document, context: Context) -> No
 
 
 def _read_lines(stream: BinaryIO, context: Context) -> None:
+    nccl = NcclDebugParser(context)
     parsers = line_parsers(context)
-    for chunk, first in _chunks(stream, context):
-        lines: list[bytes] | None = None
+    for whole, first in _chunks(stream, context):
+        chunk = whole
+        lines: Lines | None = None
+        if nccl.wants(chunk):
+            lines = nccl.take(list(enumerate(chunk.split(b"\n"), first)))
+            chunk = b"\n".join([line for _, line in lines])
         for parser in parsers:
             if parser.wants(chunk):
-                lines = chunk.split(b"\n") if lines is None else lines
-                parser.read(lines, first)
-    for parser in parsers:
+                lines = list(enumerate(chunk.split(b"\n"), first)) if lines is None else lines
+                parser.read(lines)
+    for parser in (nccl, *parsers):
         parser.finish()
 
 

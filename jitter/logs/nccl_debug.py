@@ -4,15 +4,20 @@ The hot path of the package: a log can have a gigabyte. Most lines state an edge
 a few searches for a substring, and only a text that is new is matched against a pattern.
 """
 
+import re
 from typing import Final
 
-from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.nccl_communicators import INTERESTING, Communicators
 from jitter.logs.nccl_edges import Edges
-from jitter.logs.nccl_head import MARK, NO_HEAD, head_of, message_of, split_records
+from jitter.logs.nccl_head import MARK, head_of, message_of, split_records
 from jitter.logs.prefixes import without_escapes
 
 _INFO: Final = b" NCCL INFO "
+_LONGEST_HEAD: Final = 96
+_MOST_SILENT: Final = 20_000
+_SILENT: Final = re.compile(rb"[\w ,:;|/.+=>\[\]-]{1,400}")
+"""Messages that state nothing of use and hold no other record."""
 
 
 class NcclDebugParser(LineParser):
@@ -27,23 +32,35 @@ class NcclDebugParser(LineParser):
         self._edges = Edges(self.format, context.problems)
         self._communicators = Communicators()
         self._records = 0
+        self._silent: set[bytes] = set()
 
-    def read(self, lines: list[bytes], first: int) -> None:
-        """Read lines that follow each other."""
+    def take(self, lines: Lines) -> Lines:
+        """Read the records among the lines, and return the lines that other parsers may have to read, too.
+
+        A line is left to them unless it holds nothing but a record: its head is short, and its message is known to
+        state an edge, or nothing.
+        """
         texts = self._edges.texts
+        silent = self._silent
+        rest = []
         records = 0
-        for number, line in enumerate(lines, first):
+        for pair in lines:
+            line = pair[1]
             at = line.find(_INFO)
-            if at >= 0 and line.find(MARK, at + 6) < 0 and line.startswith((b"Channel ", b"Ring "), at + 11):
-                records += 1
-                text = line[at + 11 :]
+            if 0 <= at < _LONGEST_HEAD:
+                text = line[at + len(_INFO) :]
                 if text in texts:
                     texts[text] += 1
-                else:
-                    self._edges.count(text, number)
-            elif at >= 0 or b"CCL " in line:
-                self.read_line(line, number)
+                    records += 1
+                    continue
+                if text in silent:
+                    records += 1
+                    continue
+            rest.append(pair)
+            if at >= 0 or b"CCL " in line:
+                self.read_line(line, pair[0])
         self._records += records
+        return rest
 
     def line(self, line: bytes, number: int) -> None:
         """Read a line that states no edge, or several records."""
@@ -77,5 +94,6 @@ class NcclDebugParser(LineParser):
         if message.startswith((b"Channel ", b"Ring ")):
             self._edges.count(message, number)
         elif INTERESTING.search(message):
-            head = head_of(record[:at])
-            self._communicators.read(head if head.host else NO_HEAD, message)
+            self._communicators.read(head_of(record[:at]), message)
+        elif len(self._silent) < _MOST_SILENT and _SILENT.fullmatch(message):
+            self._silent.add(message)

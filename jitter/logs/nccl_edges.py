@@ -20,10 +20,12 @@ _EDGE: Final = re.compile(
 )
 _NETWORK: Final = re.compile(rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)")
 _LOCAL: Final = re.compile(rb"[A-Za-z][\w]*(?:/[\w][\w \[\]-]*)*|direct shared memory")
-_MOST_MESSAGES: Final = 100_000
-_MOST_BATCHES: Final = 16
+_MOST_MESSAGES: Final = 20_000
+_MOST_BATCHES: Final = 200
 _KEYS: Final = ["channel", "from_rank", "to_rank", "transport", "nic", "gdr"]
-_SCHEMA: Final = pa.schema([field for field in SCHEMAS["edges"] if field.name != "source"])
+_RELATION: Final = pa.schema([field for field in SCHEMAS["edges"] if field.name != "source"])
+_SCHEMA: Final = _RELATION.set(3, pa.field("transport", pa.dictionary(pa.int32(), pa.string())))
+"""Few texts of transports for many edges."""
 
 _Edge = tuple[int, int, int, str, int | None, bool | None]
 
@@ -58,9 +60,10 @@ class Edges:
         if not self._batches:
             return
         self._merge()
-        table = self._batches[0].sort_by([(key, "ascending") for key in _KEYS])
-        for batch in table.combine_chunks().to_batches():
-            tables.add_batch("edges", batch)
+        table = self._batches.pop()
+        table = table.set_column(3, _RELATION.field(3), table["transport"].cast(pa.string()))
+        for batch in table.sort_by([(key, "ascending") for key in _KEYS]).to_batches(max_chunksize=65_536):
+            tables.add_batch("edges", batch.cast(_RELATION))
 
     def _drain(self) -> None:
         """Parse the texts and put their edges into a batch."""
@@ -82,7 +85,12 @@ class Edges:
             self._merge()
 
     def _merge(self) -> None:
-        merged = pa.concat_tables(self._batches).group_by(_KEYS, use_threads=False).aggregate([("lines", "sum")])
+        merged = (
+            pa.concat_tables(self._batches)
+            .unify_dictionaries()
+            .group_by(_KEYS, use_threads=False)
+            .aggregate([("lines", "sum")])
+        )
         self._batches = [merged.rename_columns({"lines_sum": "lines"}).select(_SCHEMA.names).cast(_SCHEMA)]
 
 

@@ -1,4 +1,4 @@
-"""The line parsers, in the order in which they are named where a file holds equally much of several formats."""
+"""The line parsers, but NCCL_DEBUG's, which takes its lines before the others."""
 
 from typing import Final
 
@@ -9,7 +9,6 @@ from jitter.logs.inspector import InspectorParser
 from jitter.logs.kernel_log import KernelLogParser
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.mpitrace import MpitraceParser
-from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.nccl_tests import NcclTestsParser
 from jitter.logs.nvidia_smi_csv import NvidiaSmiCsvParser
 from jitter.logs.nvidia_smi_query import NvidiaSmiQueryParser
@@ -23,7 +22,6 @@ from jitter.logs.training_result import TrainingResultParser
 
 _PARSERS: Final[tuple[type[LineParser], ...]] = (
     NcclTestsParser,
-    NcclDebugParser,
     InspectorParser,
     ProfilerPluginParser,
     NvidiaSmiCsvParser,

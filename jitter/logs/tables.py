@@ -1,7 +1,7 @@
 """Typed tables built row by row, in Arrow batches, so that memory holds columns and not Python objects."""
 
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -10,6 +10,8 @@ from jitter.logs.schemas import SCHEMAS
 
 _BATCH_ROWS: Final = 8_192
 _TEXT_LIMIT: Final = 65_536
+_SHORT: Final = _TEXT_LIMIT // 4
+"""Characters that no encoding makes longer than the limit."""
 
 
 class Tables:
@@ -18,8 +20,7 @@ class Tables:
     def __init__(self, source: str) -> None:
         """Start empty; `source` goes into every row."""
         self._source = source
-        self._columns: dict[str, dict[str, list[Any]]] = {}
-        self._rows: dict[str, int] = {}
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._batches: dict[str, list[pa.RecordBatch]] = {}
 
     def add(self, relation: str, **values: Any) -> None:
@@ -27,30 +28,35 @@ class Tables:
 
         Raises ValueError for a number that the column cannot hold: the line that states it is broken.
         """
-        schema = SCHEMAS[relation]
-        row = [_fitting(kind, values.get(name)) for name, kind in zip(schema.names[:-1], schema.types, strict=False)]
-        columns = self._columns.get(relation)
-        if columns is None:
-            columns = self._columns[relation] = {name: [] for name in schema.names}
-        for column, value in zip(columns.values(), [*row, self._source], strict=True):
-            column.append(value)
-        self._rows[relation] = self._rows.get(relation, 0) + 1
-        if self._rows[relation] % _BATCH_ROWS == 0:
+        shape = _SHAPES[relation]
+        row: tuple[Any, ...] = tuple(map(values.get, shape.names))
+        for at, limit in shape.integers:
+            value = row[at]
+            if value is not None and not -limit <= value < limit:
+                raise ValueError(f"{value} does not fit")
+        for at in shape.reals:
+            if row[at] is not None and not isfinite(row[at]):
+                raise ValueError(f"{row[at]} is no measurement")
+        if any(row[at] is not None and len(row[at]) > _SHORT for at in shape.texts):
+            row = tuple(_cut(value) if isinstance(value, str) else value for value in row)
+        rows = self._rows.setdefault(relation, [])
+        rows.append(row)
+        if len(rows) >= _BATCH_ROWS:
             self._seal(relation)
 
     def add_batch(self, relation: str, batch: pa.RecordBatch) -> None:
         """Add many rows at once; the columns are the relation's without `source`."""
-        columns = [*batch.columns, pa.repeat(pa.scalar(self._source, pa.string()), batch.num_rows)]
+        source = pa.repeat(pa.scalar(self._source, pa.string()), batch.num_rows)
+        columns = [*batch.columns, source]
         self._batches.setdefault(relation, []).append(pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[relation]))
-        self._rows[relation] = self._rows.get(relation, 0) + batch.num_rows
 
     def has_rows(self) -> bool:
         """Return whether any relation has a row."""
-        return any(self._rows.values())
+        return any(self._rows.values()) or bool(self._batches)
 
     def finished(self) -> dict[str, pa.Table]:
         """Return the tables of the relations that have rows, in the order of the schemas."""
-        for relation in list(self._columns):
+        for relation in list(self._rows):
             self._seal(relation)
         return {
             relation: pa.Table.from_batches(self._batches[relation], schema)
@@ -59,33 +65,34 @@ class Tables:
         }
 
     def _seal(self, relation: str) -> None:
-        columns = self._columns.pop(relation, None)
-        if columns is None or not columns["source"]:
-            return
-        schema = SCHEMAS[relation]
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        self._batches.setdefault(relation, []).append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        rows = self._rows.pop(relation)
+        if rows:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMAS[relation].types, strict=False)]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(SCHEMAS[relation])[:-1]))
+            self.add_batch(relation, batch)
 
 
-def _fitting(kind: pa.DataType, value: Any) -> Any:
-    """Return the value as the column holds it; texts are cut, numbers out of range are a ValueError."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value if len(value) <= _TEXT_LIMIT // 4 else _cut(value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int) and not kinds.is_floating(kind):
-        limit = 1 << (kind.bit_width - 1)
-        if not -limit <= value < limit:
-            raise ValueError(f"{value} does not fit")
-        return value
-    if isinstance(value, int | float):
-        number = float(value)
-        if not isfinite(number):
-            raise ValueError(f"{value} is no measurement")
-        return number
-    return [_fitting(kind.value_type, item) for item in value]
+class _Shape(NamedTuple):
+    """A relation's columns without `source`, and what is checked of a row."""
+
+    names: tuple[str, ...]
+    integers: tuple[tuple[int, int], ...]
+    reals: tuple[int, ...]
+    texts: tuple[int, ...]
+
+
+def _shape(schema: pa.Schema) -> _Shape:
+    columns = list(enumerate(schema.types[:-1]))
+    return _Shape(
+        tuple(schema.names[:-1]),
+        tuple((at, 1 << (kind.bit_width - 1)) for at, kind in columns if kinds.is_integer(kind)),
+        tuple(at for at, kind in columns if kinds.is_floating(kind)),
+        tuple(at for at, kind in columns if kinds.is_string(kind)),
+    )
+
+
+_SHAPES: Final = {relation: _shape(schema) for relation, schema in SCHEMAS.items()}
 
 
 def _cut(text: str) -> str:

@@ -23,6 +23,8 @@ class Context:
     problems: Problems
     records: dict[str, int] = field(default_factory=dict)
     """Records read, by format."""
+    hosts: set[str] = field(default_factory=set)
+    """Names of hosts met so far."""
 
     def count(self, format_: str, records: int = 1) -> None:
         """Count records of a format."""

@@ -54,23 +54,21 @@ class _Process:
 class Communicators:
     """What each process of a log states about its communicators."""
 
-    def __init__(self) -> None:
-        """Start without processes."""
+    def __init__(self, hosts: set[str]) -> None:
+        """Start without processes; names of hosts are added to `hosts`."""
+        self._hosts = hosts
         self._processes: dict[Head, _Process] = {}
         self._versions: dict[str, None] = {}
-
-    @property
-    def hosts(self) -> set[str]:
-        """The hosts met so far."""
-        return {head.host for head in self._processes if head.host}
 
     def read(self, head: Head, message: bytes) -> None:
         """Read a message of a process."""
         process = self._processes.get(head)
         if process is None:
             process = self._processes[head] = _Process()
+            if head.host:
+                self._hosts.add(head.host)
         if found := _COMM.search(message):
-            self._read_member(process, head, found)
+            _read_member(process, found)
         elif found := _NETWORK.search(message):
             process.network = found[1].decode().strip()
         elif found := _TRANSPORT.match(message):
@@ -115,20 +113,20 @@ class Communicators:
             for member in process.members.values() or ([{}] if stated else []):
                 tables.add("communicators", **common, **member)
 
-    def _read_member(self, process: _Process, head: Head, found: re.Match[bytes]) -> None:
-        address, rank, ranks, device, bus_id, shared = found.groups()
-        member = process.members.setdefault((address.decode(), int(rank)), {})
-        name = shared if shared and b"." not in shared else address
-        if "comm" not in member or shared:
-            member["comm"] = None if b"." in name else name.decode()
-        stated = {
-            "rank": int(rank),
-            "ranks": int(ranks),
-            "device": int(device) if device else None,
-            "bus_id": bus_address(bus_id.decode()) if bus_id else None,
-        }
-        member.update({key: value for key, value in stated.items() if value is not None})
-        del head
+
+def _read_member(process: _Process, found: re.Match[bytes]) -> None:
+    address, rank, ranks, device, bus_id, shared = found.groups()
+    member = process.members.setdefault((address.decode(), int(rank)), {})
+    name = shared if shared and b"." not in shared else address
+    if "comm" not in member or shared:
+        member["comm"] = None if b"." in name else name.decode()
+    stated = {
+        "rank": int(rank),
+        "ranks": int(ranks),
+        "device": int(device) if device else None,
+        "bus_id": bus_address(bus_id.decode()) if bus_id else None,
+    }
+    member.update({key: value for key, value in stated.items() if value is not None})
 
 
 def _read_plugin(process: _Process, message: bytes) -> None:

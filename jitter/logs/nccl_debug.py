@@ -30,7 +30,7 @@ class NcclDebugParser(LineParser):
         """Start without records."""
         super().__init__(context)
         self._edges = Edges(self.format, context.problems)
-        self._communicators = Communicators()
+        self._communicators = Communicators(context.hosts)
         self._records = 0
         self._silent: set[bytes] = set()
 
@@ -66,7 +66,7 @@ class NcclDebugParser(LineParser):
         """Read a line that states no edge, or several records."""
         line = without_escapes(line).rstrip(b"\r")
         if line.count(MARK) > 1:
-            for record in split_records(line, self._communicators.hosts):
+            for record in split_records(line, self.context.hosts):
                 self._read_record(record, number)
         else:
             self._read_record(line, number)

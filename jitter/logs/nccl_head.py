@@ -50,21 +50,27 @@ def split_records(line: bytes, hosts: set[str]) -> list[bytes]:
     parts = _SPLIT.split(line)
     records = [parts[0]]
     for head, rest in zip(parts[1::2], parts[2::2], strict=True):
-        name = head.partition(b":")[0].decode("ascii", "replace")
-        if name not in hosts and records[0]:
-            known = max((host for host in hosts if name.endswith(host)), key=len, default=name)
-            cut = len(name) - len(known)
-            records[-1] += head[:cut]
-            records.append(head[cut:] + rest)
-        else:
-            records.append(head + rest)
+        cut = _foreign(head.partition(b":")[0], hosts)
+        records[-1] += head[:cut]
+        records.append(head[cut:] + rest)
     return [record for record in records if record.strip()]
 
 
-def before_nccl_record(line: bytes) -> bytes:
+def before_nccl_record(line: bytes, hosts: set[str]) -> bytes:
     """Return a line without the record of NCCL that ran into it."""
     at = line.find(MARK)
     if at < 0:
         return line
     found = _HEAD.search(line[: at + 1])
-    return line[: found.start()] if found else line
+    if found is None:
+        return line
+    return line[: found.start() + _foreign(found["host"], hosts)]
+
+
+def _foreign(host: bytes, hosts: set[str]) -> int:
+    """Return how much of what looks like a host's name belongs to the text before it."""
+    name = host.decode("ascii", "replace")
+    if name in hosts:
+        return 0
+    known = max((host for host in hosts if name.endswith(host)), key=len, default=name)
+    return len(name) - len(known)

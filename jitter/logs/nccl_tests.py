@@ -49,7 +49,7 @@ class NcclTestsParser(LineParser):
 
     def line(self, line: bytes, number: int) -> None:
         """Read a banner, a header or a row."""
-        task, text, _ = split_prefix(before_nccl_record(line))
+        task, text, _ = split_prefix(before_nccl_record(line, self.context.hosts))
         if found := _PROGRAM.search(text):
             self._hint = operation(found[1])
             if "Collective test starting" in text:

@@ -20,6 +20,11 @@ _EDGE: Final = re.compile(
 )
 _NETWORK: Final = re.compile(rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)")
 _LOCAL: Final = re.compile(rb"[A-Za-z][\w]*(?:/[\w][\w \[\]-]*)*|direct shared memory")
+_KNOWN_LOCAL: Final = re.compile(
+    rb"(?:P2P/(?:IPC|CUMEM|MNNVL|direct pointer|common device)(?:/read)?(?:/CE)?|SHM/\w+(?:/\w+)?|direct shared memory)"
+    rb"(?=[^\w/])"
+)
+"""What remains of an edge into which another record ran."""
 _MOST_MESSAGES: Final = 20_000
 _MOST_BATCHES: Final = 200
 _KEYS: Final = ["channel", "from_rank", "to_rank", "transport", "nic", "gdr"]
@@ -104,7 +109,10 @@ def _parsed(text: bytes) -> _Edge | None:
     if network := _NETWORK.fullmatch(via):
         via, nic, gdr = network[1], int(network[2]), b"/GDRDMA" in network[3]
     elif not _LOCAL.fullmatch(via):
-        return None
+        known = _KNOWN_LOCAL.match(via)
+        if known is None:
+            return None
+        via = known[0]
     if max(int(source), int(target)) >= 1 << 31:
         return None
     return int(channel), int(source), int(target), via.decode("ascii", "replace"), nic, gdr

@@ -125,5 +125,7 @@ def _layout(values: int, header: list[str]) -> tuple[bool, int]:
 def _measurement(values: list[str]) -> Measurement:
     """Return time, bandwidths and wrong elements; the 2019 layout's error is no count of them."""
     time, algorithm, bus = (float(value) for value in values[:3])
+    if min(time, algorithm, bus) < 0:
+        raise ValueError("not a measurement")
     wrong = values[-1] if len(values) <= _GROUP + 1 else values[len(values) - _GROUP - 1]
     return Measurement(time, algorithm, bus, values[1], values[2], int(wrong) if wrong.isdigit() else None)

@@ -43,7 +43,7 @@ class InspectorParser(LineParser):
     def line(self, line: bytes, number: int) -> None:
         """Read a line of an object."""
         line = without_escapes(line)
-        if not self._objects.is_open and (prefix := _PREFIX.match(line)):
+        if prefix := _PREFIX.match(line):
             line = line[prefix.end() :]
         for record in self._objects.feed(line, number):
             self._read_record(record, number)

@@ -1,5 +1,6 @@
 """What a parser of one log format is: it takes lines, fills tables and counts what it cannot read."""
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,7 +66,7 @@ class LineParser:
         """Read a line; a broken one is counted and skipped."""
         try:
             self.line(line, number)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError, csv.Error):
             self.context.problems.broken(self.format, number)
 
     def line(self, line: bytes, number: int) -> None:

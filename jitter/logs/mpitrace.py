@@ -63,6 +63,11 @@ class MpitraceParser(LineParser):
     def _read_row(self, text: str) -> None:
         if found := _BUCKETS_OF.match(text):
             self._call = found[1]
+        elif not text.strip():
+            self._call = None
+        elif "#calls" in text and self._in_distributions:
+            self._call = None
+            raise ValueError("not the title of a distribution")
         elif found := _CALL.fullmatch(text):
             self._add_call(found[1], None, found[2], found[4])
         elif self._call and (found := _BUCKET.fullmatch(text)):

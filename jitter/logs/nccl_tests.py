@@ -59,7 +59,7 @@ class NcclTestsParser(LineParser):
         if text.lstrip().startswith("#"):
             self._read_comment(text, task, block)
         elif _ROW_START.match(text):
-            self._read_row(text, block)
+            self._read_row(text, block, number)
 
     def finish(self) -> None:
         """Add the tables that have no end."""
@@ -80,7 +80,7 @@ class NcclTestsParser(LineParser):
         elif "-place" in text:
             block.in_place_only = "out-of-place" not in text
 
-    def _read_row(self, text: str, block: Block) -> None:
+    def _read_row(self, text: str, block: Block, line: int) -> None:
         found = _ROW.fullmatch(_TIMESTAMP.sub("", text.rstrip()))
         if found is None:
             raise ValueError("not a row")
@@ -93,14 +93,17 @@ class NcclTestsParser(LineParser):
         root = int(values.pop(0)) if has_root else None
         block.hint = self._hint if block.hint is None else block.hint
         halves = [_measurement(values[at : at + width]) for at in range(0, len(values), width)]
-        block.rows.append(Row(int(size), dtype, redop, root, tuple(halves)))
+        block.rows.append(Row(line, int(size), dtype, redop, root, tuple(halves)))
 
     def _end(self, task: str) -> None:
         block = self._blocks.pop(task, None)
         if block is None:
             return
-        for row in block.resolved():
-            self.add("bandwidth", label=self.context.label, **row)
+        for line, row in block.resolved():
+            try:
+                self.add("bandwidth", label=self.context.label, **row)
+            except (ValueError, OverflowError):
+                self.context.problems.broken(self.format, line)
 
 
 def _layout(values: int, header: list[str]) -> tuple[bool, int]:

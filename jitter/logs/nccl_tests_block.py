@@ -30,6 +30,7 @@ class Measurement(NamedTuple):
 class Row(NamedTuple):
     """A row as printed."""
 
+    line: int
     size: int
     dtype: str
     redop: str | None
@@ -48,23 +49,26 @@ class Block:
     in_place_only: bool = False
     rows: list[Row] = field(default_factory=list)
 
-    def resolved(self) -> Iterator[dict[str, Any]]:
-        """Return the rows of the relation."""
+    def resolved(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Return the rows of the relation, each with the number of its line."""
         family, ranks = self._family_and_ranks()
         for row in self.rows:
             collective = self._collective(family, row)
             for half, measured in enumerate(row.halves):
-                yield {
-                    "collective": collective,
-                    "size_bytes": row.size,
-                    "dtype": row.dtype,
-                    "ranks": ranks,
-                    "in_place": self.in_place_only if len(row.halves) == 1 else half == 1,
-                    "time_us": measured.time_us,
-                    "algbw": measured.algbw,
-                    "busbw": measured.busbw,
-                    "wrong": measured.wrong,
-                }
+                yield (
+                    row.line,
+                    {
+                        "collective": collective,
+                        "size_bytes": row.size,
+                        "dtype": row.dtype,
+                        "ranks": ranks,
+                        "in_place": self.in_place_only if len(row.halves) == 1 else half == 1,
+                        "time_us": measured.time_us,
+                        "algbw": measured.algbw,
+                        "busbw": measured.busbw,
+                        "wrong": measured.wrong,
+                    },
+                )
 
     def _family_and_ranks(self) -> tuple[str | None, int | None]:
         """Return whose formula busbw / algbw follows, and for how many ranks: what most rows agree on."""

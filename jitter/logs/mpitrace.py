@@ -33,6 +33,7 @@ class MpitraceParser(LineParser):
         self._rank = 0
         self._call: str | None = None
         self._in_distributions = False
+        self._after_blank = False
         self._values: dict[str, Any] | None = None
         self._columns: list[str] = []
 
@@ -64,9 +65,15 @@ class MpitraceParser(LineParser):
         if found := _BUCKETS_OF.match(text):
             self._call = found[1]
         elif not text.strip():
-            self._call = None
-        elif "#calls" in text and self._in_distributions:
-            self._call = None
+            self._after_blank = True
+            return
+        elif (
+            self._call
+            and self._in_distributions
+            and ("#calls" in text or self._after_blank)
+            and not _BUCKET.match(text)
+        ):
+            self._call = None  # a damaged title: the buckets below it are of an unknown call
             raise ValueError("not the title of a distribution")
         elif found := _CALL.fullmatch(text):
             self._add_call(found[1], None, found[2], found[4])
@@ -77,6 +84,7 @@ class MpitraceParser(LineParser):
             raise ValueError("not a row")
         elif self._call and re.match(r"\s*\d", text):
             raise ValueError("not a row")
+        self._after_blank = False
 
     def _add_call(self, call: str, average: float | None, calls: str, seconds: str) -> None:
         self.add(
@@ -95,13 +103,10 @@ class MpitraceParser(LineParser):
         """Read a row of the table of all ranks; the rank's own profile states its values with more digits."""
         cells = text.split()
         if not cells:
+            self._columns, self.is_open = [], False
             return
         if not cells[0].isdigit() or len(cells) != len(self._columns):
-            self.is_open = self.is_open and cells[0].isdigit()
-            self._columns = self._columns if cells[0].isdigit() else []
-            if cells[0].isdigit():
-                raise ValueError("not a row")
-            return
+            raise ValueError("not a row")
         row = dict(zip(self._columns, cells, strict=True))
         host = row.get("hostname", row.get("host"))
         if int(cells[0]) == self._rank and self._values is not None:

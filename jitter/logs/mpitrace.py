@@ -74,7 +74,8 @@ class MpitraceParser(LineParser):
             and not _BUCKET.match(text)
         ):
             self._call = None  # a damaged title: the buckets below it are of an unknown call
-            raise ValueError("not the title of a distribution")
+            if "#calls" in text:
+                raise ValueError("not the title of a distribution")
         elif found := _CALL.fullmatch(text):
             self._add_call(found[1], None, found[2], found[4])
         elif self._call and (found := _BUCKET.fullmatch(text)):
@@ -82,8 +83,8 @@ class MpitraceParser(LineParser):
         elif text.startswith(("MPI_", "MPIX_")):
             self._call = None
             raise ValueError("not a row")
-        elif self._call and re.match(r"\s*\d", text):
-            raise ValueError("not a row")
+        elif re.match(r"\s*\d", text) and (self._call or self._in_distributions):
+            raise ValueError("not a row, or of an unknown call")
         self._after_blank = False
 
     def _add_call(self, call: str, average: float | None, calls: str, seconds: str) -> None:

@@ -18,6 +18,7 @@ _LONGEST_HEAD: Final = 96
 _MOST_SILENT: Final = 20_000
 _SILENT: Final = re.compile(rb"[\w ,:;|/.+=>\[\]-]{1,400}")
 """Messages that state nothing of use and hold no other record."""
+_PLAIN: Final = re.compile(rb"[\w ,:;|/.+=<>%\[\]-]{1,400}")
 
 
 class NcclDebugParser(LineParser):
@@ -33,6 +34,7 @@ class NcclDebugParser(LineParser):
         self._communicators = Communicators(context.hosts)
         self._records = 0
         self._silent: set[bytes] = set()
+        self._facts: set[bytes] = set()
 
     def take(self, lines: Lines) -> Lines:
         """Read the records among the lines, and return the lines that other parsers may have to read, too.
@@ -42,6 +44,7 @@ class NcclDebugParser(LineParser):
         """
         texts = self._edges.texts
         silent = self._silent
+        facts = self._facts
         rest = []
         records = 0
         for pair in lines:
@@ -53,7 +56,7 @@ class NcclDebugParser(LineParser):
                     texts[text] += 1
                     records += 1
                     continue
-                if text in silent:
+                if text in silent or line in facts:
                     records += 1
                     continue
             rest.append(pair)
@@ -95,5 +98,7 @@ class NcclDebugParser(LineParser):
             self._edges.count(message, number)
         elif INTERESTING.search(message):
             self._communicators.read(head_of(record[:at]), message)
+            if len(self._facts) < _MOST_SILENT and _PLAIN.fullmatch(message):
+                self._facts.add(record)  # reading it again would change nothing
         elif len(self._silent) < _MOST_SILENT and _SILENT.fullmatch(message):
             self._silent.add(message)

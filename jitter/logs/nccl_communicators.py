@@ -1,4 +1,4 @@
-"""Communicators and networks in NCCL_DEBUG logs: who takes part, on which GPU, over which network and plug-in.
+"""Communicators and networks in NCCL_DEBUG logs: rank, host, GPU, network and plug-in of each member.
 
 `comm 0x… rank R nranks N cudaDev D busId B - Init COMPLETE` (2.4 on; RCCL adds words before the dash), from 2.19 on
 with the function's name, `nvmlDev` and the `commId` that all ranks share; `Init START`, `Destroy COMPLETE` alike.
@@ -37,7 +37,7 @@ _NEWEST: Final = (2, 30)
 INTERESTING: Final = re.compile(
     rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin|net plugin"
 )
-"""Messages that may state one of these; the others are not looked at."""
+"""Messages that may state one of these; all other messages are skipped."""
 
 
 @dataclass

@@ -172,9 +172,7 @@ CONTAINERS = {"run", "run.alignment", "loss", "steps", "culprits", "what_if"}
 
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
-    for key, kind in _keys(
-        report_document(sample_lake.diagnosis(), build_run_overview(sample_lake, sample_lake.steps))
-    ):
+    for key, kind in _keys(report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))):
         found.setdefault(key, set()).add(kind)
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}
     assert set(told) == set(found) - CONTAINERS

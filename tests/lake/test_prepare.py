@@ -15,6 +15,8 @@ from jitter.lake.derived.compaction import compact_steps
 from jitter.lake.layout import COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
 
+pytestmark = pytest.mark.slow
+
 RANKS, STEPS = 6, 4
 FILES = RANKS * STEPS
 Large = Callable[..., None]

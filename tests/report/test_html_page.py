@@ -18,6 +18,8 @@ from jitter.report.views.step_view import KernelNames
 from tests.support.page import Text, item, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
+pytestmark = pytest.mark.slow
+
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 

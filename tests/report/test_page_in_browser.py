@@ -11,6 +11,8 @@ from jitter.report.html import render_html
 from tests.support.chromium import INK, PLACE
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
+pytestmark = pytest.mark.slow
+
 FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"

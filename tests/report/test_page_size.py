@@ -1,6 +1,7 @@
 """The largest page there can be: figures from plain data, as a server or a notebook would build them."""
 
 import numpy as np
+import pytest
 from bokeh.resources import Resources
 
 from jitter.analysis.diagnosis.model import Divergence, Split, StepAnswer
@@ -13,6 +14,8 @@ from jitter.report.views.collective_waits import CollectiveWaits
 from jitter.report.views.excess_heatmap import MAX_COLUMNS, arrange_heatmap
 from jitter.report.views.run_series import RunSeries
 from jitter.report.views.step_view import MAX_POINTS, METRICS, PIXEL_COLUMNS, MetricSeries, StepView
+
+pytestmark = pytest.mark.slow
 
 RANKS, STEPS, LIMIT = 960, 50, 8_000_000
 POINTS = max(MAX_POINTS, 8 * PIXEL_COLUMNS + 2)  # four lines with a highest and a lowest in each column, and both ends

@@ -19,6 +19,8 @@ from jitter.report.server import ReportSession, ServedRun
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 

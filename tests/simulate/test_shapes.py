@@ -14,6 +14,8 @@ from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, number_
 from jitter.simulate.shapes import SHAPES
 from tests.support.oracles.simulation import simulation_oracle
 
+pytestmark = pytest.mark.slow
+
 SIZE = {"ranks": 8, "gpus_per_node": 4, "steps": 2, "kernels": 110, "seed": 4, "first_step": 10}
 MODIFIERS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -11,6 +11,7 @@ from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
 
 

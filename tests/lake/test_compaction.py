@@ -243,7 +243,11 @@ def test_several_processes_at_once(tmp_path: Path):
     steps = [StepKey(None, number) for number in range(12)]
     for rank in range(8):
         lake.put(rank, steps, rows=40)
-    program = "import sys, pathlib\nfrom jitter.lake.derived.compaction import compact_steps as c\nc(pathlib.Path(sys.argv[1]))"
+    program = (
+        "import sys, pathlib\n"
+        "from jitter.lake.derived.compaction import compact_steps\n"
+        "compact_steps(pathlib.Path(sys.argv[1]))"
+    )
     running = [subprocess.Popen([sys.executable, "-c", program, str(lake.root)]) for _ in range(3)]
     for rank in range(8, 12):
         lake.put(rank, steps, rows=40)

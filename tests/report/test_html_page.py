@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.replay.scenario_times import START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.cli import main
 from jitter.report.html import MOST_STEPS, embedded_steps, html_report
 from jitter.report.questions import seven_answers
@@ -138,7 +138,7 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
-    assert first_layer(diagnosis) == own_layer(START)
+    assert first_layer(diagnosis) == own_layer(TimePart.START)
     cells = sources(html_report(lake), "run")["shown:excess"]["image"][0]
     assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
         (row, column) for row in range(4, 8) for column in (3, 6)

@@ -7,11 +7,10 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.own_time import OwnTimes, zero_where_unknown
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
 
-PARTS: Final = (START, CPU, GPU)
 MIN_RANKS_FOR_NOISE: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
 
 
@@ -46,8 +45,8 @@ class DeviationAccumulator:
     def __init__(self, number: int, team: int, ranks: Ints, first_kernel: int) -> None:
         """Of the run's `number`th step; up to `first_kernel` the host's time is its start."""
         self._number, self._team, self._ranks, self._border = number, team, ranks, first_kernel + 1
-        self._total = np.zeros((len(PARTS), len(ranks)))
-        self._variance = np.zeros(len(PARTS))
+        self._total = np.zeros((len(OWN_PARTS), len(ranks)))
+        self._variance = np.zeros(len(OWN_PARTS))
 
     def add(self, first: int, own: OwnTimes, usual: OwnTimes) -> None:
         """Add operations, `first` being their first's place.
@@ -56,9 +55,9 @@ class DeviationAccumulator:
         """
         border = min(max(self._border - first, 0), len(usual.host))
         host, usual_host = (own.host, own.call), usual.host + usual.call
-        self._add(START, [times[:border] for times in host], usual_host[:border])
-        self._add(CPU, [times[border:] for times in host], usual_host[border:])
-        self._add(GPU, [own.gpu, own.delay], usual.gpu + usual.delay)
+        self._add(TimePart.START, [times[:border] for times in host], usual_host[:border])
+        self._add(TimePart.CPU, [times[border:] for times in host], usual_host[border:])
+        self._add(TimePart.GPU, [own.gpu, own.delay], usual.gpu + usual.delay)
 
     def _add(self, part: int, times: Sequence[Floats], usual: Floats) -> None:
         if len(usual):
@@ -84,8 +83,8 @@ def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamD
 
 def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
     ranks = np.unique(np.concatenate([one.ranks for one in seen]))
-    total = np.full((len(PARTS), steps, len(ranks)), np.nan)
-    noise = np.full((len(PARTS), steps, 1), np.nan)
+    total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
+    noise = np.full((len(OWN_PARTS), steps, 1), np.nan)
     for one in seen:
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns

@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Floats
 
 StepPositions = tuple[int, ...]
@@ -19,7 +20,7 @@ class Outlier:
 
     team: int
     rank: int
-    part: int
+    part: TimePart
     steps: StepPositions
     excess_ns: float
     """Above the others, all its steps together."""
@@ -34,7 +35,8 @@ def find_outliers(deviations: TeamDeviations, step_ns: Floats, limits: Threshold
         return []
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    for part, total in enumerate(deviations.total_ns):
+    for part in OWN_PARTS:
+        total = deviations.total_ns[part]
         noise = np.fmax(deviations.noise_ns[part], estimate_sigma(total))
         noise = np.maximum(noise, 1.0)
         sigmas = total / noise

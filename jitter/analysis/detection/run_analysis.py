@@ -13,9 +13,8 @@ from jitter.analysis.detection.passes import Passes, PassesHere, SeenStep, StepP
 from jitter.analysis.detection.slow_collectives import SlowCommunication, attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import LakeRun
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.run_steps import ExaminedSteps
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import Scenario, together, usual_transfers
 from jitter.core.arrays import Floats
 from jitter.core.step_key import StepKey
@@ -70,13 +69,13 @@ class RunAnalysis:
         """One team's."""
         return next(own for own in self.deviations if own.team == team)
 
-    def variance_of(self, number: int, team: int, part: Part) -> float:
+    def variance_of(self, number: int, team: int, part: TimePart) -> float:
         """The variance by chance alone, ns², of one operation's own time of this part in the run's `number`th step.
 
         What the part's operations have together, shared out evenly.
         """
         size, first = len(self.run.programs[team].operations), self.run.programs[team].first_kernel + 1
-        operations = {START: first, CPU: size - first, GPU: size}[int(part)]
+        operations = {TimePart.START: first, TimePart.CPU: size - first, TimePart.GPU: size}[int(part)]
         return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
 
     def total(self, gained: Floats) -> Floats:

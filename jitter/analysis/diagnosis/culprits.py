@@ -14,8 +14,8 @@ from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange
 from jitter.analysis.diagnosis.scopes import RankGroup, group_late_ranks
 from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.replay.critical_path import Charge, Part
-from jitter.analysis.replay.scenario_times import CPU, START
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.critical_path import Charge
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
@@ -102,11 +102,11 @@ def _by_rank(found: Sequence[PricedFinding]) -> list[_OfRank]:
     }
     merged = []
     for (rank, part), one in own.items():
-        start, cpu = own.get((rank, START)), own.get((rank, CPU))
+        start, cpu = own.get((rank, TimePart.START)), own.get((rank, TimePart.CPU))
         throughout = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
-        if part == CPU and throughout and start is not None:
+        if part == TimePart.CPU and throughout and start is not None:
             merged.append(_OfRank(one.found + start.found, one.suspects + start.suspects))
-        elif not (part == START and throughout):
+        elif not (part == TimePart.START and throughout):
             merged.append(one)
     return merged
 
@@ -214,10 +214,10 @@ def _charges(examined: RunAnalysis, case: FindingGroup, rank: int) -> Mapping[in
     for number in case.steps:
         path = examined.paths[number]
         if case.parts:
-            parts = {Part(part) for part in case.parts}
+            parts = {TimePart(part) for part in case.parts}
             own = [charge for charge in path.charges if charge.rank == rank and charge.part in parts]
         else:
-            own = [c for c in path.charges if c.part == Part.TRANSFER and (c.meeting, c.group) in meetings]
+            own = [c for c in path.charges if c.part == TimePart.TRANSFER and (c.meeting, c.group) in meetings]
         if own:
             found[number] = own
     return found

@@ -10,11 +10,11 @@ from jitter.analysis.diagnosis.model import Diagnosis, Loss, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.diagnosis.verdict import explain_no_peers, write_verdict
 from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import together
 from jitter.core.formatting import format_count, format_time
 
-_PARTS = {START: "host time before its first kernel", CPU: "host time", GPU: "GPU time"}
+_PARTS = {TimePart.START: "host time before its first kernel", TimePart.CPU: "host time", TimePart.GPU: "GPU time"}
 _NAMED = 3
 
 

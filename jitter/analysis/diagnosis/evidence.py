@@ -13,8 +13,8 @@ from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.model import Cause, ProfileLocation
 from jitter.analysis.diagnosis.scopes import RankLocation
 from jitter.analysis.diagnosis.workload import MOST, find_gpu_cause
-from jitter.analysis.replay.critical_path import Charge, Part
-from jitter.analysis.replay.scenario_times import CPU, START
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.critical_path import Charge
 from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import DataLoading
@@ -95,9 +95,9 @@ class Evidence:
     def cause(self, suspect: Outlier) -> tuple[Cause, tuple[str, ...]]:
         """Tell the cause of one rank's own time, and why."""
         steps = sorted(suspect.steps, key=lambda number: -self._excess(suspect, number))[:_STEPS_LOOKED_AT]
-        if suspect.part == START:
+        if suspect.part == TimePart.START:
             return "late_start", self._start_evidence(suspect.rank, steps, suspect.excess_ns / len(suspect.steps))
-        if suspect.part == CPU:
+        if suspect.part == TimePart.CPU:
             return "cpu_launch", self._launch_evidence(suspect.rank, suspect.steps)
         return find_gpu_cause(self._examined, suspect, steps)
 
@@ -127,9 +127,9 @@ class Evidence:
         waited = passed = 0
         for number in steps:
             for charge in self._examined.paths[number].charges:
-                if charge.rank == rank and charge.part in (Part.CPU, Part.GPU):
+                if charge.rank == rank and charge.part in (TimePart.CPU, TimePart.GPU):
                     passed += 1
-                    waited += charge.part == Part.CPU
+                    waited += charge.part == TimePart.CPU
         if not passed:
             return ("its launches come late; other ranks are later still where it would show",)
         return (f"on the critical path {waited} of its {passed} waits were for the host's launches, not for the GPU",)

@@ -12,7 +12,8 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.culprits import FindingGroup
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
-from jitter.analysis.replay.critical_path import Charge, Part
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.critical_path import Charge
 from jitter.core.step_key import StepKey
 
 _NOISE = 5.0  # standard deviations
@@ -48,10 +49,10 @@ def _answer(
     told = (known or np.isnan(examined.step_ns).all()) and not np.isnan(loss_ns)
     if len(examined.run.team_of) == 1:  # it can be compared with its own other steps alone
         told = told and len(examined.keys) >= examined.limits.least_steps_alone
-    excess: dict[int, dict[Part, float]] = defaultdict(lambda: dict.fromkeys(Part, 0.0))
+    excess: dict[int, dict[TimePart, float]] = defaultdict(lambda: dict.fromkeys(TimePart, 0.0))
     for charge in path.charges:
         excess[charge.rank][charge.part] += charge.excess_ns
-    own = {rank: parts[Part.START] + parts[Part.CPU] + parts[Part.GPU] for rank, parts in excess.items()}
+    own = {rank: parts[TimePart.START] + parts[TimePart.CPU] + parts[TimePart.GPU] for rank, parts in excess.items()}
     worst = max(own, key=lambda rank: (own[rank], -rank), default=None)
     if worst is not None and own[worst] <= 0:
         worst = None
@@ -70,10 +71,10 @@ def _answer(
     )
 
 
-def _split(parts: dict[Part, float]) -> Split:
+def _split(parts: dict[TimePart, float]) -> Split:
     """Round so that the parts still add up to the whole."""
-    start, cpu = round(parts[Part.START]), round(parts[Part.CPU])
-    return Split(start, cpu, round(parts[Part.START] + parts[Part.CPU] + parts[Part.GPU]) - start - cpu)
+    start, cpu = round(parts[TimePart.START]), round(parts[TimePart.CPU])
+    return Split(start, cpu, round(parts[TimePart.START] + parts[TimePart.CPU] + parts[TimePart.GPU]) - start - cpu)
 
 
 def _cause(number: int, worst: int | None, cases: Sequence[FindingGroup]) -> Cause:
@@ -90,7 +91,7 @@ def _began(
 ) -> Divergence | None:
     """Where it began: on the max rank's worst stretch; of slow collectives, at the first that was slow."""
     if cause == "communication":
-        slow = [charge for charge in reversed(charges) if charge.part == Part.TRANSFER and charge.excess_ns > 0]
+        slow = [charge for charge in reversed(charges) if charge.part == TimePart.TRANSFER and charge.excess_ns > 0]
         least = max((charge.excess_ns for charge in slow), default=0.0) / 2
         first = next((charge for charge in slow if charge.excess_ns >= least), None)
         return None if first is None else _at(first, facts)
@@ -108,7 +109,7 @@ def _divergence(
     """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
     best: list[Charge] = []
     for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
-        stretch = [charge for charge in group if charge.part != Part.TRANSFER]
+        stretch = [charge for charge in group if charge.part != TimePart.TRANSFER]
         if of == rank and sum(c.excess_ns for c in stretch) > sum(c.excess_ns for c in best):
             best = stretch
     if not best:

@@ -7,7 +7,7 @@ from functools import cached_property
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
@@ -20,10 +20,10 @@ from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames, StepView, step_view
 
 _PART_OF: Mapping[Cause, int] = {
-    "late_start": START,
-    "cpu_launch": CPU,
-    "gpu_compute": GPU,
-    "workload_imbalance": GPU,
+    "late_start": TimePart.START,
+    "cpu_launch": TimePart.CPU,
+    "gpu_compute": TimePart.GPU,
+    "workload_imbalance": TimePart.GPU,
 }
 
 

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
@@ -12,17 +13,9 @@ from jitter.core.kernels import short_name
 Hosts = Mapping[int, str | None]
 _MOST = 3
 _UNTOLD = "It cannot be told: no rank can be compared with another."
-SIDES: Mapping[Cause, str] = {
-    "late_start": "the CPU (late start)",
-    "cpu_launch": "the CPU (late launches)",
-    "gpu_compute": "the GPU (the same kernels take longer)",
-    "workload_imbalance": "the GPU (it has more or other work)",
-    "communication": "neither: the network (collectives take long after all have arrived)",
-    "none": "neither",
-}
 
 
-class Answered(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """One question with its answer and what supports it."""
 
     question: str
@@ -30,17 +23,19 @@ class Answered(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-def seven_answers(diagnosis: Diagnosis, hosts: Hosts) -> list[Answered]:
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
     """Answer the talk's seven questions, in its order."""
     culprits = diagnosis.culprits
     return [
-        Answered("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        Answered("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
-        Answered("Which node?", _node(diagnosis, hosts)),
-        Answered("Which GPU?", _gpu(diagnosis, hosts)),
-        Answered("When in the step does it begin?", _when(diagnosis)),
-        Answered("Where to look?", _where(diagnosis)),
-        Answered("CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
+        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        QuestionAnswer("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
+        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
+        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
+        QuestionAnswer("Where to look?", _where(diagnosis)),
+        QuestionAnswer(
+            "CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)
+        ),
     ]
 
 
@@ -141,7 +136,8 @@ def _where(diagnosis: Diagnosis) -> str:
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
-    if sides:
-        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
-    return _UNTOLD if _alone(diagnosis) else "Neither: nothing leaves the noise."
+    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    if not causes:
+        return _UNTOLD if _alone(diagnosis) else "Neither: nothing stands out above the run's noise."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -21,7 +21,7 @@ SYNCHRONOUS_WITHIN_NS = 100_000
 class ClockAlignment:
     """How the ranks of one cohort's step are aligned.
 
-    `moments_ns` is the shared moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (no moments).
+    `moments_ns` is the shared moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (empty).
     `uncertainty_ns` is how far the ends of the step's aligning collectives disagree (median over them; None with
     fewer than two); for wall clock 0 where all share one clock, None where it rests on the hosts' clocks.
     `unsynchronised` counts collectives of unnamed operation that do not synchronise their ranks.

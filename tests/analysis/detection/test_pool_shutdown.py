@@ -22,7 +22,7 @@ def fail(examined):
     assert multiprocessing.active_children()
     raise {error}
 
-pool_executor.LARGE, pool_executor.processors = 0, lambda: 3
+pool_executor.LARGE, pool_executor.cpu_count = 0, lambda: 3
 RunAnalysis.candidates = cached_property(fail)
 RunAnalysis.candidates.__set_name__(RunAnalysis, "candidates")
 run()

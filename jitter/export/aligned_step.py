@@ -108,7 +108,7 @@ class AlignedStep:
         return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 
 
-def ranks_to_see(lake: Lake, step: StepAnswer) -> list[int]:
+def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
     """The min and the max rank of a step and the ranks beside them; the first few where neither is known.
 
     Of a step in which they are of several cohorts, which share no moment, those of the max rank's.

@@ -62,7 +62,7 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
 
 def test_the_path_is_the_sum_of_its_charges(tmp_path):
     lake = report_job(tmp_path / "lake")
-    examined = lake.examination()
+    examined = lake.analyze()
     drawn = build_excess_heatmap(lake, examined)
     assert drawn.layers[0].name == PATH_LAYER
     assert drawn.rows == ((0,), (1,), (2,), (3,))
@@ -78,7 +78,7 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
 
 def test_own_time_is_that_of_the_deviations(tmp_path):
     lake = report_job(tmp_path / "lake")
-    examined = lake.examination()
+    examined = lake.analyze()
     drawn = build_excess_heatmap(lake, examined, self_time_layer(TimePart.CPU))
     assert drawn.layers[0].name == self_time_layer(TimePart.CPU)
     (team,) = examined.deviations
@@ -89,10 +89,10 @@ def test_a_missing_step_is_a_hole(tmp_path):
     ranks = {r: {(1, s): step_rows(r, s) for s in range(4)} for r in range(3)}
     del ranks[1][1, 2], ranks[1][1, 3]
     lake = report_lake(tmp_path / "lake", ranks)
-    drawn = build_excess_heatmap(lake, lake.examination())
+    drawn = build_excess_heatmap(lake, lake.analyze())
     assert [(hole.row, hole.first, hole.last) for hole in drawn.holes] == [(1, 2, 3)]
 
 
 def test_one_rank_has_no_map(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000))
-    assert build_excess_heatmap(lake, lake.examination()) is None
+    assert build_excess_heatmap(lake, lake.analyze()) is None

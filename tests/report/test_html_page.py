@@ -126,7 +126,7 @@ def test_what_a_trace_says_stays_text(tmp_path):
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=2, steps=MAX_EMBEDDED_STEPS + 3, late=(1, 4, 5, 400_000))
-    page, diagnosis = render_html(lake), lake.diagnosis()
+    page, diagnosis = render_html(lake), lake.diagnose()
     assert f"{MAX_EMBEDDED_STEPS} steps of {MAX_EMBEDDED_STEPS + 3} are in this page in detail" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
     assert [step.loss_ns for step in choose_embedded_steps(diagnosis)] == losses[:MAX_EMBEDDED_STEPS]

@@ -42,7 +42,7 @@ def _periods(run: Run) -> np.ndarray:
 @pytest.mark.parametrize("name", JOBS)
 def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: str):
     run = _quiet(name)
-    examined = ingest_run(run, tmp_path).examination()
+    examined = ingest_run(run, tmp_path).analyze()
     assert np.isnan(examined.step_ns[0])
     assert examined.step_ns[1:].tolist() == _periods(run).tolist()
     every = frozenset(range(run.job.steps))
@@ -68,7 +68,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     job = small("data_parallel", steps=6, noise=0.0, cpu_noise=0.0)
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
-    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
+    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).analyze()
     replay = WhatIf(
         examined.run, examined.ends, [Scenario({(1, TimePart.GPU): frozenset(range(6))})], examined.usual_transfers
     )

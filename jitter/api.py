@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
     from jitter.analysis.execution.dependencies import RowDependency
     from jitter.analysis.execution.run_reader import RunReader
-    from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import RunSteps
@@ -115,19 +114,28 @@ class Lake:
         members = self._lake_indices.members
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
-        """What each step tells, one a cohort and step, in order."""
-        from jitter.analysis.metrics.run_summary import outstanding
+    def ttke_readings(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
+        """Return the talk's reading of these steps (all), one a cohort and step, in order."""
+        import pyarrow.compute as pc
+
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
         chosen = self.steps if steps is None else steps
         self.compact(chosen)
-        return outstanding([found for key in chosen for found in self._summaries(key)])
-
-    def run(self, steps: Sequence[StepKey] | None = None) -> "RunSummary":
-        """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
-        from jitter.analysis.metrics.run_summary import summarise_run
-
-        return summarise_run(self.summaries(steps))
+        found = []
+        for key in chosen:
+            measured = self.metrics_of(key)
+            cohorts = measured.rows["cohort"]
+            found += [
+                read_ttke(
+                    key,
+                    index.cohort,
+                    measured.rows.filter(pc.equal(cohorts, index.cohort)),
+                    measured.alignments[index.cohort],
+                )
+                for index in measured.indices
+            ]
+        return found
 
     def diagnose(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
         """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
@@ -165,8 +173,8 @@ class Lake:
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
-        told = [summary for summary in self.summaries([key]) if summary.max_rank is not None]
-        worst = max(told, key=lambda summary: summary.max_deviation_ns or 0.0, default=None)
+        readings = [one for one in self.ttke_readings([key]) if one.max_rank is not None]
+        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
         return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
@@ -174,11 +182,11 @@ class Lake:
         return self.diagnose(steps).costliest
 
     def analyze(
-        self, steps: Sequence[StepKey] | None = None, passes: "Callable[[RunSteps], Executor] | None" = None
+        self, steps: Sequence[StepKey] | None = None, executor: "Callable[[RunSteps], Executor] | None" = None
     ) -> "RunAnalysis":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
 
-        `passes` makes what goes through the steps, if that is not to be done in this process.
+        `executor` makes what goes through the steps (default: `LocalExecutor`, in this process).
         """
         from jitter.analysis.detection.local_executor import LocalExecutor
         from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -188,7 +196,7 @@ class Lake:
         chosen = tuple(self.steps if steps is None else steps)
         if chosen not in self._examined:
             build_timing_cache(self.root, self.sources, self._progress)
-            self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), passes or LocalExecutor)
+            self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), executor or LocalExecutor)
         return self._examined[chosen]
 
     def run_of(self, steps: Sequence[StepKey]) -> "RunReader":
@@ -286,24 +294,3 @@ class Lake:
         from jitter.lake.derived.compaction import compact_if_large
 
         compact_if_large(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
-
-    def _summaries(self, key: StepKey) -> "list[TtkeReading]":
-        import pyarrow.compute as pc
-
-        from jitter.analysis.metrics.ttke_reading import read_ttke
-
-        measured = self.metrics_of(key)
-        clocks = {
-            rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
-        }
-        return [
-            read_ttke(
-                key,
-                index.cohort,
-                measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.alignments[index.cohort],
-                clocks,
-                index.left_out,
-            )
-            for index in measured.indices
-        ]

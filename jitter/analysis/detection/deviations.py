@@ -1,4 +1,4 @@
-"""How far each rank's own time is from its team's in each step, and how far chance alone would take it."""
+"""How far each rank's own time deviates from the other ranks' in each step, and the noise of that deviation."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -8,41 +8,43 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.time_part import OWN_PARTS
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled
 from jitter.core.selection import select_median
 from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
 
-PARTS: Final = (START, CPU, GPU)
-MIN_RANKS_FOR_NOISE: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
+_MIN_RANKS: Final = THRESHOLDS.min_ranks_for_noise
+"""For compiled loops, which know no classes."""
 
 
 @dataclass(frozen=True)
 class TeamDeviations:
-    """One team's run. NaN where a rank has not the step."""
+    """One team's deviations over the run; NaN where a rank lacks the step."""
 
     team: int
     ranks: Ints
     total_ns: Floats
-    """(parts, steps, ranks): own time of the step less the other ranks' median; of a single rank its other steps'."""
+    """(parts, steps, ranks): own time − the other ranks' median; of a single rank − its other steps' median."""
     noise_ns: Floats
-    """(parts, steps, 1): what a total's standard deviation is if the operations vary independently."""
+    """(parts, steps, 1): the standard deviation of a total whose operations vary independently."""
 
 
 @dataclass(frozen=True)
 class StepDeviations:
-    """One team's step, the run's `number`th."""
+    """One team's deviations in the run's `number`th step."""
 
     number: int
     team: int
     ranks: Ints
     total_ns: Floats
-    """(parts, ranks): own time less the median's; NaN where it is not known."""
+    """(parts, ranks): own time − the median rank's; NaN where unknown."""
     noise_ns: Floats
     """(parts,)."""
 
@@ -51,8 +53,8 @@ def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -
     """Measure one step of each team that has it; `baseline` (operations of all teams,) are its medians."""
     job, times = run.job, step.times
     ranks, teams = len(times.row), len(job.launch_ns)
-    total, variance = np.zeros((len(PARTS), ranks)), np.zeros((len(PARTS), teams))
-    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), MIN_RANKS_FOR_NOISE - 1)).max(initial=0))
+    total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
+    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
     find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
     found = []
     for team in range(teams):
@@ -88,7 +90,7 @@ def find_deviations(
             continue
         operations = job.first[team + 1] - job.first[team]
         border = min(job.first_kernel[team] + 1, operations)
-        for part in PARTS:
+        for part in (START, CPU, GPU):
             first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
             count, squares = 0, 0.0
             known = True
@@ -96,7 +98,7 @@ def find_deviations(
                 usual = usual_of(job.first[team] + op, part, baseline)
                 size = max(abs(usual), 1.0)
                 known = known and not isnan(usual)
-                if ranks >= MIN_RANKS_FOR_NOISE:
+                if ranks >= _MIN_RANKS:
                     count = 0
                 for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                     if step.row[rank] >= 0:
@@ -104,11 +106,11 @@ def find_deviations(
                         if isnan(more):
                             more = 0.0
                         total[part, rank] += more
-                        room[count] = abs(more) if ranks >= MIN_RANKS_FOR_NOISE else abs(more) / size
+                        room[count] = abs(more) if ranks >= _MIN_RANKS else abs(more) / size
                         count += 1
-                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= MIN_RANKS_FOR_NOISE else size
+                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= _MIN_RANKS else size
                 squares += sigma * sigma
-            if ranks < MIN_RANKS_FOR_NOISE and last > first:
+            if ranks < _MIN_RANKS and last > first:
                 relative = MAD_TO_SIGMA * select_median(room, count) if known else math.nan
                 squares *= relative * relative
             variance[part, team] = squares
@@ -121,7 +123,7 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
 
 
 def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
-    """Each team's totals over the run, from all its steps in any order."""
+    """Return each team's deviations over the run; `seen` are those of its steps, in any order."""
     of_team: dict[int, list[StepDeviations]] = {}
     for one in seen:
         of_team.setdefault(one.team, []).append(one)
@@ -130,14 +132,14 @@ def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamD
 
 def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
     ranks = np.unique(np.concatenate([one.ranks for one in seen]))
-    total = np.full((len(PARTS), steps, len(ranks)), np.nan)
-    noise = np.full((len(PARTS), steps, 1), np.nan)
+    total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
+    noise = np.full((len(OWN_PARTS), steps, 1), np.nan)
     for one in seen:
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
     if len(ranks) > 1:
         return TeamDeviations(team, ranks, subtract_median_of_others(total), noise)
-    # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
+    # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for own in noise:
         known = ~np.isnan(own)
         own[known] = np.median(own[known]) if known.any() else np.nan
@@ -146,7 +148,7 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
 
 
 def subtract_median_of_others(total: Floats) -> Floats:
-    """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
+    """Return totals (parts, steps, ranks) − the lower median of the other ranks in the same step."""
     if total.shape[2] == 1:
         return total.copy()
     order = np.argsort(total, axis=2)  # NaN comes last
@@ -155,35 +157,34 @@ def subtract_median_of_others(total: Floats) -> Floats:
     known = (~np.isnan(total)).sum(axis=2, keepdims=True)
     others = known - ~np.isnan(total)
     middle = (np.maximum(others, 1) - 1) // 2
-    # without oneself all above oneself move down by one
+    # the rank's own value is left out: the values above it move down by one place
     middle += (place <= middle) & ~np.isnan(total)
     found: Floats = total - np.take_along_axis(ordered, middle, axis=2)
     return found
 
 
 def estimate_sigma(total: Floats) -> float:
-    """How far totals, (steps, columns), scatter from step to step: standard deviation, ns.
+    """Return the standard deviation, ns, of totals (steps, columns) from step to step.
 
-    The estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) of each column's
-    differences between steps, all columns together: what a column always has is no scatter, and half of the steps may
-    be out of the ordinary. Nor is a steady drift: it is the lesser of that and the scatter of the changes from step to
-    step. With fewer than three steps it is the spread over columns, if these suffice.
+    Estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) on each column's
+    differences between steps, pooled over columns. A constant offset of a column does not count, and up to half of the
+    steps may be outliers. A steady drift does not count either: the result is at most the deviation of the changes from
+    step to step. With fewer than `min_steps_for_scatter` steps it is the spread over columns, 0 if these are too few.
     """
     steps, columns = total.shape
-    if steps < _ENOUGH_STEPS:
-        return mad_sigma(total) if columns >= MIN_RANKS_FOR_NOISE else 0.0
+    if steps < THRESHOLDS.min_steps_for_scatter:
+        return mad_sigma(total) if columns >= THRESHOLDS.min_ranks_for_noise else 0.0
     plain = _qn(total)
-    return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
+    return plain if steps < THRESHOLDS.min_steps_for_drift else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
 
 
 def _qn(total: Floats) -> float:
-    apart = [np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), _MOST_LAGS))]
+    apart = [
+        np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), THRESHOLDS.max_scatter_lag))
+    ]
     differences = np.concatenate(apart)
     known = differences[~np.isnan(differences)]
     return _QN * float(np.quantile(known, 0.25)) if len(known) else 0.0
 
 
-_ENOUGH_STEPS: Final = 3
-_ENOUGH_FOR_DRIFT: Final = 6
-_MOST_LAGS: Final = 24
-_QN: Final = 2.2219  # to the standard deviation, of a normal distribution
+_QN: Final = 2.2219  # factor from the quartile of differences to the standard deviation of a normal distribution

@@ -1,4 +1,4 @@
-"""Collectives that take long from the last arrival to their end: in some steps, or in some groups all along."""
+"""Collectives that take long from the last arrival to their end: in some steps, or in some groups in all steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +9,18 @@ import numpy as np
 from jitter.analysis.detection.deviations import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA
 
 
 @dataclass(frozen=True)
 class SlowCollectives:
-    """Collectives of one set of ranks that took longer than theirs usually take."""
+    """Collectives of one set of ranks that took longer than their baseline."""
 
     ranks: frozenset[int]
-    matching: tuple[tuple[int, int], ...]
-    """(meeting, group) of all the collectives of these ranks."""
+    meetings: tuple[tuple[int, int], ...]
+    """(collective, group) of each collective of these ranks."""
     steps: tuple[int, ...]
     excess_ns: float
     sigmas: float
@@ -27,29 +28,34 @@ class SlowCollectives:
 
 @dataclass(frozen=True)
 class SlowCommunication:
-    """Ranks whose links are behind slow transfers, and these."""
+    """Ranks whose links explain slow collectives, and those collectives."""
 
     ranks: frozenset[int]
     slow: tuple[SlowCollectives, ...]
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Positions of the steps in which any of them is slow."""
+        """Positions of the steps in which any of the collectives is slow."""
         return tuple(sorted({step for one in self.slow for step in one.steps}))
 
     @property
     def meetings(self) -> tuple[tuple[int, int], ...]:
-        """(meeting, group) of all of them."""
-        return tuple(which for one in self.slow for which in one.matching)
+        """(collective, group) of each of the collectives."""
+        return tuple(which for one in self.slow for which in one.meetings)
+
+    @property
+    def part(self) -> TimePart:
+        """The part of time its excess is in."""
+        return TimePart.TRANSFER
 
     @property
     def excess_ns(self) -> float:
-        """What they took longer than usual, all together."""
+        """The time of the collectives above their baseline, summed."""
         return sum(one.excess_ns for one in self.slow)
 
     @property
     def sigmas(self) -> float:
-        """How far out of the noise the worst of them is."""
+        """The excess of the worst collective, in standard deviations of the noise."""
         return max(one.sigmas for one in self.slow)
 
 
@@ -69,7 +75,7 @@ class _Family(NamedTuple):
 
 
 def find_slow_collectives(
-    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, limits: Thresholds
+    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, thresholds: Thresholds
 ) -> list[SlowCollectives]:
     """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
@@ -79,7 +85,7 @@ def find_slow_collectives(
     late = np.stack(seen) - usual
     families = [(family, family.late(late, first_group)) for family in _families(matching)]
     found = []
-    everywhere = _everywhere(families, step_ns, limits)
+    everywhere = _everywhere(families, step_ns, thresholds)
     if everywhere is not None:
         everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
         every = tuple(
@@ -95,7 +101,7 @@ def find_slow_collectives(
     for family, own in families:
         total, noise = np.nansum(own, axis=1)[elsewhere], _chance(own)
         for column, ranks in enumerate(family.ranks):
-            one = _outside(total, noise, column, step_ns, limits)
+            one = _outside(total, noise, column, step_ns, thresholds)
             if one is not None:
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
@@ -105,7 +111,7 @@ def find_slow_collectives(
 
 
 def _everywhere(
-    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, limits: Thresholds
+    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which the collectives of nearly all groups of all kinds are slow."""
     if sum(len(family.ranks) for family, _ in families) < 2:
@@ -116,7 +122,7 @@ def _everywhere(
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
         least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)[:, None]
         total = total + least[:, 0]
-        one = _outside(least, _chance(own), 0, np.array([np.nan]), limits)
+        one = _outside(least, _chance(own), 0, np.array([np.nan]), thresholds)
         here = set() if one is None else set(one[0])
         steps = here if steps is None else steps & here
         sigmas = min(sigmas, 0.0 if one is None else one[2])
@@ -125,7 +131,7 @@ def _everywhere(
     ordered = tuple(sorted(steps))
     excess = float(total[list(ordered)].sum())
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    return (ordered, excess, sigmas) if excess >= limits.worth_replaying * usual_step * len(ordered) else None
+    return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step * len(ordered) else None
 
 
 def _chance(own: Floats) -> float:
@@ -139,7 +145,7 @@ def _chance(own: Floats) -> float:
 
 
 def _outside(
-    total: Floats, chance: float, column: int, step_ns: Floats, limits: Thresholds
+    total: Floats, chance: float, column: int, step_ns: Floats, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
     if not len(total):
@@ -147,12 +153,12 @@ def _outside(
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     noise = max(chance, estimate_sigma(total), 1.0)
     own = total[:, column]
-    outside = own >= limits.sigmas * noise
+    outside = own >= thresholds.step_sigmas * noise
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
-    if len(own) > 1 and mean >= limits.run_sigmas * spread and np.median(own) >= mean / 2:
+    if len(own) > 1 and mean >= thresholds.run_sigmas * spread and np.median(own) >= mean / 2:
         outside = np.ones(len(own), np.bool_)
     excess = float(own[outside].sum())
-    if not outside.any() or excess < limits.worth_replaying * usual_step * outside.sum():
+    if not outside.any() or excess < thresholds.min_excess_share * usual_step * outside.sum():
         return None
     return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
@@ -177,10 +183,10 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
 
 
 def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:
-    """Whose links they are, the worst first.
+    """Return the ranks whose links explain the slow collectives, worst first.
 
-    The ranks that all groups which are slow in the same steps as the worst, and overlap it, have in common; where that
-    leaves no one, the worst answers for itself.
+    Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
+    common; if they have none in common, the worst group is explained by itself.
     """
     left = list(slow)
     explained = []

@@ -10,7 +10,6 @@ and `slot[i]`, when its launch queue had a place:
     gpu[i]   = end[i] - start[i]                           (0 for a collective: that time is its group's)
 """
 
-from enum import IntEnum
 from math import isnan
 from typing import NamedTuple
 
@@ -20,26 +19,14 @@ from jitter.analysis.execution.carried_state import CarriedState, push_pending, 
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.ready_times import ReadyTimes, find_awaited, find_ready_times
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats
 from jitter.core.compilation import compiled
 from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.core.selection import later, select_lower_median
 
-
-class TimePart(IntEnum):
-    """Where time goes."""
-
-    START = 0
-    """Host time up to the launch of the step's first main-stream kernel."""
-    CPU = 1
-    """Host time after that."""
-    GPU = 2
-    """Durations, copies included, and delays on the GPU."""
-    TRANSFER = 3
-    """A collective's time from its last arrival to its end: its group's, not attributed to a rank."""
-
-
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
+"""For compiled loops, which know no enums."""
 
 
 class SelfTimes(NamedTuple):

@@ -19,8 +19,9 @@ from jitter.analysis.execution.collectives import CollectiveArrays
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes, TimePart
+from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.compilation import compiled
@@ -60,6 +61,9 @@ class Charges:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def __getitem__(self, at: int) -> Charge:
+        return next(iter(self.where(np.array([at]))))
 
     def __iter__(self) -> Iterator[Charge]:
         columns = (self.rank, self.team, self.place, self.part, self.excess_ns, self.collective, self.group)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.deviations import PARTS
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import CollectiveMatching
-from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]
@@ -25,7 +24,6 @@ MAX_COLUMNS = 300
 MIN_SCALE_FRACTION = 0.02
 """Of a usual step: the scale ends there at the least."""
 PATH_LAYER, TRANSFER_LAYER = "path", "transfers"
-_OWN = {GPU: "GPU", CPU: "CPU", START: "late start"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     if len(ranks) < 2:
         return None
     column = {rank: at for at, rank in enumerate(ranks)}
-    own = np.full((len(PARTS), len(ranks), steps), np.nan)
+    own = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     path, transfers = _charged(examined, column)
@@ -87,7 +85,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
-        self_time_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()
+        self_time_layer(part): (f"{part.label}: own time above the others'", own[part]) for part in reversed(OWN_PARTS)
     }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)
@@ -106,12 +104,12 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
         shared: dict[tuple[int, int], float] = {}
-        of_ranks = one.charges.where(one.charges.part != TRANSFER)
-        ranks: list[int] = np.unique(of_ranks.rank).tolist()
-        own = dict(zip(ranks, of_ranks.sums(ranks).sum(axis=1).tolist(), strict=True))
-        transfers_there = one.charges.where(one.charges.part == TRANSFER)
-        groups = zip(transfers_there.collective.tolist(), transfers_there.group.tolist(), strict=True)
-        for group, ns in zip(groups, transfers_there.excess_ns.tolist(), strict=True):
+        of_ranks = one.charges.where(one.charges.part != TimePart.TRANSFER)
+        charged: list[int] = np.unique(of_ranks.rank).tolist()
+        own = dict(zip(charged, of_ranks.sums(charged).sum(axis=1).tolist(), strict=True))
+        of_groups = one.charges.where(one.charges.part == TimePart.TRANSFER)
+        groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
+        for group, ns in zip(groups, of_groups.excess_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns
         path[[column[rank] for rank in own], number] = list(own.values())
         for group, ns in shared.items():

@@ -7,10 +7,8 @@ import numpy as np
 
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
-
-PARTS = ("start", "cpu", "gpu", "transfer")
-"""What the path's excess is made of, in the order of `Part`."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class RunSeries:
     labels: tuple[str, ...]
     ranks: tuple[int, ...]
     parts_ns: tuple[tuple[float, float, float, float] | None, ...]
-    """Of each step's path, all ranks together, in the order of `PARTS`; None where no path is known."""
+    """Of each step's path, all ranks together, in the order of `TimePart`; None where no path is known."""
 
     def position(self, key: StepKey) -> int:
         """Where the step stands."""
@@ -40,5 +38,6 @@ def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Seq
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    start, cpu, gpu, transfer = np.bincount(path.charges.part, path.charges.excess_ns, len(PARTS)).tolist()
+    charges = path.charges
+    start, cpu, gpu, transfer = np.bincount(charges.part, charges.excess_ns, len(TimePart)).tolist()
     return start, cpu, gpu, transfer

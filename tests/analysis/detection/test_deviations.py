@@ -177,15 +177,15 @@ def test_being_early_is_no_fault():
 def test_what_is_too_small_a_part_of_the_step_is_not_tried():
     total = np.zeros((3, STEPS, RANKS))
     total[GPU, 7, 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7,))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    assert found(total, step_ns=10 * NOISE / LIMITS.min_excess_share) == [(30, GPU, (7,))]
+    assert found(total, step_ns=10 * NOISE / LIMITS.min_excess_share * 1.01) == []
 
 
 def test_it_must_be_a_part_of_each_of_its_steps():
     total = np.zeros((3, STEPS, RANKS))
     total[GPU, [7, 9], 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7, 9))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    assert found(total, step_ns=10 * NOISE / LIMITS.min_excess_share) == [(30, GPU, (7, 9))]
+    assert found(total, step_ns=10 * NOISE / LIMITS.min_excess_share * 1.01) == []
 
 
 def test_scatter_counts_where_operations_alone_seem_quiet():

@@ -7,9 +7,8 @@ from statistics import median
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.deviations import CPU, GPU, PARTS, START
 from jitter.analysis.detection.passes import measure_steps
-from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
@@ -65,7 +64,7 @@ def test_medians_totals_and_noise(steps: RunSteps):
             np.testing.assert_array_equal(medians, usual)
         (deviations,) = one.deviations
         border = program.first_kernel + 1
-        for part in PARTS:
+        for part in (START, CPU, GPU):
             places = {START: range(border), CPU: range(border, size), GPU: range(size)}[part]
             usual = {op: _of_part(part, one.baseline, op) for op in places}
             more = {op: [_of_part(part, step.own, row + op) - usual[op] for row in rows] for op in places}

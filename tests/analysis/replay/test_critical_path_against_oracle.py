@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.time_part import TimePart
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 

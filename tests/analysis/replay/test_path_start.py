@@ -13,7 +13,8 @@ from jitter.analysis.execution.collectives import (
     flatten_collectives,
 )
 from jitter.analysis.execution.dependencies import Wait
-from jitter.analysis.execution.self_times import TimePart, baselines, follow_step
+from jitter.analysis.execution.self_times import baselines, follow_step
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.critical_path import Charge, PathWalker
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.step_key import StepKey

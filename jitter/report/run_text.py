@@ -98,8 +98,8 @@ def describe_excluded(overview: RunOverview) -> list[str]:
     sentences = []
     if overview.unmatched_kernels:
         sentences.append(
-            f"{format_count(overview.unmatched_kernels, 'kernel')} ({format_time(overview.unmatched_ns)}) have no "
-            "counterpart on the other ranks and no kernel index; their time counts only in the time to kernel end. "
+            f"{format_count(overview.unmatched_kernels, 'kernel')} ({format_time(overview.unmatched_ns)}) without a "
+            "counterpart on the other ranks: no kernel index; the time counts only in the time to kernel end. "
             "Inputs of different size can run different kernels."
         )
     if overview.outside_steps:

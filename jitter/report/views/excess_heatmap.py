@@ -84,11 +84,11 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     path, transfers = _charged(examined, column)
     values = {
         PATH_LAYER: ("on the critical path", path),
-        TRANSFER_LAYER: ("transfers on the critical path, at all ranks of their groups", transfers),
+        TRANSFER_LAYER: ("communication on the critical path, at all ranks of its groups", transfers),
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
-        self_time_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()
+        self_time_layer(part): (f"{words}: own time above the peers' median", own[part]) for part, words in _OWN.items()
     }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)

@@ -91,7 +91,7 @@ def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster:
 
 
 def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dask_workers, "_ANSWERS_WITHIN_S", 0.5)
+    monkeypatch.setattr("jitter.core.dask_client._ANSWERS_WITHIN_S", 0.5)
     with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
         jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
     assert not (tmp_path / "lake" / ".staging").exists()

@@ -22,7 +22,7 @@ SIDES: Mapping[Cause, str] = {
 }
 
 
-class Answered(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """One question with its answer and what supports it."""
 
     question: str
@@ -30,17 +30,19 @@ class Answered(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-def seven_answers(diagnosis: Diagnosis, hosts: Hosts) -> list[Answered]:
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
     """Answer the talk's seven questions, in its order."""
     culprits = diagnosis.culprits
     return [
-        Answered("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        Answered("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
-        Answered("Which node?", _node(diagnosis, hosts)),
-        Answered("Which GPU?", _gpu(diagnosis, hosts)),
-        Answered("When in the step does it begin?", _when(diagnosis)),
-        Answered("Where to look?", _where(diagnosis)),
-        Answered("CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
+        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        QuestionAnswer("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
+        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
+        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
+        QuestionAnswer("Where to look?", _where(diagnosis)),
+        QuestionAnswer(
+            "CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)
+        ),
     ]
 
 

@@ -10,7 +10,7 @@ _UNNAMED: Final = "(no name)"
 
 
 class NameTable:
-    """Names in order of first appearance."""
+    """NameTable in order of first appearance."""
 
     def __init__(self) -> None:
         self.listed: list[str] = []

@@ -9,6 +9,8 @@ import pytest
 from jitter.simulate import simulate
 from tests.support.simulated import ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import multiprocessing, sys
 from functools import cached_property
@@ -22,7 +24,7 @@ def fail(examined):
     assert multiprocessing.active_children()
     raise {error}
 
-pool_executor.LARGE, pool_executor.processors = 0, lambda: 3
+pool_executor.LARGE, pool_executor.cpu_count = 0, lambda: 3
 RunAnalysis.candidates = cached_property(fail)
 RunAnalysis.candidates.__set_name__(RunAnalysis, "candidates")
 run()

@@ -29,7 +29,7 @@ JOBS = {
 def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ExaminedSteps:
     job, faults = JOBS[request.param]
     run = simulate(job, [Fault.parse(fault) for fault in faults])
-    return ingest_run(run, tmp_path_factory.mktemp("look")).examination().steps
+    return ingest_run(run, tmp_path_factory.mktemp("look")).analyze().steps
 
 
 def looked(steps: ExaminedSteps) -> list[tuple[int, int, StepStatistics]]:

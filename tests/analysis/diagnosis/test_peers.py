@@ -35,7 +35,7 @@ def test_the_rank_and_others_from_first_to_last(
 )
 def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake = ingest_run(simulate(small(ranks=12, steps=5), [Fault.parse(fault)]), tmp_path)
-    with_all = lake.diagnosis()
+    with_all = lake.diagnose()
     assert [(one.ranks, one.cause) for one in with_all.culprits] == [((6,), cause)]
     asked: list[list[int]] = []
     launch_shapes = LakeRun.launch_shapes

@@ -19,7 +19,7 @@ from jitter.analysis.diagnosis.model import (
 )
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.core.step_key import StepKey
-from jitter.report.questions import seven_answers
+from jitter.report.questions import answer_questions
 
 MS = 1_000_000
 
@@ -59,7 +59,7 @@ def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, Non
 
 
 def told(found: Diagnosis, hosts=None) -> dict[str, str]:
-    return {one.question: one.answer for one in seven_answers(found, hosts or {3: None})}
+    return {one.question: one.answer for one in answer_questions(found, hosts or {3: None})}
 
 
 def test_nobody_to_blame():

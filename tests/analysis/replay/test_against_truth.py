@@ -13,6 +13,8 @@ from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 FAULTS = {
     Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],
     Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, START), (1, CPU)],
@@ -40,7 +42,7 @@ def _periods(run: Run) -> np.ndarray:
 @pytest.mark.parametrize("name", JOBS)
 def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: str):
     run = _quiet(name)
-    examined = ingest_run(run, tmp_path).examination()
+    examined = ingest_run(run, tmp_path).analyze()
     assert np.isnan(examined.step_ns[0])
     assert examined.step_ns[1:].tolist() == _periods(run).tolist()
     every = frozenset(range(run.job.steps))
@@ -66,7 +68,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     job = small("data_parallel", steps=6, noise=0.0, cpu_noise=0.0)
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
-    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).examination()
+    examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).analyze()
     replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
     for number, work in examined.steps.works():
         replay.step(number, work)

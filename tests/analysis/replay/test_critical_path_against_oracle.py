@@ -7,6 +7,8 @@ from jitter.analysis.replay.critical_path import Part
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 
+pytestmark = pytest.mark.slow
+
 
 def usual_transfers(job: OracleJob) -> dict[int, float]:
     """Of each collective of the program the lower median over steps and groups."""
@@ -54,7 +56,7 @@ def test_excess_is_what_the_path_takes_beyond_its_medians(job: OracleJob):
 
 
 def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
-    answers = job.lake.diagnosis().steps
+    answers = job.lake.diagnose().steps
     for number, (path, _) in oracle_paths(job).items():
         excess: dict[int, dict[str, float]] = {}
         for charge in path.charges:
@@ -73,7 +75,7 @@ def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
 
 
 def test_the_min_rank_waits_longest(job: OracleJob):
-    answers = job.lake.diagnosis().steps
+    answers = job.lake.diagnose().steps
     for number in range(job.run.job.steps):
         waited = dict.fromkeys(job.recorded, 0.0)
         for at, op in enumerate(job.recorded[0][number]):
@@ -87,5 +89,5 @@ def test_the_min_rank_waits_longest(job: OracleJob):
 
 
 def test_step_times_are_the_simulators(job: OracleJob):
-    assert [answer.step_time_ns for answer in job.lake.diagnosis().steps] == list(job.run.step_times().values())
+    assert [answer.step_time_ns for answer in job.lake.diagnose().steps] == list(job.run.step_times().values())
     assert np.isnan(job.examined.step_ns[0])

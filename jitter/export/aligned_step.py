@@ -1,0 +1,127 @@
+"""Ranks of one step on one clock: each rank's rows, and the moment that all ranks share on the rank's own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.api import Lake
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_numbers
+from jitter.core.schema import HOST
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import read_host_events
+from jitter.lake.records import records_by_step
+from jitter.lake.step_reader import read_step
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One rank's step. Times in ns on the rank's clock, on which `zero_ns` is the shared moment."""
+
+    rank: int
+    host: str | None
+    device: int | None
+    main_stream: int | None
+    zero_ns: int
+    activities: list[dict[str, Any]]
+    """The lake's rows, by ordinal."""
+    metrics: list[dict[str, Any]]
+    """Rows of `StepMetrics.rows`, by position: of the activities that are no copies or fills."""
+    calls: list[dict[str, Any]]
+    """Synchronising calls and data loading: rows of `schema.HOST`."""
+
+
+class AlignedStep:
+    """One step of some ranks."""
+
+    def __init__(self, lake: Lake, key: StepKey, ranks: Sequence[int]) -> None:
+        """Raise `UsageError` where a rank lacks the step, or nothing puts the ranks on one clock."""
+        self._lake = lake
+        self.key = key
+        self._held = records_by_step(lake.sources)[key]
+        self.ranks = sorted(set(ranks))
+        missing = [rank for rank in self.ranks if rank not in self._held]
+        if missing:
+            raise UsageError(f"{lake.root}: {key} has no rank {missing[0]}", f"it has {format_numbers(self._held)}")
+        measured = lake.metrics_of(key)
+        self._rows = measured.rows
+        self._zeros, self.method = self._shared(measured)
+        """The shared moment on each rank's clock, and what told it."""
+
+    def of(self, rank: int) -> RankStep:
+        """Read one rank."""
+        record = self._held[rank].record
+        rows = self._rows.filter(pc.equal(self._rows["rank"], rank)).sort_by("position")
+        return RankStep(
+            rank,
+            record.host,
+            record.device,
+            record.main_stream,
+            self._zeros[rank],
+            read_step(self._lake.root, self.key, self._held, ranks=[rank]).table.to_pylist(),
+            rows.to_pylist(),
+            self._calls(rank).to_pylist(),
+        )
+
+    def earliest_ns(self) -> int:
+        """When the first of what `of` gives begins, against the shared moment."""
+        found: list[int] = []
+        for rank in self.ranks:
+            read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
+            starts = [read["start_ns"], read["launch_start_ns"], self._calls(rank)["start_ns"]]
+            found += [first - self._zeros[rank] for one in starts if (first := pc.min(one).as_py()) is not None]
+        return min(found)
+
+    def _shared(self, measured: StepMetrics) -> tuple[dict[int, int], str]:
+        cohorts = {self._lake.cohorts[rank] for rank in self.ranks}
+        if len(cohorts) > 1:
+            raise UsageError(
+                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
+                "choose ranks of one with --ranks",
+            )
+        moment = measured.alignments[cohorts.pop()]
+        moments = moment.moments_ns
+        if len(self.ranks) == 1:
+            return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"
+        apart = [rank for rank in self.ranks if rank not in moments]
+        if apart:
+            raise UsageError(
+                f"{self._lake.root}: {self.key}: nothing puts rank {apart[0]} on the others' clock "
+                "(no collective that all leave together, or cut before it)",
+                "choose one rank with --ranks",
+            )
+        return (
+            moments,
+            "the last collective that all leave together" if moment.method == "collective" else moment.method,
+        )
+
+    def _calls(self, rank: int) -> pa.Table:
+        rows = read_host_events(self._lake.root, self._held[rank].record, HOST.names)
+        if rows is None:
+            return HOST.empty_table()
+        epoch = pc.is_null(rows["epoch"]) if self.key.epoch is None else pc.equal(rows["epoch"], self.key.epoch)
+        return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
+
+
+def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
+    """The min and the max rank of a step and the ranks beside them; the first few where neither is known.
+
+    Of a step in which they are of several cohorts, which share no moment, those of the max rank's.
+    """
+    ends = [rank for rank in (step.max_rank, step.min_rank) if rank is not None]
+    left_out = {rank for index in lake.indices(step.key) for rank in index.left_out}
+    ends = [rank for rank in ends if rank not in left_out]
+    whole = [rank for rank in lake.ranks_of(step.key) if rank not in left_out]
+    if not whole:
+        return lake.ranks_of(step.key)[:1]
+    cohort = lake.cohorts[(ends or whole)[0]]
+    present = [rank for rank in whole if lake.cohorts[rank] == cohort]
+    places = {
+        place for rank in ends if rank in present for place in range(present.index(rank) - 1, present.index(rank) + 2)
+    }
+    return [present[place] for place in sorted(places) if 0 <= place < len(present)] or present[:4]

@@ -1,0 +1,71 @@
+"""The talk's CSV: one file a GPU a step, its twelve columns under its names."""
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jitter.api import Lake
+from jitter.core.files import atomic_file
+from jitter.core.step_key import StepKey
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import unreadable_file_error
+
+CSV_COLUMNS = (
+    "nvtx_text",
+    "nvtx_start",
+    "nvtx_end",
+    "device",
+    "crt_name",
+    "crt_start",
+    "crt_end",
+    "kernel_demangled_name",
+    "kernel_stream",
+    "kernel_start",
+    "kernel_end",
+    "kernel_duration",
+)
+
+
+def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
+    """One rank's step as the talk's table: kernels in launch order, copies and fills left out, times in ns.
+
+    Raises `LakeError` where the lake has lost the file.
+    """
+    step = next(step for step in lake.steps_of(rank) if step.key == key)
+    path = lake.root / kernels_file(key, rank)
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable_file_error(path, error) from None
+    rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
+    size = rows.num_rows
+    columns = [
+        pa.repeat(pa.scalar(step.marker, pa.string()), size),
+        pa.repeat(pa.scalar(step.start_ns, pa.int64()), size),
+        pa.repeat(pa.scalar(step.end_ns, pa.int64()), size),
+        rows["device"],
+        rows["launch_name"],
+        rows["launch_start_ns"],
+        rows["launch_end_ns"],
+        rows["kernel_name"],
+        rows["stream"],
+        rows["start_ns"],
+        rows["end_ns"],
+        rows["duration_ns"],
+    ]
+    return pa.table(columns, names=CSV_COLUMNS)
+
+
+def csv_file_name(key: StepKey, rank: int) -> str:
+    """The file of one rank's step."""
+    epoch = "" if key.epoch is None else f"epoch{key.epoch}_"
+    return f"{epoch}step{key.step}-rank{rank}.csv"
+
+
+def write_kernel_csv(path: Path, rows: pa.Table) -> None:
+    """Write one rank's step; text is quoted only where it must be, as in the talk, and null is an empty cell."""
+    with atomic_file(path) as half:
+        rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")

@@ -1,0 +1,13 @@
+"""Logs that a job leaves beside its traces, as typed tables: one format a file, each fed the lines of one pass.
+
+`sniff` names the format of a file, `parse` reads it; `SCHEMAS` holds the relations. The package knows neither the lake
+nor the analysis, executes nothing that a file holds, and keeps environment variables, command lines and IP addresses
+out of the tables. Texts are kept as they are: what prints them escapes them.
+"""
+
+from jitter.logs.collectives import bandwidth
+from jitter.logs.log_file import ParsedLog, parse, parse_stream, sniff
+from jitter.logs.problems import Problem
+from jitter.logs.schemas import SCHEMAS
+
+__all__ = ["SCHEMAS", "ParsedLog", "Problem", "bandwidth", "parse", "parse_stream", "sniff"]

@@ -1,0 +1,170 @@
+"""Ranks by steps, by host: which node, which GPU, which step."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import numpy as np
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    HSpan,
+    Image,
+    LinearColorMapper,
+    Range1d,
+)
+from bokeh.models.annotations import ColorBar
+from bokeh.plotting import figure
+
+from jitter.core.formatting import abbreviate
+from jitter.report.figures.frame import read_script
+from jitter.report.figures.palette import (
+    BACKGROUND_COLOR,
+    DARK_HEAT_PALETTE,
+    LIGHT_HEAT_PALETTE,
+    MARK_COLOR,
+    OTHERS_COLOR,
+    TEXT_COLOR,
+)
+from jitter.report.figures.step_axis import StepAxis, new_bare_step_figure
+from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
+
+_LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
+_FRAME = 62  # px around the rows
+_LABEL = 16  # letters of a host's name
+_TOOLTIP: Final = """
+<div style="max-width:34em;line-height:1.45">
+<div><b>@rank{who}</b></div>
+<div>@rank{when}</div>
+<div>@rank{excess}</div>
+</div>"""
+
+
+def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> figure:
+    """Draw the first layer; the others' sources travel along as `layer:<name>`. A click picks a rank and a step.
+
+    Rows of the ranks in `culprits` have an arrow.
+    """
+    rows = len(drawn.rows)
+    height = min(max(_LEAST_HEIGHT, _ROW * rows + _FRAME), _MOST_HEIGHT)
+    plot = new_bare_step_figure(axis, _title(drawn.layers[0]), "excess", _y_range(rows), height)
+    sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
+    shown = _source(drawn.layers[0], "shown:excess")
+    mapper = LinearColorMapper(
+        palette=LIGHT_HEAT_PALETTE,
+        low=0,
+        high=drawn.layers[0].top_ns,
+        nan_color="rgba(0, 0, 0, 0)",
+        name="excess:colours",
+        tags=[LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE],
+    )
+    wide = drawn.columns[0][1] + 1
+    cells = Image(image="image", x=-0.5, y=-0.5, dw=wide * len(drawn.columns), dh=rows, color_mapper=mapper)
+    image = plot.add_glyph(shown, cells, level="image")
+    _draw_holes(plot, drawn)
+    _draw_hosts(plot, drawn)
+    _draw_arrows(plot, drawn, culprits, len(axis.labels))
+    plot.vspan(x="x", source=axis.shown, line_color=MARK_COLOR, line_width=2, line_alpha=0.9)
+    cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
+    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=TEXT_COLOR, line_width=2.5)
+    _label(plot, drawn)
+    bar = ColorBar(
+        color_mapper=mapper,
+        width=10,
+        padding=4,
+        formatter=CustomJSTickFormatter(code=read_script("ticks.js")),
+        background_fill_color=BACKGROUND_COLOR,
+        major_label_text_color=TEXT_COLOR,
+        major_tick_line_color=TEXT_COLOR,
+    )
+    plot.add_layout(bar, "right")
+    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows}
+    cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=read_script("excess_hover.js"))
+    hover = HoverTool(renderers=[image], point_policy="follow_mouse", attachment="horizontal", tooltips=_TOOLTIP)
+    hover.formatters = {"@rank": cell}  # of an unknown excess Bokeh would ask nobody
+    plot.add_tools(hover)
+    plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=read_script("excess_pick.js")))
+    plot.tags = sources
+    return plot
+
+
+def _y_range(rows: int) -> Range1d:
+    """From the first row at the top to the last, with room for half an arrow."""
+    pad = 0.5 + 0.006 * rows
+    return Range1d(start=rows - 1 + pad, end=-pad)
+
+
+def _title(layer: HeatmapLayer) -> str:
+    return f"Excess of every rank and step, {layer.title}"
+
+
+def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
+    columns: dict[str, Any] = {"image": [layer.excess_ns], "rank": [layer.rank], "step": [layer.step]}
+    return ColumnDataSource(columns, name=name, tags=[_title(layer), layer.top_ns])
+
+
+def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Hatch what was not recorded."""
+    source = ColumnDataSource(
+        {
+            "left": [drawn.columns[hole.first][0] - 0.5 for hole in drawn.holes],
+            "right": [drawn.columns[hole.last][1] + 0.5 for hole in drawn.holes],
+            "top": [hole.row - 0.5 for hole in drawn.holes],
+            "bottom": [hole.row + 0.5 for hole in drawn.holes],
+        },
+        name="holes",
+    )
+    plot.quad(
+        "left",
+        "right",
+        "top",
+        "bottom",
+        source=source,
+        fill_color=None,
+        line_color=None,
+        hatch_pattern="right_diagonal_line",
+        hatch_color=OTHERS_COLOR,
+        hatch_scale=8,
+    )
+
+
+def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Rule off between hosts."""
+    borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
+    thin = len(drawn.rows) > 60
+    plot.add_glyph(
+        ColumnDataSource({"y": borders}, name="host-borders"),
+        HSpan(y="y", line_color=TEXT_COLOR, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
+    )
+
+
+def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
+    """Point at the rows of those that are named."""
+    named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
+    plot.scatter(
+        "x",
+        "y",
+        source=ColumnDataSource({"x": [steps - 0.5 + 0.01 * steps] * len(named), "y": named}, name="named"),
+        marker="triangle",
+        angle=np.pi / 2,
+        size=8,
+        fill_color=TEXT_COLOR,
+        line_color=TEXT_COLOR,
+    )
+
+
+def _label(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Write host and rank beside the rows, as many as there is room for."""
+    words = []
+    for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
+        which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        words.append(which if host is None else f"{abbreviate(host, _LABEL)} · {which}")
+    plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 28)))
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"
+    )
+    plot.ygrid.grid_line_color = None
+    plot.yaxis.axis_label = "host · rank" if any(host is not None for host in drawn.hosts) else "rank"

@@ -1,0 +1,232 @@
+"""What each operation costs each rank in one step: means, noise, and what the faults make of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitter.simulate.faults import Fault
+from jitter.simulate.job import Job
+from jitter.simulate.program import NO_GROUP, Operation, Program
+
+Ints = NDArray[np.int64]
+_LEAST = 0.3
+"""No noise makes a time shorter than this fraction of its mean."""
+_LOADING_NS = 70_000
+_TRANSFERS = 2**40
+"""In the place of a rank: the random numbers that all ranks of group 0 share; those of group n are n further."""
+_SIZES = 2**43
+"""In the place of a rank: the random numbers of the sizes of inputs."""
+_PAUSES = 2**44
+"""In the place of a rank: where in a step it pauses."""
+
+
+@dataclass
+class PhaseDurations:
+    """Times in ns, one row an operation, one column a rank of the block."""
+
+    duration: Ints
+    cpu: Ints
+    call: Ints
+    gap: Ints
+    loading: Ints
+    """(ranks,) fetching the batch."""
+    transfer: Ints
+    """(operations, 1 or ranks) of collectives: from the last arrival to the end, the same on all ranks of a group."""
+    absent: NDArray[np.bool_] | None = None
+    """Where an operation does not happen; None: nowhere."""
+    grid: Ints | None = None
+    """The launch grid in x where it is not the program's; None: nowhere."""
+
+
+def phase_operations(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
+    """The operations of a phase: 0 is the prologue, then the steps, then the epilogue."""
+    return program.prologue if phase == 0 else program.step if phase <= steps else program.epilogue
+
+
+@lru_cache(maxsize=16)
+def _means(ops: tuple[Operation, ...]) -> tuple[NDArray[np.float32], Ints]:
+    # one column each: duration, cpu, call, gap; the gap's mean is the job's and comes in later
+    means = np.array([(op.duration_ns, op.cpu_ns, op.call_ns, 1) for op in ops], np.float32).reshape(-1, 4)
+    return means, np.array([op.draw for op in ops], np.int64)
+
+
+def _noisy(mean: NDArray[np.float32], z: NDArray[np.float32], noise: NDArray[np.float32]) -> Ints:
+    factor = np.maximum(1 + z * noise, np.float32(_LEAST))
+    noisy: Ints = np.rint(mean * factor).astype(np.int64)
+    return noisy
+
+
+def draw_durations(
+    job: Job, faults: Sequence[Fault], program: Program, groups: Mapping[str, Ints], phase: int, ranks: Ints
+) -> PhaseDurations:
+    """The costs of a phase for these ranks, which all run this program.
+
+    Every rank has its own random numbers: blocks do not matter.
+    """
+    ops = phase_operations(program, phase, job.steps)
+    means, draw = _means(ops)
+    means = means * np.array([1, 1, 1, job.stream_gap_ns], np.float32)
+    noise = np.array([job.noise, job.cpu_noise, job.cpu_noise, job.cpu_noise], np.float32)
+    n = len(ops)
+    # the first row is the batch's loading; added operations draw last and so change nothing for the others
+    rows = 1 + (int(draw.max()) + 1 if n else 0)
+    table = np.empty((len(ranks), n, 4), np.int64)
+    loading = np.empty(len(ranks), np.int64)
+    for at, rank in enumerate(ranks.tolist()):
+        z = np.random.default_rng((job.seed, rank, phase)).standard_normal((rows, 4), np.float32)
+        table[at] = _noisy(means, z[1:][draw], noise)
+        loading[at] = round(_LOADING_NS * max(_LEAST, 1 + job.cpu_noise * float(z[0, 0])))
+    transfer = _transfers(job, groups, ops, phase, ranks, lambda z: _noisy(means, z[1:][draw], noise)[:, 0], rows)
+    duration, cpu, call, gap = (np.ascontiguousarray(table[:, :, column].T) for column in range(4))
+    found = PhaseDurations(duration, cpu, call, gap, loading, transfer)
+    if job.variable_work:
+        _resize(found, job, ops, phase, ranks)
+    if 0 < phase <= job.steps:
+        step = job.step_numbers[phase - 1]
+        for number, fault in enumerate(faults):
+            if fault.at_step(step):
+                _afflict(found, fault.in_step(step, job.step_numbers), ops, groups, ranks)
+            if fault.kind == "pause":
+                _pause(found, fault, job, ops, phase, ranks)
+            if fault.kind == "extra_kernel":
+                row = _row_drawing(ops, n - _extras_from(faults, number))
+                # an added operation stands in everybody's program; it happens only where the fault wants it
+                wanted = np.isin(ranks, list(fault.ranks)) & fault.at_step(step)
+                _absent(found)[row] = ~wanted
+    return found
+
+
+def _transfers(
+    job: Job,
+    groups: Mapping[str, Ints],
+    ops: tuple[Operation, ...],
+    phase: int,
+    ranks: Ints,
+    noisy: Callable[[NDArray[np.float32]], Ints],
+    rows: int,
+) -> Ints:
+    """Each group has its own noise."""
+
+    def of_group(number: int) -> Ints:
+        generator = np.random.default_rng((job.seed, _TRANSFERS + number, phase))
+        return noisy(generator.standard_normal((rows, 4), np.float32))
+
+    found = of_group(0)[:, None]
+    if all((group <= 0).all() for group in groups.values()):
+        return found
+    found = np.repeat(found, len(ranks), axis=1)
+    for name, group in groups.items():
+        mine = np.flatnonzero([op.group == name for op in ops])
+        if not len(mine):
+            continue
+        for number in np.unique(group[ranks]).tolist():
+            if number > 0:
+                found[np.ix_(mine, np.flatnonzero(group[ranks] == number))] = of_group(number)[mine, None]
+    return found
+
+
+def _resize(found: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+    """Inputs of this step's sizes: work that grows with them takes so much longer, with so many more blocks."""
+    rows = np.flatnonzero([op.sized for op in ops])
+    drawn = [float(np.random.default_rng((job.seed, _SIZES, rank, phase)).random()) for rank in ranks.tolist()]
+    for column, one in enumerate(drawn):
+        factor = 1 + job.variable_work * (2 * one - 1)
+        for times in (found.duration, _grid(found, ops)):
+            times[rows, column] = np.maximum(np.rint(times[rows, column] * factor).astype(np.int64), 1)
+
+
+def _grid(found: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
+    if found.grid is None:
+        found.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), found.cpu.shape[1], axis=1)
+    return found.grid
+
+
+def _pause(found: PhaseDurations, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+    """Somewhere behind the first kernel: before it, it would be a late start."""
+    first = next(at for at, op in enumerate(ops) if op.kind == "compute")
+    for column, rank in enumerate(ranks.tolist()):
+        if fault.pauses(rank, job.step_numbers[phase - 1]):
+            where = np.random.default_rng((job.seed, _PAUSES, rank, phase)).integers(first + 1, len(ops))
+            found.cpu[where, column] += fault.delay_ns
+
+
+def _extras_from(faults: Sequence[Fault], number: int) -> int:
+    return sum(fault.kind == "extra_kernel" for fault in faults[number:])
+
+
+def _absent(found: PhaseDurations) -> NDArray[np.bool_]:
+    if found.absent is None:
+        found.absent = np.zeros(found.cpu.shape, np.bool_)
+    return found.absent
+
+
+def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
+    return next(at for at, op in enumerate(ops) if op.draw == draw)
+
+
+def _afflict(
+    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+) -> None:
+    if fault.kind == "slow_collective":
+        hit = np.array([op.kind == "collective" and fault.on_kernel(op.kernel) for op in ops])
+        found.transfer[hit] = np.rint(found.transfer[hit] * (fault.factor or 1)).astype(np.int64)
+        return
+    if fault.kind == "slow_link":
+        _slow_link(found, fault, ops, groups, ranks)
+        return
+    columns = np.flatnonzero(np.isin(ranks, list(fault.ranks)))
+    if not len(columns):
+        return
+    if fault.kind == "late_start":
+        if fault.loading:
+            found.loading[columns] += fault.delay_ns
+        else:
+            found.cpu[0, columns] += fault.delay_ns
+    elif fault.kind == "cpu_stall":
+        found.cpu[_row(ops, fault), columns] += fault.delay_ns
+    elif fault.kind == "missing_kernel":
+        _absent(found)[_row(ops, fault), columns] = True
+    elif fault.kind == "slow_cpu":
+        rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
+        for times in (found.cpu, found.call):
+            _stretch(times, rows, columns, fault)
+    elif fault.kind in ("slow_gpu", "unequal_work"):
+        rows = np.flatnonzero([op.kind == "compute" and fault.on_kernel(op.kernel) for op in ops])
+        _stretch(found.duration, rows, columns, fault)
+        if fault.kind == "unequal_work":
+            _stretch(_grid(found, ops), rows, columns, fault)
+
+
+def _slow_link(
+    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+) -> None:
+    """Transfers of every group that has one of the fault's ranks."""
+    if found.transfer.shape[1] != len(ranks):
+        found.transfer = np.repeat(found.transfer, len(ranks), axis=1)
+    for name, group in groups.items():
+        hit = set(group[sorted(fault.ranks)].tolist()) - {NO_GROUP}
+        rows = np.flatnonzero([op.group == name and fault.on_kernel(op.kernel) for op in ops])
+        _stretch(found.transfer, rows, np.flatnonzero(np.isin(group[ranks], list(hit))), fault)
+
+
+def _next_kernels(ops: tuple[Operation, ...]) -> list[int | None]:
+    """For each operation the index of the kernel that it is or precedes: what the host does on the way to it."""
+    found: list[int | None] = []
+    kernel: int | None = None
+    for op in reversed(ops):
+        kernel = kernel if op.kernel is None else op.kernel
+        found.append(kernel)
+    return found[::-1]
+
+
+def _row(ops: tuple[Operation, ...], fault: Fault) -> int:
+    return next(at for at, op in enumerate(ops) if op.kernel == fault.kernel)
+
+
+def _stretch(times: Ints, rows: Ints, columns: Ints, fault: Fault) -> None:
+    where = np.ix_(rows, columns)
+    # a launch grid stays at least one block
+    times[where] = np.maximum(np.rint(times[where] * (fault.factor or 1)).astype(np.int64), 1)

@@ -1,0 +1,111 @@
+"""What all of AMD's profilers record of a rank, in the words of HIP: rows from which each format takes its own."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from jitter.simulate.capture import find_graph_heads
+from jitter.simulate.formats.kineto_dialect import kineto_dialect
+from jitter.simulate.recording import RankRecording
+
+CPU_NODES: Final = 4
+"""Processors that HSA counts before the GPUs."""
+_DIRECTIONS: Final = {"h2d": "HOST_TO_DEVICE", "d2h": "DEVICE_TO_HOST"}
+_FILL: Final = "__amd_rocclr_fillBufferAligned"
+_MARGIN_NS: Final = 300
+
+
+class DispatchRecord(NamedTuple):
+    """A dispatch; sizes in work items, as HSA has them."""
+
+    name: str
+    queue: int
+    stream: int
+    thread: int
+    correlation: int
+    start_ns: int
+    end_ns: int
+    group: int
+    items: int
+    launched: bool
+
+
+class CopyRecord(NamedTuple):
+    """A copy by the copy engines."""
+
+    direction: str
+    stream: int
+    thread: int
+    correlation: int
+    start_ns: int
+    end_ns: int
+    n_bytes: int
+
+
+class HipCallRecord(NamedTuple):
+    """A call of HIP, or (name ncclAllReduce) of RCCL."""
+
+    name: str
+    thread: int
+    correlation: int
+    start_ns: int
+    end_ns: int
+
+
+class RangeRecord(NamedTuple):
+    """A roctx range."""
+
+    text: str
+    thread: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass
+class RocprofRecords:
+    """All rows of one rank."""
+
+    kernels: list[DispatchRecord]
+    copies: list[CopyRecord]
+    calls: list[HipCallRecord]
+    rccl: list[HipCallRecord]
+    markers: list[RangeRecord]
+
+
+def collect_records(own: RankRecording) -> RocprofRecords:
+    """The rows of this recording; roctx knows no range without an end."""
+    words = kineto_dialect("rocm", own, 0)
+    streams = sorted({words.stream(op.stream) for op in own.operations})
+    queue = {stream: number for number, stream in enumerate(streams, start=1)}
+    found = RocprofRecords([], [], [], [], [])
+    heads = find_graph_heads(own).tolist()
+    rows = zip(own.ops(), own.start_ns.tolist(), own.end_ns.tolist(), own.correlation.tolist(), strict=True)
+    launches = zip(own.launch_start_ns.tolist(), own.launch_end_ns.tolist(), strict=True)
+    for at, ((op, start, end, correlation), (begun, done)) in enumerate(zip(rows, launches, strict=True)):
+        stream, thread = words.stream(op.stream), own.threads[op.thread]
+        launched = bool(own.has_launch[at])
+        if op.copy in _DIRECTIONS:
+            copied = CopyRecord(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
+            found.copies.append(copied)
+        else:
+            # HIP fills with a kernel
+            name = _FILL if op.copy == "memset" else words.gpu(op)[1]
+            group = op.block[0]
+            items = int(own.grid_x[at]) * group
+            found.kernels.append(
+                DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
+            )
+        if launched and not own.shares_launch[at]:
+            call = words.call("cudaGraphLaunch" if heads[at] else op.call)
+            found.calls.append(HipCallRecord(call, thread, correlation, begun, done))
+            if op.kind == "collective":
+                said = "nccl" + (op.collective or "").title().replace("_", "")
+                found.rccl.append(
+                    HipCallRecord(said, thread, 1_000_000_000 + correlation, begun - _MARGIN_NS, done + _MARGIN_NS)
+                )
+    for lost in (*own.lost_launches, *own.calls):
+        call = words.call(lost.name)
+        found.calls.append(HipCallRecord(call, own.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns))
+    for one in own.ranges:
+        if one.end_ns is not None:
+            found.markers.append(RangeRecord(one.text, own.threads[one.thread], one.start_ns, one.end_ns))
+    return found

@@ -1,0 +1,165 @@
+"""From what happened, operation by operation, to one rank's recording in its own clock."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitter.simulate.clock import make_clock
+from jitter.simulate.durations import phase_operations
+from jitter.simulate.engine import PhaseEvents
+from jitter.simulate.job import Job
+from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
+from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker
+
+Ints = NDArray[np.int64]
+_FIRST_CORRELATION = 117
+_LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+_CHOICES = 2**45
+"""In the place of a seed's second number: the random numbers of autotuning's choices."""
+_NESTED_NS = 1_000
+"""A phase's range begins this long before its first call and ends this long after its last."""
+
+
+@lru_cache(maxsize=16)
+def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
+    """Positions of what leaves an activity, and of mere calls."""
+    on_gpu = np.array([op.kind in GPU_KINDS for op in ops], np.bool_)
+    return np.flatnonzero(on_gpu), np.flatnonzero(~on_gpu)
+
+
+def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int, rank: int) -> RankRecording:
+    """The recording of the rank in this column of the events."""
+    own = make_clock(job, rank)
+    program = plan.programs[plan.stage[rank]]
+    parts: list[tuple[Ints, ...]] = []
+    calls: list[HostCall] = []
+    ranges: list[HostRange] = []
+    first, correlation = 0, _FIRST_CORRELATION
+    bases = {id(program.step): len(program.prologue)}
+    bases |= {id(program.epilogue): len(program.prologue) + len(program.step), id(program.prologue): 0}
+    for phase, events in enumerate(phases):
+        ops = phase_operations(program, phase, job.steps)
+        first = bases[id(ops)]
+        step = job.step_numbers[phase - 1] if 0 < phase <= job.steps else None
+        launch_start = events.launch_start[:, column] + own.offset_ns
+        launch_end = events.launch_end[:, column] + own.offset_ns
+        gpu, host = _rows(ops)
+        correlations = correlation + np.arange(len(ops), dtype=np.int64)
+        correlation += len(ops) + 3  # calls that nobody recorded take numbers too
+        for at in host.tolist():
+            op = ops[at]
+            begin, end = int(launch_start[at]), int(launch_end[at])
+            number, is_sync = int(correlations[at]), op.kind == "sync"
+            calls.append(HostCall(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
+        if step is not None:
+            ranges += _ranges(
+                job,
+                rank=rank,
+                step=step,
+                ops=ops,
+                events=events,
+                column=column,
+                launch_start=launch_start,
+                launch_end=launch_end,
+            )
+        if events.absent is not None:
+            gpu = gpu[~events.absent[gpu, column]]
+        grid = np.array([op.grid[0] for op in ops], np.int64) if events.grid is None else events.grid[:, column]
+        parts.append(
+            (
+                gpu + first,
+                np.full(len(gpu), -1 if step is None else step, np.int64),
+                np.full(len(gpu), step is not None, np.int64),
+                events.start[gpu, column] + own.offset_ns,
+                events.end[gpu, column] + own.offset_ns,
+                launch_start[gpu],
+                launch_end[gpu],
+                correlations[gpu],
+                grid[gpu],
+            )
+        )
+    which, steps, inside, start, end_ns, called, returned, numbers, grids = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    node = rank // job.gpus_per_node
+    return RankRecording(
+        rank=rank,
+        host=f"node{node:04d}",
+        pid=4200 + 137 * (rank % job.gpus_per_node),
+        device=rank % job.gpus_per_node,
+        clock=own,
+        main_stream=job.main_stream,
+        operations=_chosen(job, rank, (*program.prologue, *program.step, *program.epilogue)),
+        operation=which,
+        step=steps,
+        in_step=inside.astype(np.bool_),
+        start_ns=start,
+        end_ns=end_ns,
+        has_launch=np.ones(len(which), np.bool_),
+        launch_start_ns=called,
+        launch_end_ns=returned,
+        shares_launch=np.zeros(len(which), np.bool_),
+        correlation=numbers,
+        grid_x=grids,
+        lost_launches=(),
+        calls=tuple(calls),
+        ranges=tuple(ranges),
+        groups=_groups(plan, rank),
+    )
+
+
+def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The operations under the names of the kernels that autotuning chose on this rank."""
+    if not any(op.variants for op in ops):
+        return ops
+    chosen = np.random.default_rng((job.seed, _CHOICES, rank)).integers(2**30, size=len(ops)).tolist()
+    return tuple(
+        replace(op, name=op.variants[number % len(op.variants)]) if op.variants else op
+        for op, number in zip(ops, chosen, strict=True)
+    )
+
+
+def _groups(plan: Plan, rank: int) -> dict[str, ProcessGroup]:
+    """The groups of a rank. Each has a number of its own in the job, in the order in which they were made."""
+    found: dict[str, ProcessGroup] = {}
+    made = 0
+    for name, of_rank in plan.groups.items():
+        if (own := int(of_rank[rank])) != NO_GROUP:
+            found[name] = ProcessGroup(str(made + own), name, tuple(np.flatnonzero(of_rank == own).tolist()))
+        made += int(of_rank.max()) + 1
+    return found
+
+
+def _ranges(
+    job: Job,
+    *,
+    rank: int,
+    step: int,
+    ops: tuple[Operation, ...],
+    events: PhaseEvents,
+    column: int,
+    launch_start: Ints,
+    launch_end: Ints,
+) -> list[HostRange]:
+    offset = int(launch_start[0] - events.launch_start[0, column])
+    found: list[HostRange] = []
+    begin, finish = int(events.begin[column]) + offset, int(events.finish[column]) + offset
+    if job.marker != "none":
+        text = format_marker(job.marker, job.epoch, step, rank)
+        epoch = job.epoch if job.marker == "talk" else None
+        found.append(HostRange("step", text, MAIN_THREAD, begin, finish, step, epoch))
+    if job.data_loading:
+        loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
+        found.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
+    for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
+        if not phase:
+            continue
+        rows = list(members)
+        inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
+        # the main thread waits in backward(); autograd's thread has no range of its own
+        found.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
+    return found

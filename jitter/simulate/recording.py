@@ -1,0 +1,151 @@
+"""What one rank's profiler saw: its activities, calls and ranges, in the rank's own clock."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitter.simulate.clock import Clock
+from jitter.simulate.job import MarkerStyle
+from jitter.simulate.program import Operation
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class HostRange(NamedTuple):
+    """A host-side range. `end_ns` is None if the recording ended first."""
+
+    kind: Literal["step", "data_loading", "phase"]
+    text: str
+    thread: int
+    start_ns: int
+    end_ns: int | None
+    step: int
+    epoch: int | None = None
+
+
+class ProcessGroup(NamedTuple):
+    """Ranks that communicate: a process group."""
+
+    number: str
+    """Its name among the job's groups: "0" is the whole job."""
+    name: str
+    """What it is for."""
+    ranks: tuple[int, ...]
+
+
+class HostCall(NamedTuple):
+    """A host call that launches nothing: a sync, an event."""
+
+    name: str
+    is_sync: bool
+    thread: int
+    start_ns: int
+    end_ns: int
+    correlation: int
+    stream: int
+    step: int | None
+
+
+def format_marker(style: MarkerStyle, epoch: int | None, step: int, rank: int) -> str:
+    """How a step's range is called."""
+    if style == "talk":
+        return f"{'' if epoch is None else f'epoch{epoch}_'}step{step}-rank{rank}-640_8-640_8-640_8"
+    return f"ProfilerStep#{step}" if style == "profiler" else f"iteration {step}"
+
+
+@dataclass(frozen=True)
+class RankRecording:
+    """One rank's recording. The arrays are parallel, one entry a GPU activity, in launch order."""
+
+    rank: int
+    host: str
+    pid: int
+    device: int
+    clock: Clock
+    main_stream: int
+    operations: tuple[Operation, ...]
+    """`operation` is a position in it; it tells name, kind, stream, thread, block, bytes, collective."""
+    operation: Ints
+    step: Ints
+    """Of no meaning where `in_step` is false."""
+    in_step: Bools
+    start_ns: Ints
+    end_ns: Ints
+    has_launch: Bools
+    """False: the launching call was not recorded, and the four below have no meaning but `correlation`."""
+    launch_start_ns: Ints
+    launch_end_ns: Ints
+    shares_launch: Bools
+    """True for a kernel whose launching call is that of the kernel before it (a CUDA graph)."""
+    correlation: Ints
+    grid_x: Ints
+    lost_launches: tuple[HostCall, ...]
+    """Launching calls whose activity the recording lost."""
+    calls: tuple[HostCall, ...]
+    ranges: tuple[HostRange, ...]
+    groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
+    """Those the rank is in, by the name that its operations use."""
+
+    def __len__(self) -> int:
+        return len(self.operation)
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """Operating system thread ids: the main thread's is the pid."""
+        return (self.pid, self.pid + 41)
+
+    @property
+    def steps(self) -> list[HostRange]:
+        """The step markers."""
+        return [r for r in self.ranges if r.kind == "step"]
+
+    def ops(self) -> Iterator[Operation]:
+        """The operation of each activity."""
+        return map(self.operations.__getitem__, self.operation.tolist())
+
+    def kept(self, which: Bools) -> "RankRecording":
+        """The same with only these activities."""
+        return replace(
+            self,
+            operation=self.operation[which],
+            step=self.step[which],
+            in_step=self.in_step[which],
+            start_ns=self.start_ns[which],
+            end_ns=self.end_ns[which],
+            has_launch=self.has_launch[which],
+            launch_start_ns=self.launch_start_ns[which],
+            launch_end_ns=self.launch_end_ns[which],
+            shares_launch=self.shares_launch[which],
+            correlation=self.correlation[which],
+            grid_x=self.grid_x[which],
+        )
+
+    def moved(self, by_ns: int) -> "RankRecording":
+        """The same on a clock that is ahead by this much: one recording of several ranks has one clock."""
+        shift = replace(
+            self.clock,
+            offset_ns=self.clock.offset_ns + by_ns,
+            utc_epoch_ns=self.clock.utc_epoch_ns - by_ns,
+        )
+        return replace(
+            self,
+            clock=shift,
+            start_ns=self.start_ns + by_ns,
+            end_ns=self.end_ns + by_ns,
+            launch_start_ns=self.launch_start_ns + by_ns,
+            launch_end_ns=self.launch_end_ns + by_ns,
+            lost_launches=_moved_calls(self.lost_launches, by_ns),
+            calls=_moved_calls(self.calls, by_ns),
+            ranges=tuple(
+                r._replace(start_ns=r.start_ns + by_ns, end_ns=None if r.end_ns is None else r.end_ns + by_ns)
+                for r in self.ranges
+            ),
+        )
+
+
+def _moved_calls(calls: tuple[HostCall, ...], by_ns: int) -> tuple[HostCall, ...]:
+    return tuple(c._replace(start_ns=c.start_ns + by_ns, end_ns=c.end_ns + by_ns) for c in calls)

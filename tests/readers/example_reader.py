@@ -3,7 +3,7 @@
 Its package installs it with an entry point:
 
     [project.entry-points."jitter.readers"]
-    kernel-csv = "kernel_csv_reader:READER"
+    kernel_csv = "kernel_csv_reader:READER"
 """
 
 import csv
@@ -22,7 +22,7 @@ COLUMNS = ["name", "stream", "start_us", "duration_us"]
 class KernelCsvReader:
     """Reads the CSV files of an in-house tool."""
 
-    name = "kernel-csv"
+    name = "kernel_csv"
     version = 1
 
     def sniff(self, path: Path) -> bool:

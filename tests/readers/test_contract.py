@@ -88,13 +88,13 @@ def test_example_reader_installed_by_entry_point(tmp_path: Path, monkeypatch: py
     for rank in range(2):
         csv_trace(tmp_path / "t", rank)
     source = Path(example_reader.__file__).read_text()
-    with added_reader("kernel-csv", source, tmp_path / "site", monkeypatch):
+    with added_reader("kernel_csv", source, tmp_path / "site", monkeypatch):
         for jobs in (1, 2):
             report = jitter.ingest(tmp_path / "t", tmp_path / f"lake{jobs}", jobs=jobs, rank_pattern=r"rank(\d)")
             assert report.refused == []
             assert sorted((r.rank, r.reader, r.reader_version, r.kernels) for r in report.added) == [
-                (0, "kernel-csv", 1, 30),
-                (1, "kernel-csv", 1, 30),
+                (0, "kernel_csv", 1, 30),
+                (1, "kernel_csv", 1, 30),
             ]
 
 

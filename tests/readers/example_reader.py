@@ -1,4 +1,4 @@
-"""A complete third-party reader: CSV files with one row per kernel, `name,stream,start_us,duration_us`.
+"""A complete third-party reader: CSV files with one row per kernel, times in us since 1970.
 
 Its package installs it with an entry point:
 
@@ -35,7 +35,7 @@ class KernelCsvReader:
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        recording = Recording(path, self.name, processes=[Process(pid=None)])
+        recording = Recording(path, self.name, utc_offset_ns=0, processes=[Process(pid=None)])
         return recording, lambda advance: self._batches(recording, advance)
 
     def _batches(self, recording: Recording, advance: Advance) -> Iterator[Batch]:

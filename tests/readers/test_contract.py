@@ -69,7 +69,7 @@ def test_contract(name: str, tmp_path: Path):
 def csv_trace(folder: Path, rank: int = 0) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"rank{rank}.csv"
-    rows = [f"{name},7,{1000 * step + 10 * n},5\n" for step in range(6) for n, name in enumerate("abcde")]
+    rows = [f"{name},7,{1000 * step + 10 * n + rank},5\n" for step in range(6) for n, name in enumerate("abcde")]
     path.write_text(",".join(example_reader.COLUMNS) + "\n" + "".join(rows))
     return path
 

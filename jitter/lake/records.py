@@ -98,6 +98,11 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Number of ranks of the job, if the recording states it."""
 
     @property
+    def has_guessed_steps(self) -> bool:
+        """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
+        return self.rank is not None and self.steps_from != "marker"
+
+    @property
     def name(self) -> str:
         """The record's file name."""
         return f"{self.digest}.json"

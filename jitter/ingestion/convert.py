@@ -1,4 +1,4 @@
-"""One recording to staged parquet: read, joined, cut into steps, with a record of what was found."""
+"""Conversion of one recording to staged parquet files: read, join, divide into steps, write, describe."""
 
 import gc
 import tempfile
@@ -13,71 +13,76 @@ from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
-from jitter.ingestion.transform.capture import Capture
+from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.launch_join import GpuUsage
 from jitter.ingestion.transform.step_markers import compile_step_pattern
-from jitter.readers import Recording, readers
+from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
+from jitter.readers.validation import BatchValidator
 
 _READ_BYTES = 1 << 18
-"""At once, always into the same memory: it stays in the processor's cache."""
+"""Bytes read at a time into one reused buffer, which stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One source to convert; `patterns` are steps found on other ranks, to be cut at the same kernel."""
+    """One source to convert. `patterns` are kernels of steps found on other ranks, to cut at the same kernel."""
 
     source: Source
     staging: Path
     step_pattern: str | None = None
     options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
-    """Digests of contents of this size that are in the lake already: such a file is not read again."""
+    """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
 
     def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":
-        """Make the task of converting the source again, its steps cut like these."""
+        """Return the task of converting the source again with its steps cut like these patterns."""
         return replace(self, patterns=patterns)
 
 
 @dataclass
 class Outcome:
-    """What became of a source: parts to publish, or an error; neither if the lake holds it already."""
+    """The result of converting a source: staged ranks or an error; neither if the lake already holds the content."""
 
     source: Source
     file_digest: str
     staging: Path
-    """The folder that holds all its parts."""
+    """The folder that holds all staged ranks of the source."""
     staged: list[StagedRank] = field(default_factory=list)
+    is_known: bool = False
+    """Whether the lake already holds the content, so that it was not read."""
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
-    """Read one source into `task.staging`; what is wrong with it is in the outcome, never raised."""
+    """Read one source into `task.staging`. Errors are in the outcome; nothing is raised."""
     task.staging.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
         outcome.file_digest = file_digest(task.source.files)
-        if outcome.file_digest not in task.known:
+        outcome.is_known = outcome.file_digest in task.known
+        if not outcome.is_known:
             with _no_search_for_cycles():
                 _convert(task, outcome, advance)
     except JitterError as error:
         outcome.error = error
     except OSError as error:
         outcome.error = JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
-    except Exception as error:  # whatever it is, the other sources go in
-        first_line = str(error).partition("\n")[0]
+    except MemoryError:
+        outcome.error = JitterError(f"{task.source.path}: not enough memory to read it", "use fewer jobs: --jobs 1")
+    except Exception as error:  # any error of one source must leave the others unaffected
         outcome.error = JitterError(
-            f"{task.source.path}: could not be read: {type(error).__name__}: {first_line}",
-            "this is a bug of ours: please report it, if you can with the file",
+            f"{task.source.path}: could not be converted: {describe_error(error)}",
+            "this is a bug of jitter: please report it, if possible with the file",
         )
     return outcome
 
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Millions of objects pass through, none in a cycle: to look for one costs a tenth of the time."""
+    """Disable cycle collection: millions of objects are made, none in a cycle, and the search takes 10% of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -88,8 +93,8 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 def file_digest(paths: Sequence[Path]) -> str:
-    """A digest of a recording: of its file's content, or of all its files (or a folder's) with their names."""
-    digest = xxhash.xxh3_128()  # nobody forges traces, and a node has many gigabytes of them
+    """Return the digest of a recording: of one file's content, or of all its files' names and contents."""
+    digest = xxhash.xxh3_128()  # not cryptographic: it detects equal contents, and traces are many gigabytes
     buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
@@ -103,12 +108,15 @@ def file_digest(paths: Sequence[Path]) -> str:
 
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
-    recording, batches = readers()[task.source.reader].open(task.source.path)
+    recording, batches = _open(task, advance)
     with Capture(compile_step_pattern(task.step_pattern), outcome.staging) as capture:
-        for batch in batches(advance):
+        for batch in batches:
             capture.add(batch)
+        _shorten_names(recording, capture.long_texts)
         joined = capture.join(recording.names)
         uses = joined.gpus()
+        if not uses:
+            raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")
         steps = {
             process: find_steps(
                 joined,
@@ -124,6 +132,58 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
         outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
         stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
+        if not outcome.staged:
+            raise JitterError(
+                f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
+                "give ranks with --rank-map (file,device,rank)",
+            )
+
+
+def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:
+    """Open the source with its reader; errors of the reader other than `JitterError` and OSError are its bugs."""
+    name, path = task.source.reader, task.source.path
+    reader = readers()[name]
+    validator = BatchValidator(name, path)
+    with _reader_errors(name, path):
+        recording, read = reader.open(path)
+
+    def batches() -> Iterator[Batch]:
+        with _reader_errors(name, path):
+            found = iter(read(advance))
+        while True:
+            # only around the reading: errors of the consumer of batches are not the reader's
+            with _reader_errors(name, path):
+                batch = next(found, None)
+            if batch is None:
+                break
+            validator.check(batch)
+            yield batch
+        validator.finish(recording)
+
+    return recording, batches()
+
+
+@contextmanager
+def _reader_errors(name: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (JitterError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ReaderError(
+            f"{path}: reader {name!r} failed: {describe_error(error)}",
+            "this is a bug of the reader: please report it, if possible with the file",
+        ) from error
+
+
+def _shorten_names(recording: Recording, long_texts: int) -> None:
+    """Shorten names to `LONGEST_NAME` characters and state how many there were."""
+    long_names = sum(len(name) > LONGEST_NAME for name in recording.names)
+    if long_names:
+        recording.names = [name[:LONGEST_NAME] for name in recording.names]
+    for count, what in ((long_names, "names of kernels or calls"), (long_texts, "texts of ranges")):
+        if count:
+            recording.problems.append(f"{count:,} {what} are longer than {LONGEST_NAME:,} characters and were cut")
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

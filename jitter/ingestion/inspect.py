@@ -1,4 +1,4 @@
-"""What an ingest would take in: the same reading, into a folder that is thrown away."""
+"""Inspect: an ingest into a temporary folder, reported per source."""
 
 import tempfile
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
@@ -16,7 +16,7 @@ from jitter.lake.records import SourceRecord
 
 @dataclass(frozen=True)
 class InspectedSource:
-    """One source: its records (one a GPU), or why it cannot be taken in."""
+    """One source: its records (one per GPU), or the error for which an ingest rejects it."""
 
     path: Path
     format: str | None
@@ -26,7 +26,7 @@ class InspectedSource:
 
 
 def inspect(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     step_pattern: str | None = None,
     rank: int | None = None,
@@ -35,19 +35,19 @@ def inspect(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> list[InspectedSource]:
-    """Read all recordings under `paths` and tell what an ingest into a new lake would take in, and what it would not.
+    """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
 
-    It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
+    Raises `UsageError` for invalid options.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(
             found, Path(folder, "lake"), step_pattern, options, False, choose_converter(jobs), progress
         )
-    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
+    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]
 
 
@@ -57,6 +57,6 @@ def _finding(source: Source, report: IngestReport) -> InspectedSource:
         source.path,
         source.reader,
         tuple(record for record in report.added if record.file == file),
-        next((one.error for one in report.left_out if one.reader is not None and one.path == source.path), None),
+        next((one.error for one in report.rejected if one.reader is not None and one.path == source.path), None),
         tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
     )

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     abbreviate,
@@ -19,14 +20,6 @@ from jitter.core.kernels import short_name
 Hosts = Mapping[int, str | None]
 _MOST = 3
 _UNKNOWN = "Unknown: no rank can be compared with another."
-SIDES: Mapping[Cause, str] = {
-    "late_start": "the CPU (the step starts late)",
-    "cpu_launch": "the CPU (late kernel launches)",
-    "gpu_compute": "the GPU (the same kernels take longer)",
-    "workload_imbalance": "the GPU (more or different work)",
-    "communication": "neither: the network (collectives take long after the last rank has arrived)",
-    "none": "neither",
-}
 
 
 class QuestionAnswer(NamedTuple):
@@ -116,10 +109,12 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if not last:
         return _UNKNOWN
     rank, times = last.most_common(1)[0]
-    seen = (
-        f"{format_rank(rank, hosts.get(rank))} is the max rank most often, in {times} of {len(diagnosis.steps)} steps"
+    steps = len(diagnosis.steps)
+    when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
+    return (
+        f"No rank stands out above the run's noise; {format_rank(rank, hosts.get(rank))} has the most excess on the "
+        f"critical path {when}."
     )
-    return f"No rank stands out above the run's noise; {seen}."
 
 
 def _when(diagnosis: Diagnosis) -> str:
@@ -156,7 +151,8 @@ def _where(diagnosis: Diagnosis) -> str:
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
-    if sides:
-        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
-    return _UNKNOWN if _incomparable(diagnosis) else "Neither: nothing stands out above the run's noise."
+    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    if not causes:
+        return _UNKNOWN if _incomparable(diagnosis) else "Neither: nothing stands out above the run's noise."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -80,7 +80,8 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
         else:
             excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
             sentences.append(
-                f"In {step.key}, {who} took {format_time(excess)} longer than its peers on the critical path."
+                f"In {step.key}, {who} has the most excess on the critical path: {format_time(excess)} more than the "
+                "median of the same operations."
             )
     if view.alignment == "none":
         sentences.append(

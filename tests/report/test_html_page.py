@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.replay.scenario_times import START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.questions import answer_questions
@@ -51,7 +51,13 @@ def test_the_answers_are_the_diagnosis(page, lake):
         assert one.answer in text
         for line in one.evidence:
             assert line in text
-    for fact in ("ranks 8", "steps 5", "hosts 2", "kernels per step 60", "All 8 ranks recorded all 5 steps completely."):
+    for fact in (
+        "ranks 8",
+        "steps 5",
+        "hosts 2",
+        "kernels per step 60",
+        "All 8 ranks recorded all 5 steps completely.",
+    ):
         assert fact in text
 
 
@@ -126,7 +132,7 @@ def test_what_a_trace_says_stays_text(tmp_path):
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=2, steps=MAX_EMBEDDED_STEPS + 3, late=(1, 4, 5, 400_000))
-    page, diagnosis = render_html(lake), lake.diagnosis()
+    page, diagnosis = render_html(lake), lake.diagnose()
     assert f"holds the details of {MAX_EMBEDDED_STEPS} of {MAX_EMBEDDED_STEPS + 3} steps" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
     assert [step.loss_ns for step in choose_embedded_steps(diagnosis)] == losses[:MAX_EMBEDDED_STEPS]
@@ -140,7 +146,7 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
-    assert choose_first_layer(diagnosis) == self_time_layer(START)
+    assert choose_first_layer(diagnosis) == self_time_layer(TimePart.START)
     cells = sources(render_html(lake), "run")["shown:excess"]["image"][0]
     assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
         (row, column) for row in range(4, 8) for column in (3, 6)
@@ -192,7 +198,7 @@ def test_words_that_the_page_uses_are_explained(tmp_path):
 
 def test_one_step(tmp_path):
     page = render_html(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
-    assert "In epoch 1, step 0, rank 1 (node0) took" in Text(page).all
+    assert "In epoch 1, step 0, rank 1 (node0) has" in Text(page).all
     assert "Step time" not in titles(page)
 
 

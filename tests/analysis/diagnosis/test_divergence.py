@@ -16,7 +16,7 @@ STEP = 2
 )
 def test_it_is_the_faults_kernel(tmp_path: Path, fault: str, kernel: int):
     run = simulate(small("data_parallel", gpus_per_node=4), [Fault.parse(fault.format(kernel))])
-    answers = ingest_run(run, tmp_path).diagnosis().steps
+    answers = ingest_run(run, tmp_path).diagnose().steps
     assert answers[STEP].max_rank == 2
     began = answers[STEP].divergence
     assert began is not None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.time_part import TimePart
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 
@@ -33,7 +33,7 @@ def oracle_paths(job: OracleJob) -> dict[int, tuple[Path, float]]:
     last = max(at for at, op in enumerate(job.recorded[0][0]) if op.kind == "collective")
     for number in range(1, job.run.job.steps):
         first = job.examined.paths[number].charges[0]
-        assert (first.place, first.part) == (last, Part.TRANSFER)
+        assert (first.place, first.part) == (last, TimePart.TRANSFER)
         path = Path(job, number, usual_transfers(job))
         found[number] = path, path.walk(first.rank, first.place)
     return found
@@ -41,7 +41,9 @@ def oracle_paths(job: OracleJob) -> dict[int, tuple[Path, float]]:
 
 def test_the_same_operations_with_the_same_excess(job: OracleJob):
     for number, (path, _) in oracle_paths(job).items():
-        told = [Charged(c.rank, c.place, Part(c.part).name, c.excess_ns) for c in job.examined.paths[number].charges]
+        told = [
+            Charged(c.rank, c.place, TimePart(c.part).name, c.excess_ns) for c in job.examined.paths[number].charges
+        ]
         assert [one[:3] for one in told] == [one[:3] for one in path.charges]
         assert [one.excess for one in told] == pytest.approx([one.excess for one in path.charges], abs=1e-3)
 
@@ -56,7 +58,7 @@ def test_excess_is_what_the_path_takes_beyond_its_medians(job: OracleJob):
 
 
 def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
-    answers = job.lake.diagnosis().steps
+    answers = job.lake.diagnose().steps
     for number, (path, _) in oracle_paths(job).items():
         excess: dict[int, dict[str, float]] = {}
         for charge in path.charges:
@@ -75,7 +77,7 @@ def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
 
 
 def test_the_min_rank_waits_longest(job: OracleJob):
-    answers = job.lake.diagnosis().steps
+    answers = job.lake.diagnose().steps
     for number in range(job.run.job.steps):
         waited = dict.fromkeys(job.recorded, 0.0)
         for at, op in enumerate(job.recorded[0][number]):
@@ -89,5 +91,5 @@ def test_the_min_rank_waits_longest(job: OracleJob):
 
 
 def test_step_times_are_the_simulators(job: OracleJob):
-    assert [answer.step_time_ns for answer in job.lake.diagnosis().steps] == list(job.run.step_times().values())
+    assert [answer.step_time_ns for answer in job.lake.diagnose().steps] == list(job.run.step_times().values())
     assert np.isnan(job.examined.step_ns[0])

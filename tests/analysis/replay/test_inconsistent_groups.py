@@ -27,7 +27,7 @@ def test_the_run_is_replayed_as_recorded_all_the_same(tmp_path: Path):
             rows = rows.set_column(place, field, pa.array(values, field.type))
         pq.write_table(rows, path)
     remove_derived_data(lake)
-    examined = lake.examination()
+    examined = lake.analyze()
     assert len(examined.run.schedule.uncoupled) == 1
     assert len(examined.run.meetings.meetings) > 2
     assert_replay_matches_recording(lake)

@@ -66,7 +66,7 @@ accuracy-quick:  ## the tenth of them that the tests take
 	$(PYTHON) -m tests.accuracy --quick --processes $(JOBS)
 
 fuzz:  ## damage a PyTorch trace in thousands of ways
-	$(PYTHON) tests/readers/fuzz_kineto.py 5000
+	$(PYTHON) -m tests.readers.kineto.fuzz 5000
 
 clean:  ## remove what tools left
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

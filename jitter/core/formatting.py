@@ -12,7 +12,7 @@ UNKNOWN = "unknown"
 def format_time(ns: float | None, *, signed: bool = False) -> str:
     """Write nanoseconds in the unit that suits them, to three digits: `1.16 ms`, signed `−78.2 µs`.
 
-    >>> time_words(1159365), time_words(-78200, signed=True), time_words(None)
+    >>> format_time(1159365), format_time(-78200, signed=True), format_time(None)
     ('1.16 ms', '−78.2 µs', 'unknown')
     """
     if ns is None or math.isnan(ns):
@@ -29,7 +29,7 @@ def format_time(ns: float | None, *, signed: bool = False) -> str:
 def format_percent(fraction: float | None) -> str:
     """Write a fraction: `20.3%`, `0.74%`, small ones `<0.01%`.
 
-    >>> percent_words(0.20286), percent_words(0.0074), percent_words(0.00001)
+    >>> format_percent(0.20286), format_percent(0.0074), format_percent(0.00001)
     ('20.3%', '0.74%', '<0.01%')
     """
     if fraction is None:
@@ -59,7 +59,7 @@ def format_count(number: int, one: str, many: str | None = None) -> str:
 def escape_control(text: str) -> str:
     """Take from a text what would command a terminal or hide in it; one line stays one.
 
-    >>> plain_words("evil\x1b[31m kernel")
+    >>> escape_control("evil\x1b[31m kernel")
     'evil�[31m kernel'
     """
     return "".join(char if char.isprintable() else "�" for char in text)

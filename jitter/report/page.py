@@ -1,11 +1,14 @@
 """The page's text and tables as HTML; the same whether it is written or live. Text from traces is escaped."""
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.verdict import subject
 from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
@@ -75,9 +78,16 @@ def page_body(
             lines_left_out=max(0, len(run.steps) - MOST_LINES),
             roots=list(roots),
             live=live,
+            reading=how_to_read(),
         )
     )
     return Markup(text)
+
+
+@cache
+def how_to_read() -> Markup:
+    """Return the guide's topic `reading` as HTML; raw HTML in it is escaped."""
+    return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
 def step_body(section: Section) -> tuple[Markup, Markup]:

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import jitter
 from jitter.simulate import Fault, Run, write
-from tests.accuracy.capture import Recorded
 from tests.accuracy.cases import Case, case
 from tests.accuracy.waits import Found, broken, compare
+from tests.support.partial_run import PartialRun
 
 COSTLY: Final = 0.02
 """A fault that gains more than this part of the steps' time must be found."""
@@ -135,7 +135,7 @@ def _traces(one: Case, folder: Path, wanted: Any) -> Path:
         return bool(wanted(step)) and not lost
 
     # it does what the formats ask of a run
-    write(Recorded(one.run, one.absent, sees), folder, one.form)  # type: ignore[arg-type]
+    write(PartialRun(one.run, one.absent, sees), folder, one.form)  # type: ignore[arg-type]
     return folder
 
 

@@ -13,12 +13,12 @@ import pytest
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
 from tests.accuracy import scoring
-from tests.accuracy.capture import Recorded
 from tests.accuracy.cases import JOBS, REPORTED, TUNING, Case, case, tenth
 from tests.accuracy.fault_kinds import KINDS
 from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
+from tests.support.partial_run import PartialRun
 
 SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, "epoch": None, "marker": "profiler"}
 
@@ -91,7 +91,7 @@ def test_culprits_are_recorded():
 @pytest.mark.parametrize("form", ["nsys", "kineto"])
 def test_what_is_not_recorded_is_not_written(tmp_path: Path, form: str):
     run = small("tensor_data")
-    recorded = Recorded(run, frozenset({2}), lambda rank, step: (rank, step) != (1, 0) and step != 4)
+    recorded = PartialRun(run, frozenset({2}), lambda rank, step: (rank, step) != (1, 0) and step != 4)
     assert len(write(recorded, tmp_path, form)) == 3  # type: ignore[arg-type]
     seen = {(one.rank, step.step) for one in recorded.ranks() for step in one.steps}
     assert seen == set(product((0, 1, 3), (0, 1, 2, 3))) - {(1, 0)}

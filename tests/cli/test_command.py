@@ -11,7 +11,7 @@ import jitter
 from jitter import cli
 from jitter.cli import main
 
-VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample")
+VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample", "explain")
 JITTER = [sys.executable, "-m", "jitter"]
 
 
@@ -106,8 +106,8 @@ def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_pa
 
 
 @pytest.mark.parametrize("verb", ["table --step 2000", "steps --format csv"])
-def test_a_reader_that_leaves_is_no_error(lake: Path, verb: str):
-    words = f"{sys.executable} -m jitter {verb.replace(' ', f' {lake} ', 1)}"
+def test_a_reader_that_leaves_is_no_error(small_lake: Path, verb: str):
+    words = f"{sys.executable} -m jitter {verb.replace(' ', f' {small_lake} ', 1)}"
     done = subprocess.run(
         ["bash", "-c", f"{words} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=True
     )

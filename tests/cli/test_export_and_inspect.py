@@ -33,8 +33,8 @@ ORDER BY r.start
 """
 
 
-def test_the_talks_csv(lake: Path, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["export", str(lake), "--csv", str(tmp_path / "out")]) == 0
+def test_the_talks_csv(small_lake: Path, traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["export", str(small_lake), "--csv", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out.splitlines()
     files = sorted((tmp_path / "out").iterdir())
     assert sorted(said) == [str(path) for path in files]
@@ -51,14 +51,14 @@ def test_the_talks_csv(lake: Path, traces: Path, tmp_path: Path, capsys: pytest.
             assert list(csv.reader(lines)) == [[str(cell) for cell in row] for row in expected]
 
 
-def test_export_chooses(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_export_chooses(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     out = tmp_path / "out"
-    assert main(["export", str(lake), "--csv", str(out), "--step", "2000-2001", "--ranks", "2"]) == 0
+    assert main(["export", str(small_lake), "--csv", str(out), "--step", "2000-2001", "--ranks", "2"]) == 0
     assert {path.name for path in out.iterdir()} == {"epoch1_step2000-rank2.csv", "epoch1_step2001-rank2.csv"}
-    assert main(["export", str(lake), "--csv", str(out), "--step", "7"]) == 2
+    assert main(["export", str(small_lake), "--csv", str(out), "--step", "7"]) == 2
     assert "epoch 1, step 2000 to epoch 1, step 2002" in capsys.readouterr().err
     (out / "epoch1_step2000-rank0.csv").write_text("mine")
-    assert main(["export", str(lake), "--csv", str(out)]) == 2
+    assert main(["export", str(small_lake), "--csv", str(out)]) == 2
     assert (out / "epoch1_step2000-rank0.csv").read_text() == "mine"
     assert len(list(out.iterdir())) == 3  # all or nothing
 

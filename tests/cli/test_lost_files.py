@@ -9,10 +9,10 @@ from jitter.cli import main
 
 
 @pytest.fixture(params=["gone", "cut"])
-def damaged(request: pytest.FixtureRequest, lake: Path, tmp_path: Path) -> tuple[Path, Path]:
+def damaged(request: pytest.FixtureRequest, small_lake: Path, tmp_path: Path) -> tuple[Path, Path]:
     """A lake and its file that cannot be read."""
     copy = tmp_path / "lake"
-    shutil.copytree(lake, copy)
+    shutil.copytree(small_lake, copy)
     lost = copy / "kernels/epoch=1/step=2001/rank=2.parquet"
     if request.param == "gone":
         lost.unlink()
@@ -51,10 +51,10 @@ def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_file_is_no_folder(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_file_is_no_folder(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "notes.txt"
     file.write_text("mine")
-    assert main(["export", str(lake), "--csv", str(file)]) == 2
+    assert main(["export", str(small_lake), "--csv", str(file)]) == 2
     assert capsys.readouterr().err == f"jitter: {file} is a file\n  name a folder\n"
     assert file.read_text() == "mine"
 
@@ -71,11 +71,11 @@ def test_a_file_is_no_folder(lake: Path, tmp_path: Path, capsys: pytest.CaptureF
 )
 @pytest.mark.parametrize("how", ["gone", "cut"])
 def test_a_host_without_its_file_is_no_quiet_host(
-    words: list[str], how: str, lake: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], how: str, small_lake: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
     copy = tmp_path / "lake"
-    shutil.copytree(lake, copy)
+    shutil.copytree(small_lake, copy)
     shutil.rmtree(copy / "derived")  # which holds of the host what a diagnosis reads
     lost = next((copy / "host/rank=2").glob("*.parquet"))
     if how == "gone":
@@ -86,9 +86,9 @@ def test_a_host_without_its_file_is_no_quiet_host(
     assert capsys.readouterr().err.splitlines()[-2].startswith(f"jitter: {lost}: cannot be read (")
 
 
-def test_what_was_derived_of_a_host_stands_in_for_its_file(lake: Path, tmp_path: Path, capsys):
+def test_what_was_derived_of_a_host_stands_in_for_its_file(small_lake: Path, tmp_path: Path, capsys):
     copy = tmp_path / "lake"
-    shutil.copytree(lake, copy)
+    shutil.copytree(small_lake, copy)
     assert main(["report", str(copy), "--json"]) == 0
     before = capsys.readouterr().out
     shutil.rmtree(copy / "host")

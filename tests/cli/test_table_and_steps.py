@@ -18,9 +18,9 @@ def _csv(capsys: pytest.CaptureFixture[str], *arguments: object) -> pd.DataFrame
     return pd.read_csv(io.StringIO(capsys.readouterr().out))
 
 
-def test_csv_is_what_the_rows_say(lake: Path, capsys: pytest.CaptureFixture[str]):
-    got = _csv(capsys, "table", lake, "--metric", "duration", "--step", 2000)
-    files = [pd.read_parquet(lake / f"kernels/epoch=1/step=2000/rank={rank}.parquet") for rank in range(3)]
+def test_csv_is_what_the_rows_say(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    got = _csv(capsys, "table", small_lake, "--metric", "duration", "--step", 2000)
+    files = [pd.read_parquet(small_lake / f"kernels/epoch=1/step=2000/rank={rank}.parquet") for rank in range(3)]
     kernels = [rows[rows["kind"] != "memory"].reset_index() for rows in files]
     assert list(got.columns) == ["kernel_index", "kernel_name", "mean", "rank_0", "rank_1", "rank_2"]
     assert got["kernel_index"].tolist() == list(range(16))
@@ -31,8 +31,8 @@ def test_csv_is_what_the_rows_say(lake: Path, capsys: pytest.CaptureFixture[str]
     assert got["mean"].tolist() == pytest.approx((sums / 3).tolist(), abs=0.0005)
 
 
-def test_forms_agree(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    arguments = ["table", str(lake), "--metric", "gap", "--step", "2002", "--deviation"]
+def test_forms_agree(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["table", str(small_lake), "--metric", "gap", "--step", "2002", "--deviation"]
     csv = _csv(capsys, *arguments)
     for form in ("csv", "json", "parquet"):
         target = tmp_path / f"gap.{form}"
@@ -52,42 +52,42 @@ def test_forms_agree(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ranks.abs().max().max() > 0
 
 
-def test_a_table_waits_for_nothing_that_it_does_not_need(lake: Path):
+def test_a_table_waits_for_nothing_that_it_does_not_need(small_lake: Path):
     script = (
         "import sys; from jitter.cli import main; code = main(['table', sys.argv[1], '--step', '2000'])\n"
         "slow = ['pandas', 'duckdb', 'sqlalchemy', 'pyarrow.dataset', 'rich', 'bokeh', 'jitter.analysis.detection']\n"
         "print([name for name in slow if name in sys.modules], code, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(lake)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, str(small_lake)], capture_output=True, text=True, check=True)
     assert done.stderr == "[] 0\n"
     assert done.stdout.startswith("kernel_index,kernel_name,mean,rank_0,")
 
 
-def test_ranks_choose_columns_and_never_the_mean(lake: Path, capsys: pytest.CaptureFixture[str]):
-    whole = _csv(capsys, "table", lake, "--step", 2000)
-    some = _csv(capsys, "table", lake, "--step", 2000, "--ranks", "0,2")
+def test_ranks_choose_columns_and_never_the_mean(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    whole = _csv(capsys, "table", small_lake, "--step", 2000)
+    some = _csv(capsys, "table", small_lake, "--step", 2000, "--ranks", "0,2")
     assert list(some.columns) == ["kernel_index", "kernel_name", "mean", "rank_0", "rank_2"]
     assert some["mean"].tolist() == whole["mean"].tolist()
-    assert main(["table", str(lake), "--step", "2000", "--ranks", "0-9"]) == 2
+    assert main(["table", str(small_lake), "--step", "2000", "--ranks", "0-9"]) == 2
     assert "no rank 3" in capsys.readouterr().err
-    assert main(["table", str(lake), "--step", "2000", "--ranks", "x"]) == 2
+    assert main(["table", str(small_lake), "--step", "2000", "--ranks", "x"]) == 2
 
 
-def test_the_costliest_step_is_named_on_stderr(lake: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["table", str(lake)]) == 0
+def test_the_costliest_step_is_named_on_stderr(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["table", str(small_lake)]) == 0
     out, err = capsys.readouterr()
     assert "epoch 1, step 2001" in err
-    assert main(["table", str(lake), "--step", "2001"]) == 0
+    assert main(["table", str(small_lake), "--step", "2001"]) == 0
     again = capsys.readouterr()
     assert again.out == out
     assert again.err == ""
 
 
-def test_unmatched_are_listed(lake: Path, capsys: pytest.CaptureFixture[str]):
-    got = _csv(capsys, "table", lake, "--step", 2001, "--unmatched")
+def test_unmatched_are_listed(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    got = _csv(capsys, "table", small_lake, "--step", 2001, "--unmatched")
     assert got["rank"].tolist() == [2]
     assert "index_elementwise_kernel" in got["kernel_name"][0]
-    main(["table", str(lake), "--step", "2000", "--unmatched"])
+    main(["table", str(small_lake), "--step", "2000", "--unmatched"])
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
@@ -106,16 +106,16 @@ def test_several_cohorts_have_to_be_told_apart(two_cohorts: Path, capsys: pytest
     assert main(["table", str(two_cohorts), "--step", "0", "--cohort", "5"]) == 2
 
 
-def test_no_such_step(lake: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["table", str(lake), "--step", "7"]) == 2
+def test_no_such_step(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["table", str(small_lake), "--step", "7"]) == 2
     assert "no step 7" in capsys.readouterr().err
-    assert main(["table", str(lake), "--step", "2000", "--epoch", "4"]) == 2
+    assert main(["table", str(small_lake), "--step", "2000", "--epoch", "4"]) == 2
 
 
-def test_a_foreign_file_is_kept(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_foreign_file_is_kept(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     target = tmp_path / "notes.csv"
     target.write_text("mine\n")
-    arguments = ["table", str(lake), "--step", "2000", "-o", str(target)]
+    arguments = ["table", str(small_lake), "--step", "2000", "-o", str(target)]
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
     assert target.read_text() == "mine\n"
@@ -125,8 +125,8 @@ def test_a_foreign_file_is_kept(lake: Path, tmp_path: Path, capsys: pytest.Captu
     assert target.read_text() == first
 
 
-def test_steps(lake: Path, capsys: pytest.CaptureFixture[str]):
-    got = _csv(capsys, "steps", lake, "--format", "csv")
+def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    got = _csv(capsys, "steps", small_lake, "--format", "csv")
     assert got["step"].tolist() == [2000, 2001, 2002]
     assert set(got["epoch"]) == {1}
     assert pd.isna(got["step_time_ns"][0])
@@ -134,7 +134,7 @@ def test_steps(lake: Path, capsys: pytest.CaptureFixture[str]):
     assert got["max_rank"][1] == 2
     assert got["loss_ns"].idxmax() == 1
     assert got["loss_ns"][1] == pytest.approx(3e6, rel=0.2)
-    assert main(["steps", str(lake)]) == 0
+    assert main(["steps", str(small_lake)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
-    assert len(jitter.open(lake).run().steps) == 3
+    assert len(jitter.open(small_lake).run().steps) == 3

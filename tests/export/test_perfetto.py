@@ -7,12 +7,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import oracle
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hand_lake import MAIN, RankLake, collective, kernel, lake_of
-from timeline_rules import assert_keeps_the_rules, ns
 
 from jitter.cli import main
 from jitter.core.schema import HOST
@@ -21,6 +18,9 @@ from jitter.export.aligned import AlignedStep
 from jitter.export.perfetto import write_perfetto
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import write_host
+from tests.support.lakes import MAIN, RankLake, collective, kernel, lake_of
+from tests.support.oracles import metrics as oracle
+from tests.support.trace_event_rules import assert_follows_format, ns
 
 STEP = (1, 2001)
 
@@ -30,7 +30,7 @@ def export(lake: Path, target: Path, *options: object) -> list[dict[str, Any]]:
     content = target.read_bytes()
     text = gzip.decompress(content) if target.suffix == ".gz" else content
     events = json.loads(text)["traceEvents"]
-    assert_keeps_the_rules(events)
+    assert_follows_format(events)
     return events
 
 
@@ -51,13 +51,13 @@ def track_names(events: list[dict[str, Any]]) -> dict[int, str]:
     return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
-def test_slices_are_the_lakes_rows_on_the_shared_moment(made: Path, tmp_path: Path):
-    found = export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "0-3,9")
-    moments = oracle.measure(made)[STEP, 0].moments
+def test_slices_are_the_lakes_rows_on_the_shared_moment(twelve_ranks: Path, tmp_path: Path):
+    found = export(twelve_ranks, tmp_path / "t.json", "--step", 2001, "--ranks", "0-3,9")
+    moments = oracle.measure(twelve_ranks)[STEP, 0].moments
     origin = None
     tracks = track_names(found)
     for rank, events in by_rank(found).items():
-        rows = pq.ParquetFile(made / f"kernels/epoch=1/step=2001/rank={rank}.parquet").read().to_pylist()
+        rows = pq.ParquetFile(twelve_ranks / f"kernels/epoch=1/step=2001/rank={rank}.parquet").read().to_pylist()
         slices = [event for event in events if event["ph"] == "X"]
         shown = sorted(
             (ns(event["ts"]), ns(event["dur"]), event["args"]["kernel_name"], tracks[event["tid"]].split()[1])
@@ -88,11 +88,11 @@ def test_slices_are_the_lakes_rows_on_the_shared_moment(made: Path, tmp_path: Pa
         assert sum(event["ph"] == "s" for event in events) == len(rows)
 
 
-def test_host_calls(made: Path, tmp_path: Path):
-    found = by_rank(export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "4"))[4]
+def test_host_calls(twelve_ranks: Path, tmp_path: Path):
+    found = by_rank(export(twelve_ranks, tmp_path / "t.json", "--step", 2001, "--ranks", "4"))[4]
     rows = [
         row
-        for path in (made / "host" / "rank=4").glob("*.parquet")
+        for path in (twelve_ranks / "host" / "rank=4").glob("*.parquet")
         for row in pq.ParquetFile(path).read().to_pylist()
         if (row["epoch"], row["step"]) == STEP
     ]
@@ -132,9 +132,9 @@ def test_a_rank_cut_short_is_not_among_those_shown_unasked(tmp_path: Path, capsy
     assert "nothing puts rank 1 on the others' clock" in capsys.readouterr().err
 
 
-def test_deviations_and_metrics(made: Path, tmp_path: Path):
-    found = by_rank(export(made, tmp_path / "t.json", "--step", 2001, "--ranks", "0,9"))
-    measured = oracle.measure(made)[STEP, 0]
+def test_deviations_and_metrics(twelve_ranks: Path, tmp_path: Path):
+    found = by_rank(export(twelve_ranks, tmp_path / "t.json", "--step", 2001, "--ranks", "0,9"))
+    measured = oracle.measure(twelve_ranks)[STEP, 0]
     means = {metric: oracle.means(measured, metric) for metric in oracle.METRICS}
     for rank, events in found.items():
         rows = {place: row for (its, place), row in measured.rows.items() if its == rank}
@@ -157,9 +157,9 @@ def test_deviations_and_metrics(made: Path, tmp_path: Path):
 
 
 def test_the_costliest_step_and_the_ranks_beside_its_ends(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    twelve_ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    found = by_rank(export(made, tmp_path / "t.json"))
+    found = by_rank(export(twelve_ranks, tmp_path / "t.json"))
     said = capsys.readouterr()
     assert said.err.startswith("epoch 1, step 2001, ranks ")
     assert said.out == f"{tmp_path / 't.json'}\n"
@@ -169,9 +169,9 @@ def test_the_costliest_step_and_the_ranks_beside_its_ends(
     assert late == 9
 
 
-def test_compressed(made: Path, tmp_path: Path):
-    plain = export(made, tmp_path / "t.json", "--step", 2000)
-    assert export(made, tmp_path / "t.json.gz", "--step", 2000) == plain
+def test_compressed(twelve_ranks: Path, tmp_path: Path):
+    plain = export(twelve_ranks, tmp_path / "t.json", "--step", 2000)
+    assert export(twelve_ranks, tmp_path / "t.json.gz", "--step", 2000) == plain
     assert (tmp_path / "t.json.gz").stat().st_size < (tmp_path / "t.json").stat().st_size / 5
 
 
@@ -255,23 +255,25 @@ def test_ranks_of_two_cohorts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--csv", "out"], "say what to write"),
     ],
 )
-def test_refused(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str):
-    assert main(["export", str(made), "--perfetto", str(tmp_path / "t.json"), *options]) == 2
+def test_refused(
+    twelve_ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+):
+    assert main(["export", str(twelve_ranks), "--perfetto", str(tmp_path / "t.json"), *options]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_said_to_write(made: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["export", str(made)]) == 2
+def test_nothing_said_to_write(twelve_ranks: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["export", str(twelve_ranks)]) == 2
     assert "--csv DIR and --perfetto FILE.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
-def test_only_files_of_ours_are_replaced(made: Path, tmp_path: Path, name: str):
+def test_only_files_of_ours_are_replaced(twelve_ranks: Path, tmp_path: Path, name: str):
     target = tmp_path / name
     for _ in range(2):
-        export(made, target, "--step", 2000)
+        export(twelve_ranks, target, "--step", 2000)
     target.write_bytes(b'{"traceEvents": []}')
-    assert main(["export", str(made), "--perfetto", str(target), "--step", "2000"]) == 2
+    assert main(["export", str(twelve_ranks), "--perfetto", str(target), "--step", "2000"]) == 2
     assert target.read_bytes() == b'{"traceEvents": []}'
-    export(made, target, "--step", 2000, "--force")
+    export(twelve_ranks, target, "--step", 2000, "--force")

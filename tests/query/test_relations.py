@@ -1,13 +1,11 @@
-"""Each relation against a plain reading of the lake's files."""
+"""Each relation against an oracle that reads the lake's files."""
 
 import json
 import shutil
 from pathlib import Path
 
-import oracle
 import pyarrow.parquet as pq
 import pytest
-from random_lake import RandomLake, small_files
 
 import jitter
 from jitter.cli import main
@@ -17,6 +15,9 @@ from jitter.lake.derived.compaction import compact_steps
 from jitter.lake.layout import compacted_folder, kernels_file
 from jitter.query.run_query import describe_relations, run_query
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.oracles import metrics as oracle
+from tests.support.random_lake import RandomLake, small_files
+from tests.support.simulated import ingest_run
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
 
@@ -244,5 +245,8 @@ def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch:
     assert said == ["examining 5 steps"]
 
 
-def test_a_healthy_run_has_no_culprits(lake: "jitter.Lake"):
-    assert rows(lake, "from culprits") == []
+def test_a_healthy_run_has_no_culprits(tmp_path: Path):
+    run = simulate(
+        Job(ranks=3, steps=3, kernels=16, first_step=2000), [Fault.parse("extra_kernel:rank=1,step=2001,kernel=7")]
+    )
+    assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits") == []

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from page import Text, item, sources, titles
-from report_lakes import job, lake_of, step_rows
 
 import jitter
 from jitter.analysis.replay.scenario_times import START
@@ -17,6 +15,8 @@ from jitter.report.step_text import answer
 from jitter.report.views.excess_heatmap import PATH, TRANSFERS, own_layer
 from jitter.report.views.run_report import RunPage, first_layer
 from jitter.report.views.step_view import KernelNames
+from tests.support.page import Text, item, sources, titles
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -113,7 +113,7 @@ def test_no_element_asks_for_anything(page):
 
 def test_what_a_trace_says_stays_text(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r}, name=lambda k: f"{EVIL}{k}")} for r in range(3)}
-    lake = lake_of(tmp_path / "lake", ranks, problems=[EVIL], refused=[EVIL], host=lambda rank: EVIL)
+    lake = report_lake(tmp_path / "lake", ranks, problems=[EVIL], refused=[EVIL], host=lambda rank: EVIL)
     page = html_report(lake)
     seen = Text(page)
     assert [tag for tag, _ in seen.tags if tag == "img"] == []
@@ -123,7 +123,7 @@ def test_what_a_trace_says_stays_text(tmp_path):
 
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
-    lake = job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
+    lake = report_job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
     page, diagnosis = html_report(lake), lake.diagnose()
     assert f"{MOST_STEPS} steps of {MOST_STEPS + 3} are in this page in detail" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
@@ -161,7 +161,7 @@ def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
 
 
 def test_one_rank(tmp_path):
-    page = html_report(job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
+    page = html_report(report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
     text = Text(page).all
     assert "Only one rank ran these kernels in this step" in text
     assert "With one rank there is nobody to compare with" in text
@@ -173,7 +173,7 @@ def test_one_rank(tmp_path):
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
-    page = RunPage(job(tmp_path / "lake", ranks=3))
+    page = RunPage(report_job(tmp_path / "lake", ranks=3))
     step = replace(page.diagnosis.steps[1], split=None)
     view = page.view(page.grid(step.key), KernelNames())
     told = answer(step, view, page.lake.hosts, 1, None).sentence
@@ -182,20 +182,20 @@ def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
 
 
 def test_words_that_the_page_uses_are_explained(tmp_path):
-    text = Text(html_report(job(tmp_path / "lake"))).all
+    text = Text(html_report(report_job(tmp_path / "lake"))).all
     told = text[text.index("How to read this") :]
     for word in ("Loss", "Cohort", "Gain", "Own time", "Critical path", "Excess", "Began to diverge", "Deviation"):
         assert word in told
 
 
 def test_one_step(tmp_path):
-    page = html_report(job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
+    page = html_report(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
     assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
     assert "Step time" not in titles(page)
 
 
 def test_ranks_that_cannot_be_aligned(tmp_path):
-    lake = lake_of(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
+    lake = report_lake(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
     page = html_report(lake)
     text = Text(page).all
     assert "Its ranks cannot be aligned" in text
@@ -216,7 +216,7 @@ def test_cohorts(tmp_path):
         r: {(1, s): step_rows(r, s, late={4: 200_000} if r == 3 else None, name=names[r % 2]) for s in range(2)}
         for r in range(6)
     }
-    lake = lake_of(tmp_path / "lake", ranks)
+    lake = report_lake(tmp_path / "lake", ranks)
     page = html_report(lake)
     text = Text(page).all
     assert "compared within 2 cohorts" in text
@@ -231,12 +231,14 @@ def test_cohorts(tmp_path):
 
 def test_every_rank_cut(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0)[:5]} for r in range(2)}
-    page = html_report(lake_of(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
+    page = html_report(report_lake(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
     assert "There is nothing to draw" in Text(page).all
 
 
 def test_epochs_that_repeat_step_numbers(tmp_path):
-    lake = lake_of(tmp_path / "lake", {r: {(e, s): step_rows(r, s) for e in (1, 2) for s in (0, 1)} for r in range(2)})
+    lake = report_lake(
+        tmp_path / "lake", {r: {(e, s): step_rows(r, s) for e in (1, 2) for s in (0, 1)} for r in range(2)}
+    )
     drawn = sources(html_report(lake), "run")
     assert list(drawn["steps"]["x"]) == [0, 1, 2, 3]
     assert drawn["steps"]["step"][3] == "epoch 2, step 1"

@@ -3,16 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
-from report_lakes import job, lake_of, step_rows
 
 from jitter.report.views import step_view as module
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames, step_view
+from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    return job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
+    return report_job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
 
 
 def view_of(lake, number=1, names=None):
@@ -61,7 +61,7 @@ def test_collectives_are_marked(lake):
 def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
     whole = step_rows(0, 0)
     missing = [row for row in step_rows(2, 0) if "kernel_4" not in row["kernel_name"]]
-    lake = lake_of(
+    lake = report_lake(
         tmp_path / "lake", {0: {(1, 0): whole}, 1: {(1, 0): step_rows(1, 0, late={2: 90_000})}, 2: {(1, 0): missing}}
     )
     view = view_of(lake, 0)
@@ -74,13 +74,13 @@ def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
 
 
 def test_two_ranks_leave_no_band(tmp_path):
-    view = view_of(job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)))
+    view = view_of(report_job(tmp_path / "lake", ranks=2, late=(1, 1, 5, 400_000)))
     assert view.others == 0
     assert np.isnan(view.series["gap"].low).all()
 
 
 def test_a_single_rank_shows_its_own_values(tmp_path):
-    lake = job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
+    lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
     view = view_of(lake, 0)
     assert (view.max_rank, view.min_rank, view.values) == (0, None, True)
     table = lake.table("duration", step=0).astype({"rank_0": "float64"})
@@ -90,7 +90,7 @@ def test_a_single_rank_shows_its_own_values(tmp_path):
 def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_POINTS", 100)
     monkeypatch.setattr(module, "COLUMNS", 10)
-    lake = lake_of(
+    lake = report_lake(
         tmp_path / "lake",
         {r: {(1, 0): step_rows(r, 0, kernels=400, late={123: 70_000} if r == 1 else None)} for r in range(3)},
     )

@@ -1,4 +1,4 @@
-"""Every shape of job against a slow replay, and the rules of streams, events, collectives, queues and syncs."""
+"""Every shape of job against the simulation oracle, and the rules of streams, events, collectives, queues and syncs."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slow_replay import slow_replay
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, RankRun, Run, simulate
 from jitter.simulate import run as run_module
 from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, numbered
 from jitter.simulate.shapes import SHAPES
+from tests.support.oracles.simulation import simulation_oracle
 
 SIZE = {"ranks": 8, "gpus_per_node": 4, "steps": 2, "kernels": 110, "seed": 4, "first_step": 10}
 MODIFIERS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def global_times(recording: RankRun) -> tuple[Any, Any, Any, Any]:
 
 @pytest.mark.parametrize("modifier", MODIFIERS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_as_a_slow_replay(shape: str, modifier: str):
+def test_against_the_oracle(shape: str, modifier: str):
     faults = [
         Fault.parse("cpu_stall:rank=1,step=11,kernel=17,ms=0.7"),
         Fault.parse("slow_link:rank=6,factor=3"),
@@ -45,7 +45,7 @@ def test_as_a_slow_replay(shape: str, modifier: str):
         Fault.parse("pause:every=2,ms=0.4"),
     ]
     run = simulate(job(shape, modifier), faults)
-    wanted = slow_replay(run)
+    wanted = simulation_oracle(run)
     for recording in run.ranks():
         program = run.plan.programs[run.plan.stage[recording.rank]]
         lengths = (len(program.prologue), *[len(program.step)] * run.job.steps, len(program.epilogue))

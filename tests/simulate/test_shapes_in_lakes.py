@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from same_metrics import assert_as_truth
 
 import jitter
 from jitter.simulate import Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
+from tests.support.metric_assertions import assert_matches_truth
 
 
 def the_run(shape: str) -> Run:
@@ -29,7 +29,7 @@ def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
     recordings = list(run.ranks())
     if form != "rocpd":  # RCCL has one name for all collectives
-        assert_as_truth(jitter.open(tmp_path / "lake"), run.truth())
+        assert_matches_truth(jitter.open(tmp_path / "lake"), run.truth())
     host = rows(tmp_path / "lake", "host")
     syncs = host[host["kind"] == "sync"]
     wanted = sorted((call.start_ns, call.end_ns) for one in recordings for call in one.calls if call.is_sync)

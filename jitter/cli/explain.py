@@ -1,0 +1,40 @@
+"""`jitter explain`: the guide on the terminal."""
+
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("topic", required=False)
+def explain(topic: str | None) -> None:
+    """Print a topic of the guide: definitions, formats, how to record. Without a topic, list them.
+
+    On a terminal the text is formatted; into a pipe it goes as markdown.
+
+    \b
+    Examples:
+        jitter explain
+        jitter explain metrics
+        jitter explain recording > recording.md
+    """
+    from jitter import guide
+
+    if topic is None:
+        width = max(len(one.name) for one in guide.topics())
+        for one in guide.topics():
+            click.echo(f"{one.name:{width}}  {one.summary}")
+        return
+    found = guide.text(topic)
+    if not sys.stdout.isatty():
+        click.echo(found, nl=False)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(found), width=min(console.width, _WIDEST))
+
+
+_WIDEST = 110
+"""Columns: longer lines are hard to read."""

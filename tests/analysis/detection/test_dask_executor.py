@@ -1,0 +1,80 @@
+"""`jitter report --scheduler`: what a cluster's workers compute is what one process computes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.simulate import Fault, Job, simulate, write
+from tests.support.dask_cluster import StartCluster, address_of
+
+JOB = Job(
+    ranks=8, steps=6, kernels=60, gpus_per_node=4, shape="tensor_data", marker="profiler", epoch=None, launch_queue=16
+)
+FAULTS = ["slow_gpu:rank=5,factor=1.3", "cpu_stall:rank=2,step=3,kernel=9,ms=2"]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    run = simulate(JOB, [Fault.parse(fault) for fault in FAULTS])
+    write(run, folder / "traces", "kineto")
+    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    return folder / "lake"
+
+
+def _command(lake: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "jitter", "report", str(lake), "--json", *words]
+
+
+def _report(lake: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(_command(lake, *words), capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_same_answers(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
+    dask_cluster(3, forgiven=3)
+    there = _report(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
+    assert there.returncode == 0, there.stderr
+    here = _report(lake)
+    told = json.loads(there.stdout)
+    assert told == json.loads(here.stdout)
+    assert {(one["rank"], one["cause"]) for one in told["culprits"]} == {(5, "gpu_compute"), (2, "cpu_launch")}
+
+
+def test_a_worker_that_dies_loses_nothing(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
+    processes = dask_cluster(2, forgiven=3)
+    command = _command(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as report:
+        while not (busy := [process for process in processes if _is_at_it(process.pid)]):
+            assert report.poll() is None
+            time.sleep(0.001)
+        busy[0].send_signal(signal.SIGKILL)
+        told, said = report.communicate(timeout=120)
+    assert report.returncode == 0, said
+    assert told == _report(lake).stdout
+
+
+def _is_at_it(pid: int) -> bool:
+    """Whether the worker has loaded what it reads lakes with: nothing but a task of ours makes it."""
+    return "libparquet" in Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_a_lake_that_workers_do_not_see(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
+    from jitter.analysis.detection.step_ranges import SentRun, _opened
+    from jitter.core.errors import LakeError
+
+    with pytest.raises(LakeError, match="does not see it"):
+        _opened(SentRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
+
+
+def test_no_scheduler(lake: Path):
+    told = _report(lake, "--scheduler", "tcp://127.0.0.1:9")
+    assert told.returncode == 3
+    said = told.stderr
+    assert "no Dask scheduler answers" in said
+    assert "Traceback" not in said

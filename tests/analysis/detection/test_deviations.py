@@ -1,0 +1,243 @@
+"""How far own times are apart, and by chance: against plain sums, medians and estimators."""
+
+import math
+import random
+from statistics import median, median_low
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter, spread_of
+from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.core.stats import lower_median
+from tests.support.oracles.replay_jobs import OracleJob
+
+TO_SIGMA = 1.4826
+
+
+def test_each_ranks_own_time_of_a_step_less_the_others(job: OracleJob):
+    (team,) = job.examined.deviations
+    ranks = sorted(job.recorded)
+    assert team.ranks.tolist() == ranks
+    for number in range(1, job.run.job.steps):
+        sums = {part: dict.fromkeys(ranks, 0.0) for part in (START, CPU, GPU)}
+        apart: dict[int, dict[int, list[float]]] = {part: {} for part in sums}
+        usual_of: dict[int, dict[int, float]] = {part: {} for part in sums}
+        for rank in ranks:
+            for at in range(len(job.recorded[rank][number])):
+                own, usual = job.own[rank, number, at], job.usual[rank, number, at]
+                host = START if at <= job.first_kernel else CPU
+                for part, excess in (
+                    (host, own.host + own.call - usual.host - usual.call),
+                    (GPU, own.gpu + own.delay - usual.gpu - usual.delay),
+                ):
+                    sums[part][rank] += excess
+                    usual_of[part][at] = usual.gpu + usual.delay if part == GPU else usual.host + usual.call
+                    apart[part].setdefault(at, []).append(excess)
+        for part, own_sums in sums.items():
+            told = team.total_ns[part, number].tolist()
+            wanted = [
+                own_sums[rank] - median_low(own_sums[other] for other in ranks if other != rank) for rank in ranks
+            ]
+            assert told == pytest.approx(wanted, abs=1e-2)
+            sigmas = [TO_SIGMA * median(map(abs, excess)) for excess in apart[part].values()]
+            if len(ranks) < 4:
+                # too few to tell each operation's: as much of its usual time as of all operations'
+                sizes = {at: max(abs(usual_of[part][at]), 1.0) for at in apart[part]}
+                relative = median(abs(e) / sizes[at] for at, excess in apart[part].items() for e in excess)
+                sigmas = [TO_SIGMA * relative * sizes[at] for at in apart[part]]
+            assert team.noise_ns[part, number, 0] == pytest.approx(math.hypot(*sigmas), rel=1e-9)
+
+
+def _qn(columns: list[list[float]]) -> float:
+    """The first quartile of all distances between two steps of a column, as a standard deviation."""
+    apart = sorted(abs(a - b) for own in columns for at, a in enumerate(own) for b in own[max(0, at - 23) : at])
+    place = (len(apart) - 1) / 4
+    low = math.floor(place)
+    high = min(low + 1, len(apart) - 1)
+    return 2.2219 * (apart[low] + (apart[high] - apart[low]) * (place - low))
+
+
+@pytest.mark.parametrize("steps", [3, 5, 6, 30])
+def test_scatter_is_the_lesser_of_that_of_steps_and_that_of_changes(steps: int):
+    rng = np.random.default_rng(steps)
+    total = rng.normal(0, 100, (steps, 4))
+    columns = total.T.tolist()
+    changes = [np.diff(own).tolist() for own in columns]
+    plain = _qn(columns)
+    wanted = plain if steps < 6 else min(plain, _qn(changes) / math.sqrt(2))
+    assert scatter(total) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_what_a_rank_always_has_and_a_steady_drift_are_no_scatter():
+    noise = np.random.default_rng(1).normal(0, 50, (40, 5))
+    always = noise + np.array([0, 1e6, 0, 0, 0])
+    assert scatter(always) == pytest.approx(scatter(noise))
+    drift = noise + np.arange(40)[:, None] * 1e3
+    assert 30 < scatter(drift) < 90
+    third = noise.copy()
+    third[::3, 2] += 1e6
+    assert 30 < scatter(third) < 90
+
+
+def test_scatter_of_hardly_any_steps():
+    assert scatter(np.array([[1.0, 5.0, 9.0]])) == 0.0
+    assert scatter(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
+    assert scatter(np.full((3, 2), np.nan)) == 0.0
+    assert scatter(np.zeros((1, 0))) == 0.0
+    assert spread_of(np.array([np.nan])) == 0.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    arrays(
+        np.float64,
+        st.tuples(st.integers(1, 5), st.integers(1, 7)),
+        elements=st.one_of(st.integers(-1000, 1000).map(float), st.just(math.nan)),
+    )
+)
+def test_lower_median_is_quantile_disc(values: np.ndarray):
+    rows = [(row, value) for row, own in enumerate(values.tolist()) for value in own if not math.isnan(value)]
+    with duckdb.connect() as db:
+        db.execute("create table own(line integer, ns double)")
+        if rows:
+            db.executemany("insert into own values (?, ?)", rows)
+        told = dict(db.execute("select line, quantile_disc(ns, 0.5) from own group by line").fetchall())
+    found = lower_median(values)
+    assert found.shape == (len(values), 1)
+    for row, (value,) in enumerate(found.tolist()):
+        assert value == told[row] if row in told else math.isnan(value)
+
+
+LIMITS = Limits()
+STEPS, RANKS, NOISE = 20, 6, 1000.0
+
+
+def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
+    return TeamDeviations(0, np.arange(total.shape[2]) * 10, total, np.full((3, total.shape[1], 1), noise))
+
+
+def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
+    return [(s.rank, s.part, s.steps) for s in suspects(team(total, noise), np.full(total.shape[1], step_ns), LIMITS)]
+
+
+def chance(seed: int = 2, steps: int = STEPS, ranks: int = RANKS) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, NOISE, (3, steps, ranks))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_makes_nobody_suspect(seed: int):
+    assert found(chance(seed)) == []
+
+
+def test_one_step_out_of_the_noise():
+    total = chance()
+    total[GPU, 7, 3] = 40 * NOISE
+    (one,) = suspects(team(total), np.full(STEPS, 1e6), LIMITS)
+    assert (one.rank, one.part, one.steps, one.team) == (30, GPU, (7,), 0)
+    assert one.excess_ns == 40 * NOISE
+    assert 30 < one.sigmas < 45
+
+
+def test_just_below_the_limit_is_nobody():
+    total = np.zeros((3, STEPS, RANKS))
+    total[CPU, 7, 3] = 6 * NOISE - 1
+    assert found(total) == []
+    total[CPU, 7, 3] = 6 * NOISE
+    assert found(total) == [(30, CPU, (7,))]
+
+
+def test_all_along_though_no_step_is_out():
+    total = chance()
+    total[START, :, 1] += 4.5 * NOISE
+    assert found(total) == [(10, START, tuple(range(STEPS)))]
+
+
+def test_a_mean_that_some_steps_carry_is_those_steps():
+    total = np.zeros((3, STEPS, RANKS))
+    total[GPU, ::4, 2] = 50 * NOISE
+    assert found(total) == [(20, GPU, (0, 4, 8, 12, 16))]
+
+
+def test_being_early_is_no_fault():
+    total = chance()
+    total[GPU, 3, 3] = -80 * NOISE
+    total[CPU, :, 2] -= 80 * NOISE
+    assert found(total) == []
+
+
+def test_what_is_too_small_a_part_of_the_step_is_not_tried():
+    total = np.zeros((3, STEPS, RANKS))
+    total[GPU, 7, 3] = 10 * NOISE
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7,))]
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+
+
+def test_it_must_be_a_part_of_each_of_its_steps():
+    total = np.zeros((3, STEPS, RANKS))
+    total[GPU, [7, 9], 3] = 10 * NOISE
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7, 9))]
+    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+
+
+def test_scatter_counts_where_operations_alone_seem_quiet():
+    """Their noise says 1 ns, but from step to step the sums differ by 1 µs."""
+    total = chance()
+    total[GPU, 7, 3] = 4 * NOISE
+    assert found(total, noise=1.0) == []
+    total[GPU, 7, 3] = 30 * NOISE
+    assert found(total, noise=1.0) == [(30, GPU, (7,))]
+
+
+def test_ranks_that_lack_steps():
+    total = chance()
+    total[:, 5:, 4] = np.nan
+    total[:, :, 5] = np.nan
+    total[GPU, 2, 4] = 60 * NOISE
+    assert found(total) == [(40, GPU, (2,))]
+
+
+def test_a_rank_alone_stands_out_from_its_own_steps_if_there_are_enough():
+    few, enough = np.zeros((3, 4, 1)), np.zeros((3, 5, 1))
+    few[GPU, 2, 0] = enough[GPU, 2, 0] = 60 * NOISE
+    assert found(few) == []
+    assert found(enough) == [(0, GPU, (2,))]
+
+
+def test_one_step_and_two_ranks():
+    total = np.zeros((3, 1, 2))
+    total[CPU, 0, 1] = 50 * NOISE
+    assert found(total) == [(10, CPU, (0,))]
+    assert found(np.zeros((3, 1, 2)), noise=0.0) == []
+    assert suspects(team(total), np.array([np.nan]), LIMITS)[0].rank == 10
+
+
+def test_the_most_suspicious_are_kept():
+    random.seed(1)
+    total = np.zeros((3, STEPS, 40))
+    total[GPU, 0] = [1e5 + 1e3 * random.random() for _ in range(40)]
+    every = suspects(team(total), np.full(STEPS, 1e6), LIMITS)
+    kept = most_suspicious(every, LIMITS)
+    assert len(every) == 40
+    assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
+
+
+def test_a_rank_alone_is_measured_by_its_other_steps():
+    """Its usual total may be above that of usual operations; what a slow step's operations take is not its noise."""
+    totals = [50.0, 52.0, np.nan, 51.0, 90.0, 49.0]
+    noises = [1.0, 3.0, np.nan, 1.0, 40.0, 2.0]
+    seen = [
+        StepDeviations(number, 7, np.array([4]), np.full((3, 1), total), np.full(3, noise))
+        for number, (total, noise) in enumerate(zip(totals, noises, strict=True))
+        if not np.isnan(total)
+    ]
+    (team,) = deviations_of_run(seen, len(totals))
+    for part in range(3):
+        # the lower median of four others: 49, 50, 51, 52, 90 less one of them
+        np.testing.assert_array_equal(team.total_ns[part, :, 0], [-1.0, 2.0, np.nan, 1.0, 40.0, -2.0])
+        np.testing.assert_array_equal(team.noise_ns[part, :, 0], [2.0, 2.0, np.nan, 2.0, 2.0, 2.0])

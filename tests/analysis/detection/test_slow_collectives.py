@@ -1,0 +1,127 @@
+"""Collectives that are slow though all have arrived: everywhere, in one group, behind one rank; and chance."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.slow_collectives import behind, slow_transfers
+from jitter.analysis.execution.collectives import match
+from tests.support.programs import program
+
+STEPS = 12
+STEP_NS = np.full(STEPS, 1e6)
+USUAL = 50_000.0
+
+
+def meetings_of(groups: dict[int, list[object]]):
+    """`groups` gives for each rank the groups of its collectives, in order."""
+    count = len(groups[0])
+    words = "a" * count
+    attended = {rank: [(at, own[at]) for at in range(count)] for rank, own in groups.items()}
+    return match({0: program(words)}, dict.fromkeys(groups, 0), attended)
+
+
+def two_of_all(ranks: int = 4):
+    everyone = ("ranks", *range(ranks))
+    return meetings_of({rank: [everyone, everyone] for rank in range(ranks)})
+
+
+def pairs_and_all():
+    """Two collectives of pairs (0, 1), (2, 3), two of (0, 2), (1, 3)."""
+    one = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
+    other = {0: (0, 2), 2: (0, 2), 1: (1, 3), 3: (1, 3)}
+    return meetings_of({r: [("ranks", *one[r])] * 2 + [("ranks", *other[r])] * 2 for r in range(4)})
+
+
+def ranks_of(meetings, number: int, group: int) -> frozenset[int]:
+    return frozenset(
+        rank
+        for member in meetings.meetings[number].members
+        for rank, own in zip(meetings.blocks[member.block].ranks, member.group.tolist(), strict=True)
+        if own == group
+    )
+
+
+def found(meetings, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3):
+    """`late(step, ranks, collective)` ns are added to what chance gives."""
+    rng = np.random.default_rng(seed)
+    seen = [
+        {
+            number: np.array(
+                [
+                    USUAL + rng.normal(0, noise) + late(step, ranks_of(meetings, number, group), number)
+                    for group in range(one.groups)
+                ]
+            )
+            for number, one in enumerate(meetings.meetings)
+        }
+        for step in range(len(step_ns))
+    ]
+    usual = {
+        number: sorted(value for step in seen for value in step[number])[(len(seen) * one.groups - 1) // 2]
+        for number, one in enumerate(meetings.meetings)
+    }
+    return slow_transfers(meetings, seen, usual, step_ns, Limits()), seen, usual
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("make", [two_of_all, pairs_and_all])
+def test_chance_is_no_slow_transfer(make, seed: int):
+    assert found(make(), seed=seed)[0] == []
+
+
+def test_of_all_in_two_steps():
+    slow, seen, usual = found(two_of_all(), lambda step, ranks, number: 60_000.0 if step in (4, 5) else 0.0)
+    assert [(one.ranks, one.steps) for one in slow] == [(frozenset(range(4)), (4, 5))]
+    excess = sum(seen[step][number][0] - usual[number] for step in (4, 5) for number in (0, 1))
+    assert slow[0].excess_ns == pytest.approx(excess)
+    assert slow[0].sigmas > 6
+
+
+def test_of_one_group_all_along():
+    slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 30_000.0 if ranks == {2, 3} else 0.0)
+    assert [(one.ranks, one.steps) for one in slow] == [(frozenset({2, 3}), tuple(range(STEPS)))]
+    assert len(slow[0].meetings) == 2
+
+
+def test_one_ranks_link_is_behind_all_its_groups():
+    meetings = pairs_and_all()
+    slow, _, _ = found(meetings, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
+    assert {one.ranks for one in slow} == {frozenset({2, 3}), frozenset({1, 3})}
+    (links,) = behind(slow)
+    assert links.ranks == {3}
+    assert len(links.slow) == 2
+
+
+def test_groups_without_a_rank_in_common_answer_for_themselves():
+    meetings = pairs_and_all()
+    slow, _, _ = found(
+        meetings,
+        lambda step, ranks, number: {2: 30_000.0, 5: 60_000.0}.get(step, 0.0) if ranks in ({0, 1}, {2, 3}) else 0.0,
+    )
+    told = behind(slow)
+    assert sorted(sorted(links.ranks) for links in told) == [[0, 1], [2, 3]]
+    assert behind([]) == []
+
+
+def test_everywhere_is_told_before_groups_are():
+    slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 60_000.0 if step == 6 else 0.0)
+    assert [(one.ranks, one.steps) for one in slow] == [(frozenset(range(4)), (6,))]
+
+
+def test_what_is_too_little_of_a_step_is_left():
+    late = lambda step, ranks, number: 10_000.0 if step == 6 else 0.0  # noqa: E731
+    assert found(two_of_all(), late)[0]
+    assert found(two_of_all(), late, step_ns=np.full(STEPS, 1e8))[0] == []
+
+
+def test_a_rank_alone_in_its_group_waits_for_somebody_unrecorded():
+    meetings = meetings_of({0: [("ranks", 0, 4)] * 2, 1: [("ranks", 1, 5)] * 2})
+    assert found(meetings, lambda step, ranks, number: 90_000.0 if 0 in ranks else 0.0)[0] == []
+
+
+def test_no_collectives_one_step_and_unknown_times():
+    nothing = match({0: program("kk")}, {0: 0, 1: 0}, {0: [], 1: []})
+    assert found(nothing)[0] == []
+    assert found(two_of_all(), step_ns=np.array([1e6]))[0] == []
+    assert found(two_of_all(), step_ns=np.full(STEPS, np.nan))[0] == []

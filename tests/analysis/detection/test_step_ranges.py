@@ -1,0 +1,59 @@
+"""A run examined stretch by stretch, by others who are told what the whole run tells: the same as in one go."""
+
+import pickle
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.detection.passes import look, walk
+from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_partial_run, small
+
+STEPS = 7
+JOBS = {
+    "data parallel": (small(steps=STEPS), frozenset()),
+    "a launch queue": (small(steps=STEPS, launch_queue=8), frozenset()),
+    "tensor and data parallel": (small("tensor_data", steps=STEPS, ranks=8), frozenset()),
+    "stages of one rank": (small("pipeline", steps=STEPS), frozenset()),
+    "ranks that come and go": (small(steps=STEPS, ranks=6), frozenset({(1, 2), (1, 3), (4, 0), (4, 6)})),
+}
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    job, unseen = JOBS[request.param]
+    run = simulate(job, [Fault.parse("cpu_stall:rank=2,step=3,kernel=9,ms=2")])
+    first = job.first_step
+    folder: Path = tmp_path_factory.mktemp("stretches")
+    return ingest_partial_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
+
+
+@pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])
+def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
+    whole = lake.analyze()
+    usual = whole.usual_transfers
+    shared = pickle.loads(pickle.dumps(whole.steps.shared))
+    seen, paths = [], []
+    for first, last in pairwise(bounds):
+        other = ExaminedSteps(jitter.open(lake.root).run_of(lake.steps), shared)
+        seen += look(other, first, last)
+        paths += walk(other, first, last, usual)
+    np.testing.assert_equal([asdict(one) for one in seen], [asdict(one) for one in look(whole.steps, 0, STEPS)])
+    np.testing.assert_equal([asdict(one) for one in paths], [asdict(one) for one in whole.paths])
+    assert any(path.charges for path in paths)
+
+
+def test_the_paths_alone(lake: "jitter.Lake"):
+    """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
+    first, then = jitter.open(lake.root), jitter.open(lake.root)
+    paths = first.analyze().paths
+    assert first.analyze()._known == []
+    answers = then.diagnose()
+    assert then.analyze()._known != []
+    assert [asdict(one) for one in then.analyze().paths] == [asdict(one) for one in paths]
+    assert first.diagnose() == answers

@@ -1,0 +1,91 @@
+"""What a large lake was asked before is told again, and only as long as it is true."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.diagnosis import answer_cache
+from jitter.lake.layout import ANSWER_CACHE
+
+
+@pytest.fixture
+def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lake of our own, which counts as large."""
+    monkeypatch.setattr(answer_cache, "WORTH_KEEPING", 0)
+    return Path(shutil.copytree(small_lake, tmp_path / "lake"))
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with every lake that is examined, rather than answered from memory."""
+    seen: list[int] = []
+    begin = Examination.__init__
+    monkeypatch.setattr(Examination, "__init__", lambda self, *told: (seen.append(1), begin(self, *told))[1])
+    return seen
+
+
+def kept(lake: Path) -> list[Path]:
+    return sorted((lake / ANSWER_CACHE).glob("*"))
+
+
+def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list[int]):
+    first = jitter.open(lake).answers()
+    again = jitter.open(lake).answers()
+    assert again == first
+    assert len(first.diagnosis.steps) == len(first.qualities) == len(jitter.open(lake).steps)
+    assert len(examined) == len(kept(lake)) == 1
+    assert not (lake / ".staging").exists()
+
+
+def test_other_steps_are_another_question(lake: Path, examined: list[int]):
+    opened = jitter.open(lake)
+    opened.answers()
+    some = opened.answers(opened.steps[1:])
+    assert len(some.diagnosis.steps) == len(opened.steps) - 1
+    assert len(examined) == len(kept(lake)) == 2
+    assert jitter.open(lake).answers(opened.steps[1:]) == some
+
+
+def test_another_source_is_another_lake(lake: Path, examined: list[int]):
+    opened = jitter.open(lake)
+    before = opened.answers()
+    (old,) = kept(lake)
+    gone = max(opened.sources, key=lambda source: source.rank or 0)
+    (lake / "sources" / gone.name).unlink()
+    after = jitter.open(lake).answers()
+    assert after.team_of.keys() == before.team_of.keys() - {gone.rank}
+    assert len(examined) == 2
+    assert len(kept(lake)) == 1
+    assert kept(lake) != [old]
+
+
+def test_what_other_code_made_is_made_again(lake: Path, examined: list[int], monkeypatch: pytest.MonkeyPatch):
+    jitter.open(lake).answers()
+    monkeypatch.setattr(answer_cache, "_code", lambda: b"another version")
+    jitter.open(lake).answers()
+    assert len(examined) == 2
+    assert len(kept(lake)) == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"diagnosis": 1}', b"\xff"])
+def test_damage_is_mended(lake: Path, examined: list[int], damage: bytes):
+    first = jitter.open(lake).answers()
+    kept(lake)[0].write_bytes(damage)
+    assert jitter.open(lake).answers() == first
+    assert jitter.open(lake).answers() == first
+    assert len(examined) == 2
+
+
+def test_a_lake_that_cannot_be_written_is_answered_all_the_same(lake: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert jitter.open(lake).answers().diagnosis.steps
+    assert kept(lake) == []
+
+
+def test_a_small_lake_keeps_nothing(small_lake: Path, tmp_path: Path):
+    lake = Path(shutil.copytree(small_lake, tmp_path / "lake"))
+    jitter.open(lake).answers()
+    assert kept(lake) == []

@@ -1,0 +1,69 @@
+"""A stage of one rank has only its own other steps to compare with: whatever slows a whole step stands out of them."""
+
+from pathlib import Path
+
+import pytest
+
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_partial_run, ingest_run, small
+
+STEPS = 20
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "steps", "cause"),
+    [
+        ("slow_gpu:rank=2,step=4-6,factor=3", 2, {4, 5, 6}, "gpu_compute"),
+        ("slow_gpu:rank=1,step=8-9,factor=1.5", 1, {8, 9}, "gpu_compute"),
+        ("slow_gpu:rank=0,step=5,factor=1.5", 0, {5}, "gpu_compute"),
+        ("unequal_work:rank=3,step=11-13,factor=1.8", 3, {11, 12, 13}, "workload_imbalance"),
+    ],
+)
+@pytest.mark.parametrize("kernels", [100, 300])
+def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: int, steps: set[int], cause: str):
+    job = small("pipeline", steps=STEPS, kernels=kernels)
+    lake = ingest_run(simulate(job, [Fault.parse(fault)]), tmp_path)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((rank,), cause, "low")
+    assert {key.step for key in culprit.steps} == steps
+    assert "its other steps' " in culprit.evidence[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_varies_by_chance_does_not(tmp_path: Path, seed: int):
+    job = small("pipeline", steps=STEPS, variable_work=0.03, seed=seed)
+    found = ingest_run(simulate(job, []), tmp_path).diagnose()
+    assert found.culprits == ()
+    assert "Ranks 0-3 each run a program of their own" in found.verdict
+
+
+def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
+    run = simulate(small("pipeline", steps=STEPS), [Fault.parse("slow_gpu:rank=2,factor=2")])
+    found = ingest_run(run, tmp_path).diagnose()
+    assert found.culprits == ()
+    said = "Ranks 0-3 each run a program of their own: with nobody to compare them with, what slows them in every step"
+    assert said in found.verdict
+    assert [note for note in found.notes if note.startswith(said)]
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "pipeline"])
+def test_who_has_peers_is_cleared(tmp_path: Path, shape: str):
+    job = small(shape, steps=5, ranks=4, **({"stages": 2} if shape == "pipeline" else {}))
+    found = ingest_run(simulate(job, []), tmp_path).diagnose()
+    assert "no rank, host or link is to blame" in found.verdict
+    assert not [note for note in found.notes if "of their own" in note]
+
+
+@pytest.mark.parametrize("queue", [16, 40])
+@pytest.mark.parametrize("unseen", [None, 1], ids=["whole", "a stage lacks the step"])
+def test_who_is_held_up_by_the_launch_queue_is_not_to_blame(tmp_path: Path, queue: int, unseen: int | None):
+    """Forward and backward passes take turns, each on its thread: where one waits for a place the other does, too."""
+    run = simulate(small("pipeline", steps=12, launch_queue=queue), [Fault.parse("slow_gpu:rank=3,step=4-5,factor=3")])
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (unseen, 4))
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause, {key.step for key in culprit.steps}) == ((3,), "gpu_compute", {4, 5})
+    (fault,) = run.faults
+    gain = sum(time or 0 for time in run.step_times().values()) - sum(
+        time or 0 for time in run.without(fault).step_times().values()
+    )
+    assert culprit.gain_ns == pytest.approx(gain, rel=0.05)

@@ -1,0 +1,214 @@
+"""Which collectives are one, in which order all can be computed, and whether ranks leave them together."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.collectives import match
+from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.schedule import Meet, Run, schedule
+from jitter.analysis.execution.synchronisation import not_together
+from jitter.analysis.metrics.clock_alignment import TOGETHER_NS
+from tests.support.programs import program, rules, step_of
+
+
+def met(found) -> set[frozenset[tuple[int, int]]]:
+    """Each exchange as its (rank, place)s."""
+    exchanges = set()
+    for meeting in found.meetings:
+        for group in range(meeting.groups):
+            exchanges.add(
+                frozenset(
+                    (rank, member.place)
+                    for member in meeting.members
+                    for rank, own in zip(found.blocks[member.block].ranks, member.group.tolist(), strict=True)
+                    if own == group
+                )
+            )
+    return exchanges
+
+
+def all_at(place: int, *ranks: int) -> frozenset[tuple[int, int]]:
+    return frozenset((rank, place) for rank in ranks)
+
+
+TWO_PAIRS = {0: ("ranks", 0, 1), 1: ("ranks", 0, 1), 2: ("ranks", 2, 3), 3: ("ranks", 2, 3)}
+EVERYONE = ("ranks", 0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("name", ["by ranks", "by name"])
+def test_groups_of_recorded_ranks_or_names(name: str):
+    def told(group):
+        return group if name == "by ranks" else ("name", str(group))
+
+    attended = {rank: [(1, told(TWO_PAIRS[rank])), (3, told(EVERYONE))] for rank in range(4)}
+    found = match({0: program("kaka")}, dict.fromkeys(range(4), 0), attended)
+    assert met(found) == {all_at(1, 0, 1), all_at(1, 2, 3), all_at(3, 0, 1, 2, 3)}
+    assert [block.ranks for block in found.blocks] == [(0, 1, 2, 3)]
+    assert not found.unrecorded
+    assert found.unpaired == 0
+    assert found.named == (4 if name == "by ranks" else 0)
+
+
+def test_several_of_one_group_meet_in_their_order():
+    """Rank 1 holds the first and second where rank 0 does; the second's names do not matter."""
+    attended = {0: [(0, EVERYONE), (2, EVERYONE)], 1: [(0, EVERYONE), (2, EVERYONE)]}
+    assert met(match({0: program("akak")}, {0: 0, 1: 0}, attended)) == {all_at(0, 0, 1), all_at(2, 0, 1)}
+
+
+def test_unrecorded_groups_are_all_ranks():
+    attended = {rank: [(1, None), (3, None)] for rank in range(3)}
+    found = match({0: program("kaka")}, dict.fromkeys(range(3), 0), attended)
+    assert met(found) == {all_at(1, 0, 1, 2), all_at(3, 0, 1, 2)}
+    assert found.unrecorded
+    assert found.named == 0
+    assert [meeting.groups for meeting in found.meetings] == [1, 1]
+
+
+def test_teams_with_other_unrecorded_collectives_meet_among_themselves():
+    programs = {0: program("ka"), 1: program("kga")}
+    attended = {0: [(1, None)], 1: [(1, None)], 2: [(1, None), (2, None)], 3: [(1, None), (2, None)]}
+    found = match(programs, {0: 0, 1: 0, 2: 1, 3: 1}, attended)
+    assert met(found) == {all_at(1, 0, 1), all_at(1, 2, 3), all_at(2, 2, 3)}
+
+
+def test_unrecorded_exchanges_of_stages_hold_nobody_up():
+    programs = {0: program("kpa"), 1: program("ppka")}
+    attended = {0: [(1, None), (2, None)], 1: [(0, None), (1, None), (3, None)]}
+    found = match(programs, {0: 0, 1: 1}, attended)
+    # each rank's sends and receives are its own; all-reduces are the team's
+    assert found.unpaired == 3
+    assert {frozenset({(0, 1)}), frozenset({(1, 0)}), frozenset({(1, 1)})} <= met(found)
+
+
+def test_what_is_not_left_together_is_each_ranks_own():
+    attended = {rank: [(1, None), (3, None)] for rank in range(3)}
+    found = match({0: program("kaka")}, dict.fromkeys(range(3), 0), attended, frozenset({(0, 1)}))
+    assert met(found) == {frozenset({(rank, 1)}) for rank in range(3)} | {all_at(3, 0, 1, 2)}
+    assert found.unpaired == 3
+
+
+def test_sends_and_receives_of_a_pipeline():
+    """Stage 1 receives what stage 0 sends, at other places of another program; ranks of a stage form a block."""
+    programs = {0: program("kpkp"), 1: program("pkpk")}
+    pairs = {0: ("ranks", 0, 2), 2: ("ranks", 0, 2), 1: ("ranks", 1, 3), 3: ("ranks", 1, 3)}
+    attended = {rank: [(place, pairs[rank]) for place in ((1, 3) if rank < 2 else (0, 2))] for rank in range(4)}
+    found = match(programs, {0: 0, 1: 0, 2: 1, 3: 1}, attended)
+    assert met(found) == {
+        frozenset({(0, 1), (2, 0)}),
+        frozenset({(1, 1), (3, 0)}),
+        frozenset({(0, 3), (2, 2)}),
+        frozenset({(1, 3), (3, 2)}),
+    }
+    assert [(block.team, block.ranks) for block in found.blocks] == [(0, (0, 1)), (1, (2, 3))]
+    order = schedule(programs, {0: rules("kpkp"), 1: rules("pkpk")}, found)
+    assert order.uncoupled == frozenset()
+    assert_computable(order, programs, found)
+
+
+def test_the_ends_of_a_pipeline_are_blocks_of_their_own():
+    """Of one team, the first and last rank meet others at other places than those between."""
+    attended = {
+        0: [(1, ("ranks", 0, 1))],
+        1: [(0, ("ranks", 0, 1)), (1, ("ranks", 1, 2))],
+        2: [(0, ("ranks", 1, 2))],
+    }
+    found = match({0: program("ppk")}, dict.fromkeys(range(3), 0), attended)
+    assert sorted(block.ranks for block in found.blocks) == [(0,), (1,), (2,)]
+    assert met(found) == {frozenset({(0, 1), (1, 0)}), frozenset({(1, 1), (2, 0)})}
+
+
+def assert_computable(order, programs, found) -> None:
+    """Each place once and in order, each exchange when all have come to it and before anyone goes past it."""
+    at = dict.fromkeys(range(len(found.blocks)), 0)
+    held = set()
+    of_place = {(m.block, m.place): number for number, one in enumerate(found.meetings) for m in one.members}
+    for instruction in order.instructions:
+        if isinstance(instruction, Run):
+            assert at[instruction.block] == instruction.first < instruction.last
+            operations = programs[found.blocks[instruction.block].team].operations
+            for place in range(instruction.first, instruction.last):
+                lane = operations[place].lane
+                before = [other for other in range(place) if operations[other].lane == lane and lane >= 0]
+                if before and (instruction.block, before[-1]) in of_place:
+                    assert of_place[instruction.block, before[-1]] in held | order.uncoupled
+            at[instruction.block] = instruction.last
+        else:
+            assert isinstance(instruction, Meet)
+            assert instruction.meeting not in held
+            held.add(instruction.meeting)
+            for member in found.meetings[instruction.meeting].members:
+                assert at[member.block] > member.place
+    assert at == {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
+    assert held | order.uncoupled == set(range(len(found.meetings)))
+
+
+@pytest.mark.parametrize("waiting", ["on the stream", "by an event", "by a call"])
+def test_contradictory_orders_are_uncoupled_and_do_not_hang(waiting: str):
+    """Rank 0 meets in group one, then two; rank 1 the other way round: nobody could ever have run this."""
+    words = {"on the stream": "aak", "by an event": "akaK"[:3], "by a call": "asak"}[waiting]
+    where = (0, words.index("a", 1))
+    waits = {
+        "on the stream": (),
+        "by an event": (Wait(1, 0, "event"), Wait(2, 1, "event")),
+        "by a call": (Wait(1, 0, "sync"),),
+    }[waiting]
+    one, two = ("name", "one"), ("name", "two")
+    attended = {0: [(where[0], one), (where[1], two)], 1: [(where[0], two), (where[1], one)]}
+    programs = {0: program(words)}
+    found = match(programs, {0: 0, 1: 0}, attended)
+    assert met(found) == {frozenset({(0, where[0]), (1, where[1])}), frozenset({(0, where[1]), (1, where[0])})}
+    order = schedule(programs, {0: rules(words, waits)}, found)
+    assert len(order.uncoupled) == 1
+    assert_computable(order, programs, found)
+
+
+def test_orders_that_agree_are_all_kept():
+    one, two = ("name", "one"), ("name", "two")
+    attended = {0: [(0, one), (1, two)], 1: [(0, one), (1, two)], 2: [(0, two)]}
+    programs = {0: program("aak")}
+    found = match(programs, dict.fromkeys(range(3), 0), attended)
+    order = schedule(programs, {0: rules("aak")}, found)
+    assert order.uncoupled == frozenset()
+    assert_computable(order, programs, found)
+
+
+class TestTogether:
+    """Three ranks, whose clocks differ by far more than what is to be told."""
+
+    offsets = np.array([0.0, 7e9, -3e9])
+
+    def apart(self, *late: tuple[int, int, float], count: int = 4) -> set[tuple[int, int]]:
+        """All-reduces 1 ms apart; `late` are (collective, rank, ns) that leave later."""
+        words = "a" * count
+        found = match(
+            {0: program(words)}, dict.fromkeys(range(3), 0), {r: [(at, None) for at in range(count)] for r in range(3)}
+        )
+        ends = np.arange(count)[:, None] * 1e6 + self.offsets
+        for at, rank, ns in late:
+            ends[at, rank] += ns
+        return not_together(found, {0: step_of([0, 1, 2], (ends - 5e4).tolist(), ends.tolist())})
+
+    def test_those_left_together_are_none(self):
+        assert self.apart() == set()
+        assert self.apart((1, 2, TOGETHER_NS - 1)) == set()
+
+    def test_one_that_is_not(self):
+        assert TOGETHER_NS == 100_000
+        assert self.apart((1, 2, TOGETHER_NS + 1)) == {(0, 1)}
+        assert self.apart((3, 0, -TOGETHER_NS - 1)) == {(0, 3)}
+
+    def test_one_alone_contradicts_nothing(self):
+        assert self.apart((0, 1, 9e6), count=1) == set()
+
+    def test_ranks_without_the_step_tell_nothing(self):
+        found = match({0: program("aa")}, {0: 0, 1: 0}, {r: [(0, None), (1, None)] for r in range(2)})
+        ends = [[1e6, np.nan], [2e6, np.nan]]
+        starts = [[9e5, np.nan], [19e5, np.nan]]
+        assert not_together(found, {0: step_of([0, 1], starts, ends)}) == set()
+        assert not_together(found, {}) == set()
+
+    def test_groups_of_some_are_not_asked(self):
+        attended = {rank: [(0, TWO_PAIRS[rank]), (1, EVERYONE), (2, EVERYONE)] for rank in range(4)}
+        found = match({0: program("aaa")}, dict.fromkeys(range(4), 0), attended)
+        ends = np.array([[1e6, 1e6, 5e6, 5e6], [6e6] * 4, [7e6] * 4])
+        assert not_together(found, {0: step_of([0, 1, 2, 3], (ends - 1e4).tolist(), ends.tolist())}) == set()

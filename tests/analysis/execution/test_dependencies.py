@@ -1,0 +1,231 @@
+"""What waits for what, told from starts and ends alone; and how many launches the GPU's queue holds."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.dependencies import Sample, infer
+from jitter.analysis.execution.launch_queue import Launches, queue_limit
+from jitter.analysis.execution.ready_times import no_tail, readiness, threads_of
+from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.step_times import StepArrays
+from tests.support.programs import program
+
+RANKS = 6
+US = 1000.0
+
+
+def inferred(words: str, start, end, call=None, back=None, left=None):
+    """The rules of these operations; (operations, ranks) in µs. `left` is what the step before left, by lane."""
+    one = program(words)
+    starts, ends = np.array(start, float) * US, np.array(end, float) * US
+    calls = starts - 50 * US if call is None else np.array(call, float) * US
+    backs = calls + 5 * US if back is None else np.array(back, float) * US
+    step = StepArrays(np.arange(RANKS), ~np.isnan(calls), starts, ends, calls, backs)
+    lanes = 1 + max(op.lane for op in one.operations)
+    tail = no_tail(lanes, 1, RANKS, None)
+    if left is not None:
+        tail.lane_end[:] = np.array(left, float) * US
+    thread = threads_of(one, [step])
+    ready = readiness(one, thread, step, tail)
+    sample = Sample(starts, ends, calls, backs, ready.submit, ready.end_before, tail.lane_end, [])
+    return infer(one, thread, sample)
+
+
+def spread(seed: int, low: float, high: float) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(low, high, RANKS).round()
+
+
+def test_an_event_wait():
+    """The collective was launched long ago and starts 3 µs after the kernel, whenever that ends."""
+    kernel_end = spread(1, 200, 400)
+    start = [np.full(RANKS, 100.0), kernel_end + 3]
+    end = [kernel_end, kernel_end + 100]
+    rules = inferred("ka", start, end, call=[np.zeros(RANKS), np.full(RANKS, 20.0)])
+    assert rules.waits == (Wait(1, 0, "event"),)
+    assert rules.by_place == {1: (0,)}
+
+
+def test_starting_once_before_the_other_ends_is_no_wait():
+    kernel_end = spread(1, 200, 400)
+    start = [np.full(RANKS, 100.0), kernel_end + 3]
+    start[1][2] = kernel_end[2] - 30
+    rules = inferred("ka", start, [kernel_end, kernel_end + 100], call=[np.zeros(RANKS), np.full(RANKS, 20.0)])
+    assert rules.waits == ()
+
+
+def test_a_chance_coincidence_is_no_wait():
+    """It starts right after its own launch, which on one rank of six is right after a kernel's end."""
+    kernel_end = np.full(RANKS, 200.0)
+    launched = kernel_end + np.array([4, 120, 150, 200, 260, 300])
+    rules = inferred(
+        "ka", [np.full(RANKS, 100.0), launched + 6], [kernel_end, launched + 80], call=[np.zeros(RANKS), launched]
+    )
+    assert rules.waits == ()
+
+
+def test_what_was_over_before_its_launch_explains_nothing():
+    """It starts 7 µs later than usual after its launch, on three of six; a kernel ended 4 µs before that launch."""
+    kernel_end = np.full(RANKS, 200.0)
+    launched = kernel_end + 4
+    start = launched + 5 + np.array([2, 2, 2, 9, 9, 9])
+    first = np.full(RANKS, 100.0)
+    rules = inferred("ka", [first, start], [kernel_end, start + 80], call=[np.zeros(RANKS), launched])
+    assert rules.waits == ()
+
+
+def test_what_explains_too_few_of_the_late_starts_is_no_wait():
+    """Two of six start right after the kernel, the others later, and nothing explains those."""
+    kernel_end = np.full(RANKS, 200.0)
+    start = kernel_end + np.array([3, 4, 90, 120, 150, 200])
+    rules = inferred(
+        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 50], call=[np.zeros(RANKS), np.full(RANKS, 9.0)]
+    )
+    assert rules.waits == ()
+    start = kernel_end + np.array([3, 4, 5, 120, 150, 200])  # half of them are enough
+    rules = inferred(
+        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 50], call=[np.zeros(RANKS), np.full(RANKS, 9.0)]
+    )
+    assert rules.waits == (Wait(1, 0, "event"),)
+
+
+def test_the_order_of_a_stream_is_no_wait():
+    first = spread(3, 200, 300)
+    rules = inferred(
+        "kk", [np.full(RANKS, 100.0), first + 1], [first, first + 50], call=[np.zeros(RANKS), np.full(RANKS, 10.0)]
+    )
+    assert rules.waits == ()
+    assert rules.stream_ns == 1000.0
+
+
+def test_a_busy_stream_that_is_slow_to_start_the_next_waits_for_nothing():
+    """Between 1 and 15 µs: some are late after all that is known, and what is before them is of their own stream."""
+    first = np.full(RANKS, 200.0)
+    second = first + np.array([1, 1, 1, 9, 12, 15])
+    start, end = [np.full(RANKS, 100.0), second], [first, second + 50]
+    assert inferred("kk", start, end, call=[np.zeros(RANKS), np.full(RANKS, 10.0)]).waits == ()
+
+
+def test_a_call_that_waits():
+    kernel_end = spread(4, 200, 400)
+    nothing = np.full(RANKS, np.nan)
+    rules = inferred(
+        "ks",
+        [np.full(RANKS, 100.0), nothing],
+        [kernel_end, nothing],
+        call=[np.zeros(RANKS), np.full(RANKS, 30.0)],
+        back=[np.full(RANKS, 5.0), kernel_end + 6],
+    )
+    assert rules.waits == (Wait(1, 0, "sync"),)
+
+
+@pytest.mark.parametrize(("ahead", "found"), [(8, True), (19, True), (25, False)])
+def test_a_call_that_waits_on_a_clock_that_is_off(ahead: float, found: bool):
+    """The host's clock is ahead of the GPU's or behind: the call seems to return before what it waited for ends."""
+    kernel_end = spread(5, 200, 400)
+    nothing = np.full(RANKS, np.nan)
+    rules = inferred(
+        "ks",
+        [np.full(RANKS, 100.0), nothing],
+        [kernel_end, nothing],
+        call=[np.zeros(RANKS), np.full(RANKS, 30.0)],
+        back=[np.full(RANKS, 5.0), kernel_end - ahead],
+    )
+    assert rules.waits == ((Wait(1, 0, "sync"),) if found else ())
+
+
+def test_what_the_step_before_left():
+    """The first kernel was launched early, and starts when the last collective of the step before has ended."""
+    left = spread(6, 300, 500)
+    start = [left + 2, left + 60]
+    lanes = [np.full(RANKS, 90.0), left]
+    rules = inferred("ka", start, [left + 50, left + 100], call=[np.full(RANKS, 100.0), left + 50], left=lanes)
+    assert rules.waits == (Wait(0, ~1, "event"),)
+
+
+def test_of_two_only_what_mattered():
+    """Kernels on two other streams: the one that is always long over by then explains nothing."""
+    late, early = spread(7, 300, 400), np.full(RANKS, 150.0)
+    start = [np.full(RANKS, 100.0), np.full(RANKS, 100.0), late + 4]
+    rules = inferred("kKa", start, [early, late, late + 50], call=[np.zeros(RANKS)] * 2 + [np.full(RANKS, 20.0)])
+    assert rules.waits == (Wait(2, 1, "event"),)
+
+
+def test_both_where_each_was_the_last_somewhere():
+    one, other = np.full(RANKS, 300.0), np.full(RANKS, 300.0)
+    one[:3], other[3:] = 350.0, 390.0
+    start = [np.full(RANKS, 100.0), np.full(RANKS, 100.0), np.maximum(one, other) + 4]
+    rules = inferred("kKa", start, [one, other, start[2] + 50], call=[np.zeros(RANKS)] * 2 + [np.full(RANKS, 20.0)])
+    assert {wait.on_ordinal for wait in rules.waits} == {0, 1}
+
+
+def test_the_latest_that_has_always_ended_is_awaited():
+    """Of two kernels of a stream it waits for the second; of the first it would be true too."""
+    second = spread(8, 300, 400)
+    start = [np.full(RANKS, 50.0), np.full(RANKS, 101.0), second + 3]
+    rules = inferred(
+        "kka",
+        start,
+        [np.full(RANKS, 100.0), second, second + 50],
+        call=[np.zeros(RANKS), np.ones(RANKS), np.full(RANKS, 2.0)],
+    )
+    assert rules.waits == (Wait(2, 1, "event"),)
+
+
+def test_usual_times_to_a_start():
+    """From a launch's return: 7 µs, where only that held; on a busy stream: 2 µs."""
+    call = [np.zeros(RANKS), np.ones(RANKS) * 2, np.full(RANKS, 900.0)]
+    start = [np.full(RANKS, 12.0), np.full(RANKS, 302.0), np.full(RANKS, 912.0)]
+    rules = inferred("kkk", start, [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 950.0)], call=call)
+    assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
+
+
+def test_only_what_surely_held_tells_the_usual_times():
+    """Two thirds of the kernels were launched 5 µs after the end of the one before: either may have held them."""
+    call = [np.zeros(RANKS), np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 900.0)]
+    start = [np.full(RANKS, 12.0), np.full(RANKS, 319.0), np.full(RANKS, 419.0), np.full(RANKS, 912.0)]
+    end = [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 500.0), np.full(RANKS, 950.0)]
+    assert inferred("kkkk", start, end, call=call).launch_ns == 7 * US
+
+
+def launched(places: int | None, count: int = 60, kernel: float = 40 * US, call: float = 5 * US) -> Launches:
+    """A host that is ahead of its GPU: with so many places in the queue it waits for one of them."""
+    now, free = 0.0, 0.0
+    calls, backs, starts = [], [], []
+    for _ in range(count):
+        calls.append(now)
+        now += call
+        if places is not None and sum(start > now for start in starts) >= places:
+            now = sorted(starts)[-places]
+        backs.append(now)
+        starts.append(max(now + 2 * US, free))
+        free = starts[-1] + kernel
+    return Launches(np.array(calls), np.array(backs), np.array(starts))
+
+
+@pytest.mark.parametrize("places", [8, 16, 30])
+def test_a_queue_that_was_full(places: int):
+    assert queue_limit([launched(places)]) == places
+    assert queue_limit([launched(places), launched(places, kernel=4 * US)]) == places
+
+
+def test_none_is_seen_where_none_was_full():
+    assert queue_limit([launched(None)]) is None
+    assert queue_limit([launched(40, count=30)]) is None
+    assert queue_limit([launched(16, kernel=4 * US)]) is None
+    assert queue_limit([launched(7)]) is None  # so few that it may be the host's own pace
+    assert queue_limit([]) is None
+    nothing = np.empty(0)
+    assert queue_limit([Launches(nothing, nothing, nothing)]) is None
+
+
+def test_long_calls_that_end_when_no_place_became_free():
+    """Five calls are long for a reason of their own while the GPU is busy with one kernel."""
+    call = np.arange(20) * 10 * US
+    call[15:] += np.arange(5) * 500 * US
+    back = call + 5 * US
+    back[15:] += 400 * US
+    start = np.full(20, 1e9)
+    assert queue_limit([Launches(call, back, start)]) is None
+    freed = np.full(20, 1e9)
+    freed[:5] = back[15:] - 3 * US  # as soon as one has started, one more may go in
+    assert queue_limit([Launches(call, back, freed)]) == 15

@@ -1,0 +1,268 @@
+"""Groups of identical ranks in small random steps, against an oracle that takes one rank and one row at a time."""
+
+import dataclasses
+import hashlib
+import itertools
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.rank_groups import Activities, Sheet, Syncs, Time, sheets
+from jitter.analysis.execution.step_times import OfSheet, Recorded, StepArrays
+
+COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
+FAR = 10**17
+"""Clocks count from anywhere: what is a float here already is no whole number of ns any more."""
+NAMES = ("cudaStreamSynchronize", "cudaMemcpy", "cudaFree")
+COLUMNS: tuple[Time, ...] = ("start", "end", "call", "back")
+
+Row = dict[str, int | None]
+Call = tuple[int, int, str]
+Expected = dict[tuple[int, ...], list[dict[str, Any]]]
+
+
+class Step:
+    """One sequence's ranks: rows and synchronising calls in ns on each rank's clock, None where unknown."""
+
+    def __init__(self, kinds: list[int], rows: Mapping[int, list[Row]], calls: Mapping[int, list[Call]]) -> None:
+        self.kinds, self.rows, self.calls = kinds, rows, calls
+        self.zero = {rank: FAR + 1000 * rank for rank in rows}
+        self.origins = {rank: zero - 5000 for rank, zero in self.zero.items()}
+
+    def found(self, kind: str) -> dict[tuple[int, ...], Sheet]:
+        """The sheets, by their ranks."""
+        nothing = np.iinfo(kind).min
+        ranks = list(self.rows)
+
+        def column(name: str) -> Any:
+            return np.array(
+                [[nothing if row[name] is None else row[name] - self.zero[r] for row in self.rows[r]] for r in ranks],
+                kind,
+            ).reshape(len(ranks), len(self.kinds))
+
+        zero = np.array([self.zero[rank] for rank in ranks])
+        columns = [column(name) for name in COLUMNS]
+        part = Activities(np.array(ranks), "sequence", np.array(self.kinds, np.int8), zero, *columns)
+        syncs = _syncs({rank: calls for rank, calls in self.calls.items() if calls})
+        before = [values.copy() for values in columns]
+        given = list(sheets(part, syncs, self.origins))
+        np.testing.assert_array_equal(columns, before)  # others read them, too
+        found = {tuple(sheet.ranks.tolist()): sheet for sheet in given}
+        assert len(found) == len(given)
+        return found
+
+    def oracle(self) -> Expected:
+        """Ranks that did the same, and their operations: kind, row, name, and each rank's times from its origin."""
+        alike: dict[Any, list[int]] = {}
+        told = {rank: self._rank(rank) for rank in self.rows}
+        for rank, operations in told.items():
+            same = tuple((op["kind"], op["row"], op["name"]) for op in operations)
+            alike.setdefault(same, []).append(rank)
+        return {
+            tuple(ranks): [
+                {**ops[0], **{name: [op[name] for op in ops] for name in COLUMNS}}
+                for ops in zip(*(told[rank] for rank in ranks), strict=True)
+            ]
+            for ranks in alike.values()
+        }
+
+    def _rank(self, rank: int) -> list[dict[str, Any]]:
+        rows = [dict(row) for row in self.rows[rank]]
+        places: dict[int, list[Call]] = {}
+        launched = [row["call"] for row in self.rows[rank]]
+        for call in self.calls.get(rank, []):
+            behind = [at for at, begun in enumerate(launched) if begun is not None and begun > call[0]]
+            place = behind[0] if behind else len(rows)
+            places.setdefault(place, []).append(call)
+            if place and launched[place - 1] == call[0]:
+                own = rows[place - 1]
+                own["back"] = min(max(own["start"], own["call"]), own["back"])
+        for at in range(len(rows) - 1, 0, -1):
+            if launched[at] is not None and launched[at] == launched[at - 1]:
+                rows[at]["call"] = rows[at]["back"] = None
+        found = []
+        for at in range(len(rows) + 1):
+            for begun, ended, name in places.get(at, []):
+                found.append(
+                    {"kind": SYNC, "row": -1, "name": name, **_times(self.origins[rank], None, None, begun, ended)}
+                )
+            if at < len(rows):
+                times = (rows[at][name] for name in COLUMNS)
+                found.append({"kind": self.kinds[at], "row": at, "name": "", **_times(self.origins[rank], *times)})
+        return found
+
+
+def _times(origin: int, *values: int | None) -> dict[str, float]:
+    return {
+        name: float("nan") if value is None else float(value - origin)
+        for name, value in zip(COLUMNS, values, strict=True)
+    }
+
+
+def _syncs(of: Mapping[int, list[Call]]) -> Syncs:
+    """Of ranks in any order, in arrays that hold the last rank's first."""
+    ranks = sorted(of)
+    every = [call for rank in reversed(ranks) for call in of[rank]]
+    last = np.cumsum([len(of[rank]) for rank in reversed(ranks)], dtype=np.int64)[::-1]
+    begun, ended = (np.array([call[field] for call in every], np.int64) for field in (0, 1))
+    name = np.array([NAMES.index(text) for _, _, text in every], np.int64)
+    first = last - [len(of[rank]) for rank in ranks] if ranks else last
+    return Syncs(np.array(ranks, np.int64), first, last, begun, ended, np.full(len(every), 7), name, NAMES)
+
+
+def _columns(sheet: Sheet, first: int = 0, last: int | None = None) -> list[Any]:
+    times = sheet.times(first, last)
+    return [getattr(times, name) for name in COLUMNS]
+
+
+def assert_same(step: Step, kind: str) -> dict[tuple[int, ...], Sheet]:
+    found, expected = step.found(kind), step.oracle()
+    assert found.keys() == expected.keys()
+    for ranks, operations in expected.items():
+        sheet = found[ranks]
+        assert sheet.kind.tolist() == [op["kind"] for op in operations]
+        assert sheet.row.tolist() == [op["row"] for op in operations]
+        assert list(sheet.calls) == [op["name"] for op in operations if op["kind"] == SYNC]
+        wanted = [np.array([op[name] for op in operations]).reshape(len(operations), len(ranks)) for name in COLUMNS]
+        for first in range(len(operations) + 1):
+            for last in (*range(first, len(operations) + 1), None):
+                strip = [values[first:last] for values in wanted]
+                np.testing.assert_array_equal(_columns(sheet, first, last), strip, f"{first} to {last}")
+        plain = StepArrays(np.array(ranks), np.ones((len(operations), len(ranks)), np.bool_), *wanted)
+        assert_tells(OfSheet(sheet), plain)
+        for which in (slice(0, 1), np.array([len(ranks) - 1, 0])):
+            assert_tells(OfSheet(sheet).columns(which), plain.columns(which))
+    assert len({sheet.signature for sheet in found.values()}) == len(found)
+    return found
+
+
+def assert_tells(found: Recorded, plain: StepArrays) -> None:
+    """The same is told as by arrays."""
+    operations = len(plain.start)
+    for name in ("ranks", "present", *COLUMNS, "has_all", "is_called"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name), name)
+    for time, place in itertools.product(COLUMNS, range(operations)):
+        np.testing.assert_array_equal(found.row(time, place), getattr(plain, time)[place])
+    for first, last in itertools.combinations_with_replacement(range(operations + 1), 2):
+        ends = [[end for end in ends if not np.isnan(end)] for ends in plain.end[first:last].T.tolist()]
+        latest = [max(its, default=np.nan) for its in ends]
+        np.testing.assert_array_equal(found.latest_end(first, last), latest, f"{first} to {last}")
+        np.testing.assert_array_equal(plain.latest_end(first, last), latest, f"{first} to {last}")
+    np.testing.assert_array_equal(found.latest_end(), found.latest_end(0, operations))
+    for ours, its in zip(_of(found.strip(slice(1, 3))), _of(plain.strip(slice(1, 3))), strict=True):
+        np.testing.assert_array_equal(ours, its)
+
+
+def _of(step: StepArrays) -> list[Any]:
+    return [getattr(step, field.name) for field in dataclasses.fields(step)]
+
+
+def random_step(chance: random.Random) -> Step:
+    """Graphs' launches of several rows, blocking copies, unknown launches, calls that wait at other places by rank."""
+    kinds = chance.choices((COMPUTE, COLLECTIVE, MEMORY), (6, 2, 2), k=chance.randint(1, 9))
+    ranks = chance.sample(range(40), chance.randint(1, 5))
+    rows: dict[int, list[Row]] = {}
+    calls: dict[int, list[Call]] = {}
+    several = [at > 0 and chance.random() < 0.25 for at in range(len(kinds))]
+    unknown = [chance.random() < 0.2 for _ in kinds]
+    waits = [chance.random() < 0.3 for _ in kinds]
+    for rank in sorted(ranks):
+        now, own, begun = FAR + 1000 * rank + chance.randint(-40, 40), [], []
+        odd = chance.random() < 0.2
+        for at, kind in enumerate(kinds):
+            graph = several[at] and bool(own)
+            call = own[-1]["call"] if graph else now
+            back = own[-1]["back"] if graph else now + chance.randint(0, 30)
+            start = now + chance.randint(-5, 60)
+            own.append({"start": start, "end": start + chance.randint(0, 50), "call": call, "back": back})
+            if (unknown[at] or (odd and chance.random() < 0.5)) and not graph:
+                own[-1]["call"] = own[-1]["back"] = None
+            now = max(now + 1, back or 0) + chance.randint(0, 3)
+            if waits[at] != (odd and chance.random() < 0.3):
+                blocking = kind == MEMORY and own[-1]["call"] is not None and chance.random() < 0.7
+                since = own[-1]["call"] if blocking else now
+                begun.append((since, since + chance.randint(0, 80), NAMES[at % 3]))
+                now += 2
+        rows[rank], calls[rank] = own, begun
+    return Step(kinds, rows, calls)
+
+
+"""In int64 the unknown is so far from the times that ranks cannot be laid one after the other."""
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_any_step(kind: str):
+    chance = random.Random(3)
+    split = together = 0
+    for _ in range(400):
+        found = assert_same(random_step(chance), kind)
+        split += len(found) > 1
+        together += any(len(ranks) > 1 for ranks in found)
+    assert split > 50
+    assert together > 50
+
+
+def row(start: int, call: int | None, back: int | None) -> Row:
+    return {"start": FAR + start, "end": FAR + start + 10, "call": _far(call), "back": _far(back)}
+
+
+def _far(time: int | None) -> int | None:
+    return None if time is None else FAR + time
+
+
+def only(step: Step, kind: str = "int32") -> Sheet:
+    (sheet,) = assert_same(step, kind).values()
+    return sheet
+
+
+def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
+    rows = [row(50, 10, 20), row(60, 10, 20), row(70, 10, 20), row(80, 30, 35)]
+    sheet = only(Step([COMPUTE] * 4, {0: rows}, {}))
+    _, _, call, back = _columns(sheet)
+    assert (call[:, 0] - 5000).tolist() == pytest.approx([10, np.nan, np.nan, 30], nan_ok=True)
+    assert (back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
+
+
+@pytest.mark.parametrize(("start", "back"), [(45, 45), (8, 10), (99, 90)])
+def test_a_blocking_copys_launch_ends_where_its_wait_begins(start: int, back: int):
+    """With the copy, no sooner than the call began, no later than it returned."""
+    rows = [row(20, 1, 5), row(start, 10, 90), row(200, 100, 110)]
+    sheet = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
+    assert sheet.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
+    assert (sheet.times().back[:, 0] - 5000).tolist() == [5, back, 90, 110]
+
+
+def test_ranks_that_wait_elsewhere_stand_apart():
+    rows = [row(20, 1, 5), row(40, 30, 35)]
+    call = {rank: [(FAR + at, FAR + at + 3, "cudaFree")] for rank, at in ((0, 7), (1, 40), (2, 8))}
+    step = Step([COMPUTE] * 2, dict.fromkeys(range(3), rows), call)
+    found = assert_same(step, "int64")
+    assert {ranks: sheet.row.tolist() for ranks, sheet in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
+
+
+def test_sheets_come_by_their_first_rank():
+    """However few calls it made, and whoever else made as many."""
+    rows = [row(20, 1, 5), row(40, 30, 35)]
+    one, two = (FAR + 7, FAR + 9, "cudaFree"), (FAR + 10, FAR + 12, "cudaMemcpy")
+    step = Step([COMPUTE] * 2, dict.fromkeys(range(5), rows), {0: [one, two], 1: [one], 2: [one, two], 3: [two]})
+    assert list(step.found("int32")) == [(0, 2), (1,), (3,), (4,)]
+
+
+def test_launches_unknown_throughout():
+    rows = [row(20, None, None), row(40, None, None)]
+    calls = {0: [(FAR + 30, FAR + 45, "cudaFree")]}
+    sheet = only(Step([COMPUTE] * 2, {0: rows}, calls))
+    assert np.isnan(sheet.times().call[sheet.row >= 0]).all()
+    assert sheet.calls == ("cudaFree",)
+
+
+def test_the_signature_tells_sequence_copies_and_calls():
+    one = only(Step([COMPUTE, MEMORY], {0: [row(20, 1, 5), row(40, 30, 35)]}, {}))
+    other = only(Step([MEMORY, COMPUTE], {0: [row(20, 1, 5), row(40, 30, 35)]}, {}))
+    assert one.signature[0] == other.signature[0] == "sequence"
+    assert one.signature != other.signature
+    shape = hashlib.blake2b(np.array([1], np.int32).tobytes() + bytes([MEMORY]) + b"()", digest_size=8)
+    assert one.signature[1] == shape.digest()

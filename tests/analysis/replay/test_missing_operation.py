@@ -1,0 +1,73 @@
+"""Who has not an operation of the program spends nothing on it, repaired or not: a replay of a few kernels by hand."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.collectives import match
+from jitter.analysis.execution.own_time import own_times
+from jitter.analysis.execution.ready_times import no_tail, readiness
+from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.replay.replay import BlockStep, Replay
+from jitter.analysis.replay.scenario_times import Repairs
+from jitter.analysis.replay.step_inputs import medians
+from tests.support.programs import program, rules
+
+NONE = np.nan
+RANKS = 3
+"""Rank 1 lacks the second of three kernels; the others are alike."""
+
+
+def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: bool) -> list[float]:
+    """When rank 1's kernels end, its host's times after the first kernel replaced by the usual ones or not."""
+    its, rule = program("kkk"), rules("kkk", queue=queue)
+    columns = [np.array(times[name], np.float64) for name in ("start", "end", "call", "back")]
+    step = StepArrays(np.arange(RANKS), ~np.isnan(columns[0]), *columns)
+    tail = no_tail(1, 1, RANKS, queue)
+    own = own_times(its, rule, step, readiness(its, rule.thread, step, tail), tail)
+    block = BlockStep(step, medians(own), np.ones(RANKS, np.bool_), tail)
+    meetings = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
+    replay = Replay({0: its}, {0: rule}, meetings, schedule({0: its}, {0: rule}, meetings), 1)
+    nobody, who = np.zeros((1, RANKS), np.bool_), np.array([[False, repaired, False]])
+    (ends,) = replay.step(
+        [block], [Repairs(nobody, who, nobody)], {}, np.zeros(1), np.arange(1), [frozenset(range(len("kkk")))]
+    )
+    return [float(ends[place][0, 1]) for place in range(len("kkk"))]
+
+
+ON_TIME = {
+    "call": [[10, 10, 10], [30, NONE, 30], [50, 50, 50]],
+    "back": [[15, 15, 15], [35, NONE, 35], [55, 55, 55]],
+    "start": [[20, 20, 20], [40, NONE, 40], [60, 60, 60]],
+    "end": [[21, 21, 21], [41, NONE, 41], [61, 61, 61]],
+}
+
+
+def test_as_recorded():
+    """What waits for the kernel that is not there would wait for the one before it."""
+    assert replayed(ON_TIME, None, repaired=False) == [21, 21, 61]
+
+
+def test_its_host_is_not_given_the_usual_time_of_a_launch_it_does_not_make():
+    """Back at 15, the usual 15 to the last launch, 5 in it, 5 until it starts, 1 on the GPU: 35 of its own before."""
+    assert replayed(ON_TIME, None, repaired=True) == [21, 21, 15 + 15 + 5 + 5 + 1]
+
+
+@pytest.mark.parametrize("queue", [1, 2])
+def test_it_takes_no_place_in_the_launch_queue(queue: int):
+    """Of one place: the last launch waits from 16 until the first kernel starts at 20, and takes 2 more."""
+    times = {
+        "call": [[10, 10, 10], [16, NONE, 16], [50, 16, 50]],
+        "back": [[15, 15, 15], [22, NONE, 22], [55, 22, 55]],
+        "start": [[20, 20, 20], [50, NONE, 50], [60, 50, 60]],
+        "end": [[50, 50, 50], [51, NONE, 51], [61, 58, 61]],
+    }
+    assert replayed(times, queue, repaired=False) == [50, 50, 58]
+
+
+def test_nor_where_it_has_the_kernel_and_its_launch_was_not_recorded():
+    """The kernel starts 19 after the one before, as recorded; the next 5 after it, the host being back at 35."""
+    times = {name: [list(row) for row in rows] for name, rows in ON_TIME.items()}
+    times["start"][1][1], times["end"][1][1] = 40, 41
+    assert replayed(times, None, repaired=False) == [21, 41, 61]
+    assert replayed(times, None, repaired=True) == [21, 21 + 19 + 1, 41 + 5 + 1]

@@ -1,0 +1,80 @@
+"""Replayed with its own own times, every run is what was recorded, to the nanosecond."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jitter.analysis.replay import scenario_times
+from jitter.simulate import Fault, simulate
+from jitter.simulate.shapes import SHAPES
+from tests.support.replay_assertions import assert_replay_matches_recording
+from tests.support.simulated import ingest_run, remove_derived_data, small
+
+OPTIONS = {
+    "plain": {},
+    "held": {"launch_queue": 24, "syncs": frozenset({"loss", "before", "after"}), "autotuned": 0.4},
+    "beside": {"side_stream": 21, "second_thread": False, "cpu_bound": True, "variable_work": 0.03},
+}
+MISSING = {"pipeline": "5"}
+"""No collective."""
+
+
+@pytest.fixture(autouse=True)
+def _strips_of_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a job of many ranks."""
+    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", 28)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_of_every_shape(tmp_path: Path, shape: str, option: str):
+    job = small(shape, **OPTIONS[option])
+    run = simulate(job, [Fault.parse("slow_cpu:rank=1,step=2,factor=3"), Fault.parse("slow_gpu:rank=2,factor=1.3")])
+    assert_replay_matches_recording(ingest_run(run, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("shape", "form"), [("data_parallel", "rocpd"), ("tensor_parallel", "nsys"), ("sharded", "nsys")]
+)
+def test_without_recorded_groups(tmp_path: Path, shape: str, form: str):
+    job = small(shape, syncs=frozenset({"loss"}))
+    assert_replay_matches_recording(
+        ingest_run(simulate(job, [Fault.parse("slow_cpu:rank=1,factor=2")]), tmp_path, form)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_of_runs_recorded_in_part(tmp_path: Path, shape: str):
+    """Rank 5 is missing; rank 2 has no first step, rank 3 no last, rank 6 lacks one in between."""
+    job = small(shape, ranks=8, syncs=frozenset({"loss"}))
+    lost = {(2, 0), (3, 3), (6, 1)}
+    lake = ingest_run(
+        simulate(
+            job,
+            [
+                Fault.parse("extra_kernel:rank=1,kernel=9"),
+                Fault.parse("missing_kernel:rank=4,kernel=" + MISSING.get(shape, "3")),
+            ],
+        ),
+        tmp_path,
+        absent=frozenset({5}),
+        sees=lambda rank, step: (rank, step) not in lost,
+    )
+    assert_replay_matches_recording(lake)
+
+
+def test_of_ranks_that_wait_less_often(tmp_path: Path):
+    """Rank 1 makes no call that waits in step 2, rank 3 only every other one anywhere."""
+    lake = ingest_run(simulate(small("sharded", syncs=frozenset({"loss", "before", "after"}))), tmp_path)
+    for path in (lake.root / "host").rglob("*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        rank = int(path.parent.name.removeprefix("rank="))
+        kinds, steps = rows["kind"].to_pylist(), rows["step"].to_pylist()
+        calls = [at for at, kind in enumerate(kinds) if kind == "sync"]
+        gone = {1: {at for at in calls if steps[at] == 2}, 3: set(calls[::2])}.get(rank, set())
+        pq.write_table(rows.filter(pa.array([at not in gone for at in range(len(kinds))])), path)
+        assert not gone or len(gone) < len(calls)
+    remove_derived_data(lake)
+    assert_replay_matches_recording(lake)

@@ -1,0 +1,143 @@
+"""Scenarios that stand as recorded are not computed: what they gain is exactly what computing them all would say."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.detection.passes import PassesHere
+from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.replay.step_inputs import StepWork
+from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.core.arrays import Ints
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_partial_run, small
+
+STEPS = 8
+FAULTS = [
+    "cpu_stall:rank=1,step=2,kernel=9,ms=1.5",
+    "slow_gpu:rank=2,factor=1.4,step=4",
+    "late_start:rank=0,step=5,ms=2",
+]
+LOSS = frozenset({"loss"})
+WAITING = {
+    "data parallel": (small(steps=STEPS), frozenset()),
+    "tensor parallel": (small("tensor_parallel", steps=STEPS, syncs=LOSS), frozenset()),
+    "a launch queue": (small("tensor_parallel", steps=STEPS, launch_queue=12), frozenset()),
+    "pipeline": (small("pipeline", steps=STEPS, syncs=frozenset({"after"})), frozenset()),
+    "pipeline with a launch queue": (small("pipeline", steps=STEPS, launch_queue=40), frozenset()),
+    "two blocks": (small("tensor_data", steps=STEPS, syncs=LOSS), frozenset()),
+    "late returns": (small("data_parallel", steps=STEPS, cpu_bound=True), frozenset()),
+    "ranks that come and go": (small(steps=STEPS), frozenset({(1, 3), (3, 0), (3, 5), (3, 6)})),
+}
+"""Their hosts wait for their GPUs now and then: without that none whose GPU is ahead stands as recorded again."""
+JOBS = WAITING | {
+    "hosts that never wait": (small("tensor_parallel", steps=STEPS), frozenset()),
+    "stages that never wait": (small("pipeline", steps=STEPS), frozenset()),
+}
+
+
+class Counted(WhatIf):
+    """Tells how many scenarios are computed in each step."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.computed: list[list[int]] = []
+
+    def _to_compute(self, number: int, work: StepWork) -> Ints:
+        rows = super()._to_compute(number, work)
+        self.computed.append(rows.tolist())
+        return rows
+
+
+class Everything(WhatIf):
+    """Computes all scenarios in all steps."""
+
+    def _to_compute(self, number: int, work: StepWork) -> Ints:
+        every = np.arange(len(self._scenarios))
+        if number == 0:
+            self._replay.put_as_recorded(every, work.blocks, self._ahead)
+        return every
+
+
+@pytest.fixture(scope="module")
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    job, unseen = JOBS[request.param]
+    run = simulate(job, [Fault.parse(fault) for fault in FAULTS])
+    folder: Path = tmp_path_factory.mktemp("come-back")
+    first = job.first_step
+    return ingest_partial_run(run, folder, sees=lambda rank, step: (rank, step - first) not in unseen)
+
+
+def scenarios(examined) -> list[Scenario]:
+    """Of one step, of two apart, of the last, of a transfer, and of every step: the others come back."""
+    (meeting, group) = (len(examined.run.meetings.meetings) - 1, 0)
+    return [
+        Scenario(),
+        Scenario({(1, CPU): frozenset({2})}),
+        Scenario({(2, GPU): frozenset({4})}),
+        Scenario({(0, START): frozenset({5})}),
+        Scenario({(1, CPU): frozenset({2}), (2, GPU): frozenset({2, 6})}),
+        Scenario({(0, GPU): frozenset({0})}),
+        Scenario({(3, CPU): frozenset({STEPS - 1})}),
+        Scenario(transfers={(meeting, group): frozenset({1, 2})}),
+        Scenario({(2, GPU): frozenset(range(STEPS))}),
+        Scenario(everything=True),
+    ]
+
+
+def gone(kind: type[WhatIf], examined, chosen: list[Scenario]) -> Any:
+    found = kind(examined.run, examined.ends, chosen, examined.usual_transfers)
+    for number, work in examined.steps.works():
+        found.step(number, work)
+    return found
+
+
+@pytest.mark.parametrize("lake", JOBS, indirect=True)
+def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
+    examined = lake.analyze()
+    chosen = scenarios(examined)
+    some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
+    np.testing.assert_array_equal(np.stack(some.gained), np.stack(every.gained))
+    gained = np.nansum(np.stack(some.gained), axis=0)
+    assert (np.abs(gained[[1, 2, 3, 4, 8, 9]]) > 0).sum() >= 2
+    assert gained[0] == 0
+
+
+@pytest.mark.parametrize("lake", WAITING, indirect=True)
+def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
+    examined = lake.analyze()
+    chosen = scenarios(examined)
+    computed = gone(Counted, examined, chosen).computed
+    for number, rows in enumerate(computed):
+        repairing = {at for at, scenario in enumerate(chosen) if scenario.at(number)}
+        assert repairing <= set(rows)
+        assert not [at for at in rows if at not in repairing and min(chosen[at].steps) > number]
+    in_all = sum(map(len, computed))
+    assert in_all < len(chosen) * STEPS * 0.7
+    once = [at for at, scenario in enumerate(chosen) if scenario.steps and len(scenario.steps) <= 2]
+    came_back = [at for at in once if any(at not in rows for rows in computed[max(chosen[at].steps) + 1 :])]
+    assert len(came_back) >= 3
+
+
+@pytest.mark.parametrize("lake", JOBS, indirect=True)
+@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
+def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
+    examined = lake.analyze()
+    some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
+    np.testing.assert_array_equal(np.stack(some.gained), np.stack(every.gained))
+    first = min((step for scenario in chosen for step in scenario.steps), default=STEPS)
+    assert some.computed[:first] == [[]] * min(first, STEPS)
+    assert first == STEPS or some.computed[first] == [0]
+
+
+@pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
+def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
+    examined = lake.analyze()
+    chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
+    every = gone(Everything, examined, chosen)
+    gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns
+    np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
+    assert np.any(gained)

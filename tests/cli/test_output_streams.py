@@ -1,0 +1,153 @@
+"""What the command writes to is not always a file: pipes, devices, links, a full disk, letters it does not know."""
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from jitter.cli import main
+
+JITTER = [sys.executable, "-m", "jitter"]
+FULL = Path("/dev/full")
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one line of bash in which `jitter` is ours."""
+    start = f'jitter() {{ {" ".join(JITTER)} "$@"; }}; '
+    return subprocess.run(
+        ["bash", "-c", start + line],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("verb", ["table", "steps", "report", "export --csv {out}", "query"])
+def test_a_pipe_that_nobody_reads_is_no_error(verb: str, small_lake: Path, tmp_path: Path):
+    words = (
+        verb.format(out=tmp_path / "out").replace(" ", f" {small_lake} ", 1) if " " in verb else f"{verb} {small_lake}"
+    )
+    text = '"from kernels"' if verb == "query" else ""
+    done = shell(f"jitter {words} {text} 2> >(grep -v -e 'the costliest' >&2) | true; echo ${{PIPESTATUS[0]}}")
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_another_pipe_that_breaks_is_not_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """A worker or a scheduler that is gone: click takes every broken pipe for a reader that left."""
+
+    def broken(*_arguments: object, **_more: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(click.Group, "invoke", broken)
+    with capsys.disabled(), Path(os.devnull).open("w") as nowhere:  # a stdout that is whole
+        monkeypatch.setattr(sys, "stdout", nowhere)
+        monkeypatch.setattr(sys, "stderr", nowhere)
+        assert main(["steps"]) == 70
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("verb", ["steps {lake}", "table {lake} --step 2000 --unmatched", "query {lake} 'select 1'"])
+def test_a_full_disk_below_stdout_is_told_however_little_is_written(verb: str, small_lake: Path):
+    done = shell(f"jitter {verb.format(lake=small_lake)} > {FULL}")
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[0] == "jitter: stdout cannot be written: No space left on device"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["steps {lake}", "table {lake} --step 2000", "query {lake} 'select 1'"])
+def test_a_closed_stdout_is_no_bug(verb: str, small_lake: Path):
+    done = shell(f"jitter {verb.format(lake=small_lake)} >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("verb", ["table {lake} --step 2000", "steps {lake}", "query {lake} 'from kernels'"])
+def test_a_pipe_named_as_a_file_is_written_to_and_stays(verb: str, form: str, small_lake: Path, tmp_path: Path):
+    whole, pipe = tmp_path / f"whole.{form}", tmp_path / f"pipe.{form}"
+    os.mkfifo(pipe)
+    done = shell(
+        f"jitter {verb.format(lake=small_lake)} -o {whole} && cat {pipe} > {tmp_path / 'read'} & "
+        f"jitter {verb.format(lake=small_lake)} -o {pipe}; code=$?; wait; exit $code"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "read").read_bytes() == whole.read_bytes()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_timelines_and_pages_leave_a_pipe_a_pipe(small_lake: Path, tmp_path: Path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for verb in (
+        f"export {small_lake} --perfetto {pipe}",
+        f"report {small_lake} --html -o {pipe}",
+        f"report {small_lake} --json -o {pipe}",
+    ):
+        done = shell(f"cat {pipe} | wc -c & jitter {verb} > /dev/null 2>&1; wait")
+        assert int(done.stdout) > 1000
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_link_stays_a_link(small_lake: Path, tmp_path: Path):
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "link.csv", tmp_path / "there" / "table.csv"
+    link.symlink_to(target)
+    for _ in range(2):  # the second finds the first's
+        assert main(["table", str(small_lake), "--step", "2000", "-o", str(link)]) == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("kernel_index,kernel_name,mean,rank_0")
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["table.csv"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("verb", ["table", "steps", "query"])
+def test_a_file_that_cannot_be_written_is_said(
+    verb: str, suffix: str, small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / f".out.{suffix}.part").mkdir()  # in the way, even of root
+    out = tmp_path / f"out.{suffix}"
+    what = {"table": ["--step", "2000"], "steps": [], "query": ["select 1 as one"]}[verb]
+    assert main([verb, str(small_lake), *what, "-o", str(out)]) == 3
+    assert capsys.readouterr().err.splitlines()[0] == f"jitter: {out} cannot be written: Is a directory"
+    assert not out.exists()
+
+
+def test_letters_that_stdout_lacks_are_escaped(small_lake: Path):
+    done = shell(f"jitter report {small_lake} && jitter query {small_lake} --relations", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\xb7 " in done.stdout  # ·
+
+
+@pytest.mark.parametrize("verb", ["inspect", "ingest"])
+def test_one_trace_whose_name_is_not_utf8_stops_no_other(verb: str, traces: Path, tmp_path: Path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "rank0.sqlite").write_bytes((traces / "rank0.sqlite").read_bytes())
+    (folder / os.fsdecode(b"rank\xff1.sqlite")).write_bytes((traces / "rank1.sqlite").read_bytes())
+    to_lake = f"-o {tmp_path / 'lake'}" if verb == "ingest" else ""
+    done = shell(f"jitter {verb} {folder} {to_lake} --jobs 1 2>&1")
+    assert done.returncode == 0
+    assert f"{folder}/rank?1.sqlite: its name is not UTF-8" in done.stdout
+    assert ("1 rank, 3 steps" if verb == "ingest" else "rank0.sqlite  nsys") in done.stdout
+
+
+def test_a_lake_whose_name_is_not_utf8_is_refused(traces: Path, tmp_path: Path):
+    name = tmp_path / os.fsdecode(b"l\xff")
+    for words in (["ingest", traces, "-o", name], ["report", name]):
+        done = subprocess.run([*JITTER, *words], capture_output=True, check=False)
+        assert done.returncode == 2
+        assert b"a lake's path must be UTF-8" in done.stderr
+    assert not name.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [("--version", 0), ("nonsense", 2), ("steps {lake}", 0), ("steps nowhere", 3)]
+)
+def test_a_closed_stderr_is_no_matter(words: str, code: int, small_lake: Path):
+    assert shell(f"jitter {words.format(lake=small_lake)} 2>&-").returncode == code

@@ -1,0 +1,94 @@
+"""`jitter report`: which form, where to, over what, and the summary in the terminal."""
+
+import subprocess
+import sys
+
+import pytest
+
+from jitter.cli import main
+from jitter.core.errors import ExitCode
+from tests.support.report_lakes import report_job, report_lake, step_rows
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return report_job(tmp_path_factory.mktemp("cli") / "lake").root
+
+
+def test_html_alone_writes_here_and_says_where(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", str(root), "--html"]) == ExitCode.DONE
+    assert capsys.readouterr().out == "jitter-report.html\n"
+    first = (tmp_path / "jitter-report.html").read_text()
+    assert main(["report", str(root), "--html"]) == ExitCode.DONE  # its own file is replaced
+    assert first.startswith("<!DOCTYPE html>")
+    assert [path.name for path in tmp_path.iterdir()] == ["jitter-report.html"]
+
+
+def test_the_suffix_picks_the_form(root, tmp_path, capsys):
+    assert main(["report", str(root), "-o", str(tmp_path / "a.html")]) == ExitCode.DONE
+    assert (tmp_path / "a.html").stat().st_size > 10**6
+    assert main(["report", str(root), "-o", str(tmp_path / "a.pdf")]) == ExitCode.USAGE
+    assert "--html" in capsys.readouterr().err
+
+
+def test_a_file_of_somebody_else_needs_force(root, tmp_path, capsys):
+    target = tmp_path / "a.html"
+    target.write_text("<html>mine</html>")
+    assert main(["report", str(root), "-o", str(target)]) == ExitCode.USAGE
+    assert "--force" in capsys.readouterr().err
+    assert target.read_text() == "<html>mine</html>"
+    assert main(["report", str(root), "-o", str(target), "--force"]) == ExitCode.DONE
+    assert 'content="jitter ' in target.read_text()[:300]
+
+
+@pytest.mark.parametrize("name", ["", "nowhere/a.html"])
+def test_a_place_that_cannot_be_written(root, tmp_path, name, capsys):
+    assert main(["report", str(root), "--html", "-o", str(tmp_path / name)]) == ExitCode.USAGE
+    assert "a bug" not in capsys.readouterr().err
+
+
+def test_steps_leave_the_others_out(root, tmp_path, capsys):
+    assert main(["report", str(root), "--steps", "2-9"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert "1 step" in out
+    assert "2 steps left out by --steps" in out
+    assert "step 1" not in out  # where the fault is
+    assert main(["report", str(root), "--steps", "7-9"]) == ExitCode.USAGE
+    assert "none of the steps 7-9" in capsys.readouterr().err
+    assert main(["report", str(root), "--steps", "x"]) == ExitCode.USAGE
+
+
+def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["report", str(root)]) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    words = " ".join(" ".join(lines).split())
+    # the rank that is late there makes nobody wait: the all-reduce takes far longer
+    for told in ("nothing leaves the noise", "rank 2 (node1) is the last one most often"):
+        assert told in words
+    for told in ("aligned at the end of the last collective", "Every rank has every step, whole."):
+        assert told in words
+
+
+def test_names_with_brackets_are_no_markup(tmp_path, capsys):
+    ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r})} for r in range(3)}
+    lake = report_lake(tmp_path / "lake", ranks, host=lambda rank: "[red]h[/]")
+    assert main(["report", str(lake.root)]) == ExitCode.DONE
+    assert "[red]h[/]" in capsys.readouterr().out
+
+
+def test_one_rank_is_told(tmp_path, capsys):
+    lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
+    assert main(["report", str(lake.root)]) == ExitCode.DONE
+    assert "Only one rank" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_terminal_loads_no_bokeh(root):
+    code = (
+        f"import sys; from jitter.cli import main; main(['report', {str(root)!r}]); "
+        "sys.exit(any(name in sys.modules for name in ('bokeh', 'jinja2')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

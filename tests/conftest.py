@@ -1,0 +1,53 @@
+"""Fixtures that several packages' tests share. Tests must not change what a session fixture returns."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.simulate import Fault, Job, simulate, write
+from tests.support.chromium import browser
+from tests.support.dask_cluster import dask_cluster
+
+__all__ = ["browser", "dask_cluster"]
+
+
+@pytest.fixture(scope="session")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with rank0.sqlite to rank2.sqlite: epoch 1, steps 2000 to 2002.
+
+    In step 2001 rank 2 runs one kernel more than the others and its host stalls for 3 ms.
+    """
+    folder = tmp_path_factory.mktemp("traces")
+    faults = ["cpu_stall:rank=2,step=2001,kernel=5,ms=3", "extra_kernel:rank=2,step=2001,kernel=7"]
+    job = Job(ranks=3, steps=3, kernels=16, first_step=2000)
+    write(simulate(job, [Fault.parse(fault) for fault in faults]), folder, "nsys")
+    return folder
+
+
+@pytest.fixture
+def own_traces(traces: Path, tmp_path: Path) -> Path:
+    """Return a copy of `traces` that the test may change."""
+    return Path(shutil.copytree(traces, tmp_path / "own"))
+
+
+@pytest.fixture(scope="session")
+def small_lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a lake made from `traces`."""
+    root = tmp_path_factory.mktemp("lakes") / "lake"
+    assert jitter.ingest([traces], root, jobs=1).refused == []
+    return root
+
+
+@pytest.fixture(scope="session")
+def simulated_traces(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that writes a small job's traces: `job` are `Job`'s fields, `options` the format's."""
+
+    def make(job: dict[str, object], **options: object) -> Path:
+        folder = tmp_path_factory.mktemp("simulated")
+        write(simulate(Job(**({"ranks": 2, "steps": 2, "kernels": 16} | job))), folder, "nsys", **options)  # type: ignore[arg-type]
+        return folder
+
+    return make

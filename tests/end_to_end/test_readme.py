@@ -1,0 +1,41 @@
+"""The README's commands do what it says, in the order in which it says them."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(heading: str) -> list[str]:
+    """The jitter commands of the first bash block after `heading`."""
+    after = (ROOT / "README.md").read_text().split(heading, 1)[1]
+    block = re.search(r"```bash\n(.*?)```", after, re.DOTALL)
+    assert block is not None
+    lines = [line.split("#")[0].strip() for line in block[1].splitlines()]
+    return [line for line in lines if line.startswith("jitter ")]
+
+
+def test_the_sample_shows_what_the_readme_says(tmp_path):
+    shutil.copytree(ROOT / "data", tmp_path / "data")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    said = {}
+    for command in commands("Try it on the sample"):
+        done = subprocess.run(
+            shlex.split(command), cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        said.setdefault(command.split()[1], done.stdout)
+    step = next(line.split() for line in said["steps"].splitlines() if line.split()[0] == "1/2003")
+    _, time_ms, loss_ms, _, _, max_rank, start_ms, cpu_ms, gpu_ms, cause, began, *_ = step
+    assert (max_rank, cause, began) == ("5", "cpu_launch", "17")
+    # part of the stall is hidden behind what the GPU still had to do
+    assert float(time_ms) / 4 < float(loss_ms) < float(cpu_ms)
+    assert float(cpu_ms) > 20 * max(abs(float(start_ms)), abs(float(gpu_ms)))
+    assert "Rank 5 (node0001) launches its kernels late" in " ".join(said["report"].split())
+    assert said["table"].splitlines()[0] == "kernel_index,kernel_name,mean,rank_4,rank_5,rank_6"
+    assert (tmp_path / "jitter-report.html").stat().st_size > 100_000

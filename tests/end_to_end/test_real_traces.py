@@ -1,0 +1,82 @@
+"""Real traces (JITTER_TRACES names their folder): each is diagnosed in silence, and replayed to the nanosecond."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jitter
+from jitter.core.errors import LakeError
+from jitter.report.json_report import json_report
+from jitter.report.markdown import markdown_report
+from jitter.report.step_table import step_lines, step_text
+from jitter.report.views.run_overview import run_facts
+from tests.support.replay_assertions import assert_replay_matches_recording
+
+TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
+JOBS = [
+    TRACES / "kineto/amd-4rank",
+    TRACES / "kineto/hta/sampled-pair",
+    TRACES / "rocprof/v1",
+    TRACES / "rocprof/v3-json",
+]
+SOURCES = [
+    *(path for path in JOBS if path.exists()),
+    *sorted((TRACES / "kineto").glob("[!a]*/*.json.gz")),
+    *sorted((TRACES / "nsys").glob("*.sqlite")),
+    *sorted((TRACES / "rocprof").glob("v3-csv*/*kernel_trace.csv")),
+    *sorted((TRACES / "rocprof/rpd").glob("*.rpd")),
+]
+pytestmark = pytest.mark.skipif(not SOURCES, reason="JITTER_TRACES names no folder with real traces")
+
+
+def _lake(source: Path, root: Path) -> "jitter.Lake | None":
+    """Ingest it, as rank 0 if nothing tells its rank; None if nothing in it can be read."""
+    report = jitter.ingest([source], root, jobs=1)
+    if report.refused and all("--rank " in str(error) for error in report.refused):
+        report = jitter.ingest([source], root, jobs=1, rank=0)
+    try:
+        return jitter.open(root)
+    except LakeError:
+        return None
+
+
+def _report(lake: "jitter.Lake") -> dict[str, Any]:
+    def never(word: str) -> float:
+        raise AssertionError(f"{word} is no JSON")
+
+    facts = run_facts(lake, lake.steps)
+    assert markdown_report(lake.diagnose(), facts, lake.hosts).startswith("# jitter report")
+    return json.loads(json_report(lake.diagnose(), facts), parse_constant=never)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(TRACES)))
+def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    lake = _lake(source, tmp_path / "lake")
+    if lake is None:
+        pytest.skip("nothing in it can be read")
+    capsys.readouterr()
+    said = _report(lake)
+    assert step_text(step_lines(lake.diagnose().steps)).count("\n") == len(lake.steps) + 1
+    assert capsys.readouterr() == ("", "")
+    assert said["verdict"]
+    assert [step["step"] for step in said["steps"]] == [key.step for key in lake.steps]
+    assert_replay_matches_recording(lake)
+
+
+@pytest.mark.skipif(not (TRACES / "kineto/amd-4rank").exists(), reason="needs kineto/amd-4rank")
+def test_rank_3_is_last_in_every_step(tmp_path: Path):
+    lake = _lake(TRACES / "kineto/amd-4rank", tmp_path / "lake")
+    assert lake is not None
+    said = _report(lake)
+    assert {step["step"]: step["max_rank"] for step in said["steps"]} == {9: 3, 10: 3, 11: 3}
+
+
+@pytest.mark.skipif(not (TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite").exists(), reason="needs nsysai_mfu_2gpu_before")
+def test_rank_1_launches_late_in_step_6(tmp_path: Path):
+    lake = _lake(TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite", tmp_path / "lake")
+    assert lake is not None
+    (step,) = [step for step in _report(lake)["steps"] if step["step"] == 6]
+    assert (step["max_rank"], step["cause"]) == (1, "cpu_launch")

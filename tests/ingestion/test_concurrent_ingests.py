@@ -1,0 +1,176 @@
+"""Many nodes at one lake at once, each with ranks of its own and nobody in charge; one of them dies."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jitter
+from jitter.core.errors import LakeError
+from jitter.ingestion import step_numbering
+from jitter.lake import catalog, staging
+from jitter.simulate import Job, simulate, write
+from tests.support.lake_content import content, records
+
+# as on a machine of that name
+NODE = """
+import socket, sys
+name = sys.argv.pop(1)
+socket.gethostname = lambda: name
+from jitter.cli import main
+sys.exit(main())
+"""
+NODES, RANKS_EACH = 4, 2
+
+
+def _node(name: str, traces: list[Path], lake: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-c", NODE, name, "ingest", *map(str, traces), "-o", str(lake), "--jobs", "1", "--quiet"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Path]], Path]:
+    """Each node's traces, and the lake that one process makes of all."""
+    folder = tmp_path_factory.mktemp("shared")
+    write(simulate(Job(ranks=NODES * RANKS_EACH, steps=4, kernels=40)), folder / "traces", "nsys")
+    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    paths = [folder / "traces" / f"rank{rank}.sqlite" for rank in range(NODES * RANKS_EACH)]
+    return {f"node{n}": paths[n * RANKS_EACH : (n + 1) * RANKS_EACH] for n in range(NODES)}, folder / "lake"
+
+
+def test_all_at_once(shared: tuple[dict[str, list[Path]], Path], tmp_path: Path):
+    nodes, whole = shared
+    lake = tmp_path / "lake"
+    processes = [_node(name, traces, lake) for name, traces in nodes.items()]
+    for process in processes:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert catalog.is_current(lake)
+    assert content(lake) == content(whole)
+
+
+def test_one_is_killed_and_runs_again(shared: tuple[dict[str, list[Path]], Path], tmp_path: Path):
+    nodes, whole = shared
+    lake = tmp_path / "lake"
+    processes = {name: _node(name, traces, lake) for name, traces in nodes.items()}
+    victim = processes["node2"]
+    while victim.poll() is None and not list(lake.glob(".staging/node2-*/*/*.parquet")):
+        time.sleep(0.002)
+    victim.kill()
+    for process in processes.values():
+        process.communicate(timeout=120)
+    assert {name: p.returncode for name, p in processes.items()} == {
+        name: -signal.SIGKILL if name == "node2" else 0 for name in nodes
+    }
+    (left,) = (lake / ".staging").iterdir()  # for its own node to clear away: from elsewhere it may be alive
+    assert left.name.startswith("node2-")
+    again = _node("node2", nodes["node2"], lake)
+    _, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert content(lake) == content(whole)
+
+
+def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One rank lacks the first step, and would call the second 0, had its node not to wait for the other's numbers."""
+    traces, lake = tmp_path / "traces", tmp_path / "lake"
+    write(simulate(Job(ranks=2, steps=6, kernels=30, marker="none")), traces, "nsys")
+    paths = [traces / f"rank{rank}.sqlite" for rank in range(2)]
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    whole = _starts(tmp_path / "whole")
+    _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
+    nodes: list[subprocess.Popen[bytes]] = []
+    number = step_numbering.number
+
+    def while_another_comes(*arguments: Any) -> Any:
+        nodes.append(_node("node1", [paths[1]], lake))
+        while nodes[0].poll() is None and not list(lake.glob(".staging/node1-*/numbering")):
+            time.sleep(0.01)
+        return number(*arguments)
+
+    monkeypatch.setattr(step_numbering, "number", while_another_comes)
+    jitter.ingest([paths[0]], lake, jobs=1)
+    _, err = nodes[0].communicate(timeout=120)
+    assert nodes[0].returncode == 0, err
+    found = _starts(lake)
+    assert found[0] == whole[0]
+    assert {step: start for step, start in found[1].items() if step > 1} == {
+        step: start for step, start in whole[1].items() if step > 1
+    }
+    assert len(found[1]) == 5
+
+
+def _starts(lake: Path) -> list[dict[int, int]]:
+    return [{step["step"]: step["start_ns"] for step in record["steps"]} for record in records(lake)]
+
+
+def _forget_before(export: Path, start_ns: int) -> None:
+    with closing(sqlite3.connect(export)) as connection, connection:
+        runtime = f"SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < {start_ns}"
+        for table in ("KERNEL", "MEMCPY", "MEMSET"):
+            connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_{table} WHERE correlationId IN ({runtime})")
+        connection.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < {start_ns}")
+
+
+def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(staging, "_PATIENCE_S", 0)
+    first, second = staging.new_run_folder(tmp_path), staging.new_run_folder(tmp_path)
+    with staging.exclusive_lock(first), pytest.raises(LakeError, match="another run"), staging.exclusive_lock(second):
+        pytest.fail("both are in")
+    with staging.exclusive_lock(second):
+        pass
+    (first.parent / "numbering").write_text("node-0123-1-gone")  # left by a run that has been cleared away
+    monkeypatch.setattr(staging, "_PATIENCE_S", 60)
+    with staging.exclusive_lock(first):
+        pass
+    assert not (first.parent / "numbering").exists()
+
+
+def test_what_another_publishes_meanwhile_is_not_overwritten(own_traces: Path, tmp_path: Path):
+    lake = tmp_path / "lake"
+    other = tmp_path / "other.sqlite"
+    (own_traces / "rank2.sqlite").rename(other)
+    during: list[int] = []
+
+    def another_node(done: int, total: int) -> None:
+        if not during:
+            during.append(done)
+            assert not jitter.ingest([other], lake, rank=1, jobs=1).refused
+
+    report = jitter.ingest([own_traces], lake, jobs=1, progress=another_node)
+    assert during
+    (error,) = report.refused
+    assert f"{own_traces / 'rank1.sqlite'}: rank 1 has 3 steps" in str(error)
+    assert f"from {other}" in str(error)
+    in_turn = tmp_path / "in turn"
+    jitter.ingest([other], in_turn, rank=1, jobs=1)
+    jitter.ingest([own_traces], in_turn, jobs=1)
+    assert content(lake) == content(in_turn)
+
+
+def test_who_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = staging._here()
+
+    def run(place: str, pid: int) -> Path:
+        path = tmp_path / staging.NAME / f"{place}-{pid}-0123456789abcdef"
+        path.mkdir(parents=True)
+        return path
+
+    dead = run(here, ended.pid)
+    run(here, os.getppid())
+    elsewhere = run(here[:-1] + ("0" if here[-1] != "0" else "1"), ended.pid)  # a host of the same name
+    assert staging.dead_runs(tmp_path) == [dead]
+    long_ago = time.time() - staging._FORGOTTEN_S - 60
+    os.utime(elsewhere, (long_ago, long_ago))
+    assert set(staging.dead_runs(tmp_path)) == {dead, elsewhere}
+    (elsewhere / "note").write_bytes(b"")
+    os.utime(elsewhere, (long_ago, long_ago))
+    assert staging.dead_runs(tmp_path) == [dead]

@@ -1,0 +1,123 @@
+"""A Dask cluster does the reading: a real scheduler and workers in processes of their own, some of which die."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.core.errors import JitterError, UsageError
+from jitter.ingestion import dask_workers
+from jitter.ingestion.convert import Task
+from jitter.ingestion.discover import discover
+from tests.support.added_reader import added_reader
+from tests.support.dask_cluster import StartCluster, address_of
+from tests.support.lake_content import content
+
+PLUGIN = """
+import os, signal
+from jitter.readers import Files
+from jitter.readers.nsys import READER as nsys
+
+class Mortal:
+    name = "mortal"
+    version = 1
+    def sniff(self, path):
+        return path.suffix == ".mortal"
+    def files(self, path):
+        return Files((path,))
+    def open(self, path):
+        recording, batches = nsys.open(path)
+        return recording, lambda advance: self.read(path.with_suffix(".deaths"), batches(advance))
+    def read(self, deaths, batches):
+        for batch in batches:
+            yield batch
+            if deaths.exists() and (left := int(deaths.read_text())):
+                deaths.write_text(str(left - 1))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+READER = Mortal()
+"""
+
+
+@pytest.fixture
+def mortal(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Traces of which one kills, in the middle, as many of its readers as `rank1.deaths` says."""
+    with added_reader("mortal", PLUGIN, tmp_path / "site", monkeypatch):
+        (own_traces / "rank1.sqlite").rename(own_traces / "rank1.mortal")
+        yield own_traces
+
+
+def _ingest(traces: Path, lake: Path, scheduler_file: Path) -> "subprocess.CompletedProcess[str]":
+    command = [
+        sys.executable,
+        "-m",
+        "jitter",
+        "ingest",
+        traces.name,
+        "-o",
+        lake.name,
+        "--scheduler",
+        address_of(scheduler_file),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=traces.parent, timeout=120)
+
+
+def test_a_worker_killed_in_the_middle(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
+    jitter.ingest([mortal], tmp_path / "here", jobs=1)
+    (mortal / "rank1.deaths").write_text("1")
+    processes = dask_cluster(2, forgiven=3)
+    done = _ingest(mortal, tmp_path / "there", tmp_path / "scheduler.json")
+    assert done.returncode == 0, done.stderr
+    assert (mortal / "rank1.deaths").read_text() == "0"
+    codes = [process.poll() for process in processes]
+    assert sorted(codes, key=str) == [-signal.SIGKILL, None]
+    (mortal / "rank1.deaths").unlink()
+    assert content(tmp_path / "there") == content(tmp_path / "here")
+
+
+def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
+    (mortal / "rank1.deaths").write_text("9")
+    dask_cluster(3, forgiven=1)
+    done = _ingest(mortal, tmp_path / "lake", tmp_path / "scheduler.json")
+    assert done.returncode == 0, done.stderr
+    assert "rank1.mortal: workers that read it died, one after the other (2)" in done.stderr
+    assert (mortal / "rank1.deaths").read_text() == "7"
+    assert "2 ranks" in done.stderr
+    assert not (tmp_path / "lake" / ".staging").exists()
+
+
+def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dask_workers, "_ANSWERS_WITHIN_S", 0.5)
+    with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
+        jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
+    assert not (tmp_path / "lake" / ".staging").exists()
+
+
+def test_without_dask(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"gpu-jitter\[cluster\]"):
+        jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
+
+
+def test_jobs_are_for_this_machine(traces: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match="--jobs"):
+        jitter.ingest([traces], tmp_path / "lake", jobs=2, scheduler="tcp://127.0.0.1:9")
+
+
+def test_a_worker_that_does_not_see_the_lake_or_the_traces(traces: Path, tmp_path: Path):
+    source = discover([traces]).sources[0]
+    outcome = dask_workers._convert(Task(source, tmp_path / "elsewhere"))
+    assert f"does not see {tmp_path / 'elsewhere'}" in str(outcome.error)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_dask_is_loaded_for_a_cluster_only(traces: Path, tmp_path: Path):
+    script = (
+        "import sys, jitter; jitter.ingest(sys.argv[1:2], sys.argv[2], jobs=1); "
+        "sys.exit(bool({'dask', 'distributed'} & set(sys.modules)))"
+    )
+    subprocess.run([sys.executable, "-c", script, traces, tmp_path / "lake"], check=True)

@@ -1,0 +1,137 @@
+"""An ingest that is killed, and run again: the lake is as if nothing had happened."""
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.lake.folder import LakeFolder
+from jitter.lake.layout import files_of_record
+from tests.support.killed_ingest import ingest_killed_at
+from tests.support.lake_content import content
+
+INGEST = [sys.executable, "-m", "jitter", "ingest", "--jobs", "2", "--quiet"]
+
+
+def _start(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*INGEST, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _wait_for(*, process: subprocess.Popen[bytes], lake: Path, glob: str, count: int) -> None:
+    while process.poll() is None and len(list(lake.glob(glob))) < count:
+        time.sleep(0.004)
+
+
+def _no_children_left(process: subprocess.Popen[bytes]) -> bool:
+    """The pipes close when the last process that inherited them has ended."""
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    whole = content(tmp_path / "whole")
+    lake = tmp_path / "lake"
+    chance = random.Random(7)
+    # moments of the lake's growth and, between them, of the clock
+    moments = [(".staging/*/*/*", 2), ("kernels/*/*/*.parquet", 1), ("sources/*.json", 1), ("kernels/*/*/*.parquet", 7)]
+    for glob, count in moments:
+        process = _start(traces, "-o", lake)
+        _wait_for(process=process, lake=lake, glob=glob, count=count)
+        time.sleep(chance.random() * 0.004)
+        process.kill()
+        assert _no_children_left(process)
+        assert process.returncode in (-signal.SIGKILL, 0)
+    report = jitter.ingest([traces], lake, jobs=1)
+    assert not report.refused
+    assert content(lake) == whole
+    assert not (lake / ".staging").exists()
+
+
+def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
+    """The lake's every change is a rename, an unlink or a rmdir: die before each, in a first and a second reading."""
+    told = tmp_path / "map.csv"
+    told.write_text("rank0.sqlite,10\nrank1.sqlite,11\nrank2.sqlite,1\n")
+    jitter.ingest([own_traces], tmp_path / "first", jobs=1)
+    first = content(tmp_path / "first")
+    jitter.ingest([own_traces], tmp_path / "first", rank_map=told, jobs=1)
+    second = content(tmp_path / "first")
+    assert second != first
+    for options, before, expected in (({}, None, first), ({"rank_map": told}, first, second)):
+        lake = tmp_path / f"lake{len(options)}"
+        if before is not None:
+            jitter.ingest([own_traces], lake, jobs=1)
+        for death in range(10_000):
+            if ingest_killed_at(death, own_traces, lake, **options) == 0:
+                break
+        else:
+            pytest.fail("never came to its end")
+        assert death > 5
+        assert content(lake) == expected
+
+
+def test_what_another_run_is_about_to_put_there_stays(tmp_path: Path):
+    one, other = LakeFolder(tmp_path / "lake"), LakeFolder(tmp_path / "lake")
+    one.create()
+    places = [Path("kernels", "step=1", f"rank={rank}.parquet") for rank in (0, 1)]
+    files = [one.root / place for place in places]
+    files[0].parent.mkdir()
+    with other.changing(places[:1]):
+        for file in files:
+            file.touch()
+        with pytest.raises(OSError, match="refuses"), one.changing(places):
+            raise OSError("the disk refuses")
+        one.close()
+        assert [file.exists() for file in files] == [True, False]
+    other.close()
+    assert files[0].exists()
+
+
+def test_ctrl_c(traces: Path, tmp_path: Path):
+    lake = tmp_path / "lake"
+    process = _start(traces, "-o", lake)
+    _wait_for(process=process, lake=lake, glob=".staging/*/*", count=2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == b""
+    assert err.split() == [b"interrupted"]
+    assert not (lake / ".staging").exists()
+    jitter.ingest([traces], lake, jobs=1)
+    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    assert content(lake) == content(tmp_path / "whole")
+
+
+def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    jitter.ingest([own_traces], tmp_path / "whole", jobs=1)
+    lake = tmp_path / "lake"
+    really, moved = os.replace, 0
+
+    def replace(source: str | Path, target: str | Path) -> None:
+        nonlocal moved
+        moved += str(target).endswith(".parquet")
+        if moved == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        really(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", replace)
+        with pytest.raises(OSError, match="No space"):
+            jitter.ingest([own_traces], lake, jobs=1)
+    held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in files_of_record(record)}
+    assert {path.relative_to(lake) for path in (lake / "kernels").rglob("*.parquet")} <= held
+    assert not (lake / ".staging").exists()
+    jitter.ingest([own_traces], lake, jobs=1)
+    assert content(lake) == content(tmp_path / "whole")

@@ -1,0 +1,60 @@
+"""Real exports (JITTER_TRACES names their folder): each goes in, or is refused with the way out; no kernel is lost."""
+
+import os
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import jitter
+from tests.support.lake_content import kernel_files, records
+
+FOLDER = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys"
+EXPORTS = sorted(FOLDER.glob("*.sqlite"))
+pytestmark = pytest.mark.skipif(not EXPORTS, reason="JITTER_TRACES names no folder with real traces")
+
+_KERNELS = "SELECT globalPid >> 24 & 16777215, deviceId, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY 1, 2"
+_NAMES = """SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName
+WHERE k.globalPid >> 24 & 16777215 = ? AND k.deviceId = ? GROUP BY 1"""
+
+
+def _sql(path: Path, query: str, *values: int) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        return connection.execute(query, values).fetchall()
+
+
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.name)
+def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
+    lake = tmp_path / "lake"
+    report = jitter.ingest([path], lake, jobs=1)
+    if report.refused:
+        (error,) = report.refused
+        assert str(error).startswith(f"{path}: nothing in it or in its name tells its rank")
+        assert all(way in str(error) for way in ("--rank ", "--rank-map", "--rank-pattern"))
+        assert jitter.ingest([path], lake, rank=0, jobs=1).refused == []
+    found = records(lake)
+    assert {(r["pid"], r["device"], r["kernels"]) for r in found} == set(_sql(path, _KERNELS))
+    assert len({r["rank"] for r in found}) == len(found)
+    for record in found:
+        in_steps = sum(step["kernels"] for step in record["steps"])
+        assert in_steps + record["outside_steps"] + record["before_capture"] == record["kernels"]
+        names: Counter[str] = Counter()
+        for step in record["steps"]:
+            rows = pq.read_table(lake / f"kernels/step={step['step']}/rank={record['rank']}.parquet", partitioning=None)
+            kernels = rows.filter([kind != "memory" for kind in rows["kind"].to_pylist()])
+            assert kernels.num_rows == step["kernels"]
+            names.update(kernels["kernel_name"].to_pylist())
+        of_export = Counter(dict(_sql(path, _NAMES, record["pid"], record["device"])))
+        assert names <= of_export
+        if not record["outside_steps"] and not record["before_capture"]:
+            assert names == of_export
+        said = " ".join(record["problems"])
+        for count, words in (("outside_steps", "lie outside every step"), ("before_capture", "before the capture")):
+            assert (words in said) == bool(record[count])
+        assert "no step markers" in said or record["steps_from"] == "marker"
+    assert len(kernel_files(lake)) == sum(len(record["steps"]) for record in found)
+    assert jitter.ingest([path], lake, jobs=1).unchanged == 1

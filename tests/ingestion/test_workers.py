@@ -1,0 +1,138 @@
+"""Worker processes: one that dies takes nothing with it, and a reader's bug stops nobody else."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.ingestion import workers
+from jitter.lake import catalog
+from jitter.readers import Advance, Batch, Files, Recording, readers
+from tests.support.added_reader import added_reader
+
+PLUGIN = """
+import os
+from jitter.readers import Files
+
+class Deadly:
+    name = "deadly"
+    version = 1
+    def sniff(self, path):
+        return path.suffix == ".deadly"
+    def files(self, path):
+        return Files((path,))
+    def open(self, path):
+        os._exit(17)
+
+READER = Deadly()
+"""
+
+
+@pytest.fixture
+def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A reader that another package adds, in this process and in its workers: it kills whoever opens its files."""
+    with added_reader("deadly", PLUGIN, tmp_path / "site", monkeypatch):
+        yield
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_worker_that_dies(own_traces: Path, tmp_path: Path):
+    (own_traces / "rank0b.deadly").write_bytes(b"x")
+    report = jitter.ingest([own_traces], tmp_path / "lake", jobs=2)
+    assert sorted(record.rank or 0 for record in report.added) == [0, 1, 2]
+    (error,) = report.refused
+    assert str(error).startswith(f"{own_traces / 'rank0b.deadly'}: the process that read it died")
+    assert not (tmp_path / "lake" / ".staging").exists()
+
+
+@pytest.mark.usefixtures("deadly")
+def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "rank0.deadly").write_bytes(b"x")
+    for number in range(1, 13):
+        (many / f"rank{number}.sqlite").write_bytes((traces / "rank1.sqlite").read_bytes())
+    alone = []
+    really = workers._alone
+    monkeypatch.setattr(workers, "_alone", lambda task, shared: alone.append(task) or really(task, shared))
+    report = jitter.ingest([many], tmp_path / "lake", jobs=2)
+    assert "rank0.deadly" in str(report.refused[0])
+    assert len(report.warnings) == 11  # the same content twelve times
+    assert 1 <= len(alone) <= 2
+
+
+class _Buggy:
+    name = "buggy"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        return path.suffix == ".buggy"
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        raise ZeroDivisionError("an unforeseen file")
+
+
+def test_a_readers_bug_stops_nobody_else(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (own_traces / "rank0b.buggy").write_bytes(b"x")
+    monkeypatch.setitem(readers(), "buggy", _Buggy())
+    report = jitter.ingest([own_traces], tmp_path / "lake", jobs=1)
+    assert len(report.added) == 3
+    (error,) = report.refused
+    assert "rank0b.buggy: could not be read: ZeroDivisionError: an unforeseen file" in str(error)
+    assert "report it" in str(error)
+
+
+def test_the_catalogue_is_made_ready_only_while_others_work(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    on: list[threading.Thread] = []
+    monkeypatch.setattr(catalog, "load", lambda: on.append(threading.current_thread()))
+    jitter.ingest([traces], tmp_path / "one", jobs=1)
+    assert on == []
+    jitter.ingest([traces], tmp_path / "many", jobs=2)
+    assert len(on) == 1
+    assert on[0] is not threading.current_thread()
+    assert catalog.is_current(tmp_path / "many")
+
+
+def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):
+    from tests.support.lake_content import content
+
+    seen: list[tuple[int, int]] = []
+    jitter.ingest([traces], tmp_path / "many", jobs=2, progress=lambda done, total: seen.append((done, total)))
+    jitter.ingest([traces], tmp_path / "one", jobs=1)
+    assert content(tmp_path / "many") == content(tmp_path / "one")
+    size = sum(path.stat().st_size for path in traces.iterdir())
+    assert seen[-1] == (size, size)
+    assert all(done <= total == size for done, total in seen)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_from_a_script_that_guards_nothing(traces: Path, tmp_path: Path):
+    """Workers that loaded it would start workers, and so on."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys, jitter\nprint(len(jitter.ingest(sys.argv[1:2], sys.argv[2], jobs=2).added))\n")
+    done = subprocess.run(
+        [sys.executable, script, traces, tmp_path / "lake"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+def test_a_temporary_folder_too_deep_for_sockets(traces: Path, tmp_path: Path):
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    command = [sys.executable, "-m", "jitter", "ingest", traces, "-o", tmp_path / "lake", "--jobs", "2"]
+    done = subprocess.run(
+        command, env=os.environ | {"TMPDIR": str(deep)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 ranks" in done.stderr
+    assert list(deep.iterdir()) == []

@@ -1,0 +1,139 @@
+"""`jitter query` gives the same rows in every form, in full."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import jitter
+from jitter.cli import main
+
+BIG = """
+select rank, sum(start_ns)::hugeint * 1000003 as s, avg(duration_ns) as a, null as n
+from kernels group by rank order by rank
+"""
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sums = {
+        rank: [row["start_ns"] for row in jitter.open(lake_root).sql(f"from kernels where rank = {rank}").to_pylist()]
+        for rank in range(3)
+    }
+    wanted = [sum(starts) * 1000003 for starts in sums.values()]
+    assert min(wanted) > 2**53
+    csv_rows = list(csv.DictReader(io.StringIO(said(capsys, "query", lake_root, BIG))))
+    json_said = json.loads(said(capsys, "query", lake_root, BIG, "--format", "json"))
+    said(capsys, "query", lake_root, BIG, "-o", tmp_path / "x.parquet")
+    table = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert json_said["schema_version"] == 1
+    assert [int(row["s"]) for row in csv_rows] == wanted
+    assert [row["s"] for row in json_said["rows"]] == wanted
+    assert [int(row["s"]) for row in table] == wanted
+    assert (
+        [float(row["a"]) for row in csv_rows] == [row["a"] for row in json_said["rows"]] == [row["a"] for row in table]
+    )
+    assert {row["n"] for row in csv_rows} == {""}
+    assert {row["n"] for row in json_said["rows"]} == {row["n"] for row in table} == {None}
+
+
+def test_values_of_other_kinds(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select [1, 2] as l, true as t, date '2020-02-01' as d, 'a,\"b' as s, 1.25::decimal(5, 2) as p, '' as e"
+    assert said(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, 2]",true,2020-02-01,"a,""b",1.25,\n'
+    row = json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"][0]
+    assert row == {"l": [1, 2], "t": True, "d": "2020-02-01", "s": 'a,"b', "p": "1.25", "e": ""}
+
+
+def test_many_batches(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select i from range(250000) t(i) order by i"
+    for form in ("csv", "json", "parquet"):
+        said(capsys, "query", lake_root, text, "-o", tmp_path / f"x.{form}")
+    wanted = list(range(250000))
+    assert (tmp_path / "x.csv").read_text() == "i\n" + "".join(f"{i}\n" for i in wanted)
+    assert [row["i"] for row in json.loads((tmp_path / "x.json").read_text())["rows"]] == wanted
+    assert pq.read_table(tmp_path / "x.parquet")["i"].to_pylist() == wanted
+
+
+def test_no_rows(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select rank from ranks where rank > 99"
+    assert said(capsys, "query", lake_root, text) == "rank\n"
+    assert json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"] == []
+    said(capsys, "query", lake_root, text, "-o", tmp_path / "x.parquet")
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 0
+
+
+def test_text_is_for_people_and_takes_no_orders(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select '[red]x[/red]' as \"[b]name\", chr(27) || '[31m' as colour, 7 as n, null as nothing"
+    shown = said(capsys, "query", lake_root, text, "--format", "text")
+    assert "[red]x[/red]" in shown
+    assert "[b]name" in shown
+    assert "\x1b" not in shown
+
+
+def test_text_says_what_it_leaves_out(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["query", str(lake_root), "select i from range(1001) t(i)", "--format", "text"]) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 1001
+    assert "first 1000 rows" in told.err
+
+
+def test_two_columns_of_one_name(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select 1 as a, 2 as a"
+    assert said(capsys, "query", lake_root, text) == "a,a\n1,2\n"
+    assert main(["query", str(lake_root), text, "--format", "json"]) == 2
+    assert "two columns are called a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_only_files_of_ours_are_replaced(
+    lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+):
+    target = tmp_path / f"x.{form}"
+    for text in ("select 1 as n", "select 2 as n"):
+        said(capsys, "query", lake_root, text, "-o", target)
+    target.write_text("mine\nn\n1\n")
+    assert main(["query", str(lake_root), "select 1 as n", "-o", str(target)]) == 2
+    assert target.read_text() == "mine\nn\n1\n"
+    said(capsys, "query", lake_root, "select 1 as n", "-o", target, "--force")
+    assert target.read_bytes() != b"mine\nn\n1\n"
+
+
+def test_a_query_that_fails_leaves_no_file(lake_root: Path, tmp_path: Path):
+    text = "select (case when i = 250000 then 'x' else '1' end)::int from range(300000) t(i)"
+    for form in ("csv", "json", "parquet"):
+        assert main(["query", str(lake_root), text, "-o", str(tmp_path / f"x.{form}")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_relations(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    shown = said(capsys, "query", lake_root, "--relations")
+    for name in ("kernels", "metrics", "steps", "ranks", "host", "sources", "problems"):
+        assert f"\n{name}: " in f"\n{shown}"
+    assert "ttke_ns " in shown
+
+
+def test_how_it_is_called(
+    lake_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jitter-lake").symlink_to(lake_root)
+    assert said(capsys, "query", "select count(*) as n from ranks") == "n\n3\n"
+    assert "kernels: " in said(capsys, "query", "--relations")
+    for words in ([], ["a", "b", "select 1"]):
+        assert main(["query", *words]) == 2
+        assert "one SELECT in quotes" in capsys.readouterr().err
+    assert main(["query", "nowhere", "select 1"]) == 3
+
+
+def test_what_takes_long_is_said(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["query", str(lake_root), "select count(*) from metrics"]) == 0
+    assert "measuring 3 steps" in capsys.readouterr().err
+    assert main(["query", str(lake_root), "select count(*) from metrics(2000)"]) == 0
+    assert capsys.readouterr().err == ""

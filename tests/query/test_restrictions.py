@@ -1,0 +1,126 @@
+"""A query is one SELECT over the lake: it writes nothing, reads nothing else, and is refused in one line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.core.errors import UsageError
+
+
+def state(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "copy (select 1) to '{lake}/x.csv'",
+        "copy kernels to '{lake}/x.parquet'",
+        "create table x as select 1",
+        "drop view kernels",
+        "insert into ranks_rows select 1",
+        "delete from ranks_rows",
+        "attach '{lake}/x.db'",
+        "set enable_external_access = true",
+        "reset lock_configuration",
+        "explain analyze copy (select 1) to '{lake}/x'",
+        "export database '{lake}/x'",
+        "install httpfs",
+        "pragma database_list",
+        "call pragma_version()",
+        "set variable kernels_files = ['/etc/passwd']",
+        "select 1; copy (select 1) to '{lake}/x.csv'",
+        "pivot kernels on rank using count(*)",
+    ],
+)
+def test_nothing_but_a_select(lake_root: Path, text: str):
+    before = state(lake_root)
+    with pytest.raises(UsageError, match=r"only a SELECT|2 statements|PIVOT"):
+        jitter.open(lake_root).sql(text.format(lake=lake_root))
+    assert state(lake_root) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from read_text('{outside}')",
+        "from '{outside}'",
+        "from read_blob('{lake}/../outside.csv')",
+        "from glob('{folder}/*')",
+        "select * from query('from read_text(''{outside}'')')",
+        "from 'https://example.com/x.parquet'",
+        "from duckdb_secrets()",
+        "from read_csv(['{lake}/jitter.json', '{outside}'])",
+    ],
+)
+def test_no_file_outside_the_lake(lake: "jitter.Lake", tmp_path: Path, text: str):
+    outside = lake.root.parent / "outside.csv"
+    outside.write_text("secret\n1\n")
+    with pytest.raises(UsageError, match="no other file"):
+        lake.sql(text.format(outside=outside, folder=outside.parent, lake=lake.root))
+
+
+def test_variables_of_the_caller_are_no_tables(lake: "jitter.Lake"):
+    frame = lake.sql("select 1 as x")
+    with pytest.raises(UsageError, match="frame does not exist"):
+        lake.sql("from frame")
+    assert frame.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("from nope", "Table with name nope does not exist", "there are kernels, metrics, answers, culprits, steps"),
+        ("select nope from ranks", '"nope" not found', "Candidate bindings"),
+        ("selec 1", 'syntax error at or near "selec"', "jitter query --relations"),
+        ("", "0 statements", "give one SELECT"),
+        ("select kernel_name::int from kernels", "Could not convert string", "jitter query --relations"),
+        ("from metrics(2003)", "no step 2003", "epoch 1, step 2000 to epoch 1, step 2002"),
+        ("from metrics('2000')", "takes a step's number", "metrics(2003)"),
+        ("from metrics(2000 + 1)", "takes a step's number", "metrics(2003)"),
+        ("from metrics()", "takes a step", "metrics(2003)"),
+        ("from metrics(2000, 1, 1)", "takes a step", "metrics(2003)"),
+        ("pivot ranks on rank", "must name its columns", "IN (0, 1, 2)"),
+    ],
+)
+def test_said_in_one_line(lake_root: Path, capsys: pytest.CaptureFixture[str], text: str, message: str, hint: str):
+    assert main(["query", str(lake_root), text]) == 2
+    told = capsys.readouterr()
+    lines = told.err.splitlines()
+    assert len(lines) == 2
+    assert message in lines[0]
+    assert hint in lines[1]
+
+
+def test_a_value_that_fails_on_the_way(lake: "jitter.Lake"):
+    with pytest.raises(UsageError, match="Could not convert string 'x'"):
+        lake.sql("select (case when i = 250000 then 'x' else '1' end)::int from range(300000) t(i)")
+
+
+@pytest.mark.parametrize("form", ["relative", "dotted", "linked"])
+def test_a_lake_by_any_path(lake_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(lake_root)
+    path = {"relative": os.path.relpath(lake_root), "dotted": f"{tmp_path}/../{tmp_path.name}/link", "linked": "link"}[
+        form
+    ]
+    lake = jitter.open(path)
+    assert lake.sql("select count(distinct rank) as n from kernels").to_pylist() == [{"n": 3}]
+
+
+def test_nothing_is_left_behind(lake_root: Path, tmp_path: Path):
+    before = state(lake_root)
+    subprocess.run(
+        [sys.executable, "-m", "jitter", "query", str(lake_root), "select count(*) from metrics, host"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        check=True,
+        capture_output=True,
+    )
+    assert state(lake_root) == before
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,178 @@
+"""rocprofv3's JSON: records joined by the file's own lists, cut into pieces, damaged."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.kernels import is_collective
+from jitter.readers import readers
+from jitter.readers.amd.rocprofv3 import json_batches
+from jitter.readers.amd.rocprofv3.json_batches import pieces
+from tests.support.amd_traces import needs_traces, read, real
+
+KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
+OPERATIONS = {1: ["hipMalloc", "hipLaunchKernel"], 2: ["roctxMarkA", "roctxRangePushA"], 5: ["ncclAllReduce"]}
+OPERATIONS[4] = ["MEMORY_COPY_NONE", "MEMORY_COPY_HOST_TO_DEVICE", "MEMORY_COPY_DEVICE_TO_HOST"]
+
+
+def api(kind: int, operation: int, start: int, end: int, correlation: int) -> dict[str, Any]:
+    return {
+        "size": 88,
+        "kind": kind,
+        "operation": operation,
+        "correlation_id": {"internal": correlation, "external": 0},
+        "start_timestamp": start,
+        "end_timestamp": end,
+        "thread_id": 71,
+    }
+
+
+def dispatch(kernel: int, start: int, end: int, correlation: int) -> dict[str, Any]:
+    sizes = {"workgroup_size": {"x": 64, "y": 2, "z": 1}, "grid_size": {"x": 100, "y": 4, "z": 1}}
+    info = {"size": 72, "agent_id": {"handle": 900}, "queue_id": {"handle": 3}, "kernel_id": kernel, **sizes}
+    return {**api(3, 2, start, end, correlation), "dispatch_info": info, "stream_id": {"handle": 8}}
+
+
+def copy(operation: int, start: int, end: int, correlation: int) -> dict[str, Any]:
+    agents = [{"handle": 900}, {"handle": 800}]
+    dst, src = agents if operation == 1 else agents[::-1]
+    return {**api(4, operation, start, end, correlation), "dst_agent_id": dst, "src_agent_id": src}
+
+
+def tool(**tables: list[dict[str, Any]]) -> dict[str, Any]:
+    kinds = [{"kind": kind, "operations": OPERATIONS.get(n, [])} for n, kind in enumerate(KINDS)]
+    return {
+        "metadata": {"pid": 77, "node": {"hostname": "mi300-1"}, "command": ["python", "}{"]},
+        "agents": [
+            {"size": 312, "id": {"handle": 800}, "type": 1, "node_id": 0},
+            {"size": 312, "id": {"handle": 900}, "type": 2, "node_id": 4},
+        ],
+        "strings": {"buffer_records": kinds, "marker_api": [{"key": 5, "value": "step 3"}]},
+        "kernel_symbols": [
+            {"size": 1, "kernel_id": 1, "kernel_name": "_Z1kv", "formatted_kernel_name": "k()"},
+            {
+                "size": 1,
+                "kernel_id": 2,
+                "formatted_kernel_name": "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+            },
+        ],
+        "buffer_records": tables,
+    }
+
+
+def document(path: Path, *tools: dict[str, Any], **dump: Any) -> Path:
+    path.write_text(json.dumps({"rocprofiler-sdk-tool": list(tools)}, **dump))
+    return path
+
+
+WHOLE = {
+    "kernel_dispatch": [dispatch(1, 100, 200, 1), dispatch(2, 150, 250, 2), dispatch(9, 300, 290, 3)],
+    "hip_api": [api(1, 1, 50, 60, 1), api(1, 1, 70, 80, 2), api(1, 0, 1, 2, 9)],
+    "rccl_api": [api(5, 0, 65, 85, 7)],
+    "marker_api": [api(2, 1, 40, 300, 5), api(2, 0, 41, 41, 6)],
+    "memory_copy": [copy(1, 10, 20, 1), copy(2, 30, 40, 2)],
+}
+
+
+@needs_traces
+def test_real_counts():
+    path = real("v3-json/908_results.json.gz")
+    found = read(path)
+    whole = json.loads(gzip.decompress(path.read_bytes()))["rocprofiler-sdk-tool"][0]
+    symbols = {one["kernel_id"]: one["formatted_kernel_name"] for one in whole["kernel_symbols"]}
+    dispatches = [
+        (
+            d["start_timestamp"],
+            d["end_timestamp"],
+            symbols[d["dispatch_info"]["kernel_id"]],
+            d["correlation_id"]["internal"],
+        )
+        for d in whole["buffer_records"]["kernel_dispatch"]
+    ]
+    assert len(dispatches) == 43_915
+    ours = [(a["start_ns"], a["end_ns"], found.name(a), a["correlation"]) for a in found.activities]
+    assert sorted(ours) == sorted(dispatches)
+    assert sum(is_collective(found.name(k)) for k in found.kernels) == 1_310
+    blits = [name for _, _, name, _ in dispatches if name.startswith(("__amd_rocclr_copy", "__amd_rocclr_fill"))]
+    assert len(found.activities) - len(found.kernels) == len(blits)
+    process = found.recording.processes[0]
+    assert (process.pid, process.host) == (908, whole["metadata"]["node"]["hostname"])
+    assert {a["device"] for a in found.activities} == {0}
+    assert found.recording.rank_in_name is None
+
+
+@pytest.mark.parametrize("dump", [{}, {"indent": 1}, {"separators": (",", ":")}])
+@pytest.mark.parametrize("piece", [1, 300, 1 << 22])
+def test_all_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: dict[str, Any], piece: int):
+    monkeypatch.setattr(json_batches, "_PIECE", piece)
+    path = document(tmp_path / "rank-1_results.json", tool(**WHOLE), **dump)
+    found = read(path)
+    collective = [(found.name(k), k["collective"], (found.launch(k) or {})["start_ns"]) for k in found.kernels]
+    assert collective == [
+        ("k()", None, 50),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", "all_reduce", 70),
+    ]
+    assert [(k["device"], k["stream"], k["grid_x"], k["grid_y"], k["block_x"]) for k in found.kernels] == [
+        (0, 8, 2, 2, 64)
+    ] * 2
+    assert [(r["text"], r["start_ns"], r["end_ns"], r["thread"]) for r in found.ranges] == [("step 3", 40, 300, 71)]
+    assert [(found.name(a), a["device"]) for a in found.activities if a["is_memory"]] == [
+        ("MEMORY_COPY_HOST_TO_DEVICE", 0),
+        ("MEMORY_COPY_DEVICE_TO_HOST", 0),
+    ]
+    assert len(found.calls) == 3
+    assert found.recording.problems == [
+        "1 kernels' names are missing from its kernel_symbols",
+        "1 GPU activities without a possible time were left out",
+    ]
+
+
+def test_several_processes(tmp_path: Path):
+    other = tool(kernel_dispatch=[dispatch(1, 101, 201, 1)], hip_api=[api(1, 1, 51, 60, 1)])
+    other["metadata"]["pid"] = 78
+    found = read(document(tmp_path / "x_results.json", tool(**WHOLE), other))
+    assert [p.pid for p in found.recording.processes] == [77, 78]
+    assert [(found.launch(k) or {})["start_ns"] for k in found.kernels] == [50, 51, 70]
+
+
+def test_pieces_cover_every_record():
+    records = [{"size": 1, "text": f'}}, {{"size": {n}', "n": n} for n in range(500)]
+    raw = msgspec.Raw(json.dumps(records).encode())
+    before = json_batches._PIECE
+    try:
+        json_batches._PIECE = 1000
+        found = list(pieces(raw))
+    finally:
+        json_batches._PIECE = before
+    assert len(found) > 20
+    assert [record for piece, _ in found for record in json.loads(piece)] == records
+    assert sum(length for _, length in found) == len(bytes(raw))
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_cut(tmp_path: Path, zipped: bool):
+    path = document(tmp_path / "x_results.json", tool(**WHOLE))
+    content = path.read_bytes()
+    if zipped:
+        path = path.with_name("x_results.json.gz")
+        content = gzip.compress(content)
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(UnreadableTraceError, match="damaged or cut short"):
+        list(readers()["rocprof-json"].open(path)[1](lambda _: None))
+
+
+def test_no_kernels(tmp_path: Path):
+    path = document(tmp_path / "x_results.json", tool(hip_api=WHOLE["hip_api"]))
+    with pytest.raises(UnreadableTraceError, match="no kernels"):
+        list(readers()["rocprof-json"].open(path)[1](lambda _: None))
+
+
+def test_other_json_is_no_trace(tmp_path: Path):
+    for name, content in {"a.json": b"{}", "b.json": b"", "c.json.gz": b"\x1f\x8b\x00", "d.json": b"[1]"}.items():
+        (tmp_path / name).write_bytes(content)
+        assert not readers()["rocprof-json"].sniff(tmp_path / name)

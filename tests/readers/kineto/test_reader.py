@@ -1,0 +1,315 @@
+"""Every variety of trace that PyTorch writes."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers.kineto import READER
+from tests.support.kineto_traces import (
+    as_read,
+    call,
+    expected,
+    kernel,
+    operator,
+    parsed,
+    read,
+    small,
+    step,
+    text,
+    write,
+)
+
+EPOCH_US = 1_712_195_495_519_689
+OLD = {"kernel": "Kernel", "gpu_memcpy": "Memcpy", "gpu_memset": "Memset", "cuda_runtime": "Runtime"}
+PARAMS = {
+    "Collective name": "allreduce",
+    "In msg nelems": 1000,
+    "Out msg nelems": 1000,
+    "Group size": 2,
+    "dtype": "BFloat16",
+    "Process Group Name": "0",
+    "Process Group Ranks": "[0, 1]",
+    "Seq": 9,
+}
+COLUMNS = ("collective", "message_bytes", "dtype", "group_name", "group_ranks", "group_size", "sequence")
+NCCL = "ncclDevKernel_Generic(ncclDevComm*)"
+
+
+def one(tmp_path: Path, *events, **how):
+    return read(write(tmp_path / "t.json", list(events), **how))
+
+
+@pytest.mark.parametrize("suffix", ["json", "json.gz", "gz", "anything"])
+@pytest.mark.parametrize("indent", [None, 0, 2])
+def test_plain_or_gzip_compact_or_spread(tmp_path: Path, suffix: str, indent: int | None) -> None:
+    events = [*small(), kernel("Memcpy HtoD", 300, cat="gpu_memcpy"), kernel("Memset", 400, cat="gpu_memset")]
+    path = write(tmp_path / f"t.{suffix}", text(events, indent=indent))
+    assert READER.sniff(path)
+    recording, rows = read(path)
+    assert as_read(recording, rows) == expected(parsed(text(events))["traceEvents"])
+    assert recording.problems == []
+
+
+def test_gzip_in_several_members_with_padding(tmp_path: Path) -> None:
+    content = text(small(50))
+    cut = len(content) // 3
+    path = tmp_path / "t.json"
+    path.write_bytes(gzip.compress(content[:cut]) + gzip.compress(content[cut:]) + bytes(100))
+    recording, rows = read(path)
+    assert len(rows["activities"]) == 50
+    assert recording.problems == []
+
+
+def test_a_bare_array(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", json.dumps(small()).encode())
+    assert READER.sniff(path)
+    recording, rows = read(path)
+    assert len(rows["activities"]) == 3
+    assert recording.problems == []
+    assert recording.processes[0].rank is None
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_rank_and_base_time_stand_before_or_after(tmp_path: Path, where: str) -> None:
+    about = {
+        "distributedInfo": {"backend": "nccl", "rank": 3, "pg_config": [{"pg_size": 8}, {"pg_size": 8}]},
+        "baseTimeNanoseconds": 1711964646000000000,
+        "cupti_version": 28,
+    }
+    recording, _ = one(tmp_path, *small(), **{where: about})
+    assert [(p.pid, p.rank, p.rank_from) for p in recording.processes] == [(42, 3, "distributedInfo")]
+    assert recording.utc_offset_ns == 1711964646000000000
+    assert recording.profiler_version == "Kineto schema 1, CUPTI 28"
+
+
+def test_no_rank_is_guessed(tmp_path: Path) -> None:
+    recording, _ = one(tmp_path, *small())
+    assert [(p.rank, p.launcher_rank) for p in recording.processes] == [(None, None)]
+    assert recording.utc_offset_ns is None
+
+
+@pytest.mark.parametrize("base", [{}, {"baseTimeNanoseconds": 1711964646000000000}])
+def test_times_since_1970_need_no_base(tmp_path: Path, base) -> None:
+    recording, _ = one(tmp_path, call(ts=EPOCH_US - 3), kernel(ts=EPOCH_US), before=base)
+    assert recording.utc_offset_ns == 0
+
+
+def test_old_traces(tmp_path: Path) -> None:
+    events = [
+        step(cat="Operator", tid="2847"),
+        operator("aten::add", cat="Operator"),
+        operator("AddBackward0", cat="Operator"),
+        call(ts=EPOCH_US, tid="2847", cat="Runtime"),
+        kernel(ts=EPOCH_US + 10, cat="Kernel") | {"tid": "stream 7"},
+        kernel("Memcpy", EPOCH_US + 30, cat="Memcpy"),
+    ]
+    events[0]["ts"] = EPOCH_US - 5
+    _, rows = one(tmp_path, *events)
+    assert [row["text"] for row in rows["ranges"]] == ["ProfilerStep#1"]
+    assert {row["thread"] for row in rows["ranges"] + rows["calls"]} == {2847}
+    assert [(row["start_ns"], row["is_memory"]) for row in rows["activities"]] == [
+        ((EPOCH_US + 10) * 1000, False),
+        ((EPOCH_US + 30) * 1000, True),
+    ]
+
+
+def test_streams_and_devices_as_recorded(tmp_path: Path) -> None:
+    hex_stream = kernel(ts=2, correlation=2) | {"args": {"device": 2, "stream": "0x0", "correlation": 2}}
+    nothing = kernel(ts=3, pid=5, stream=9) | {"args": {}}
+    none_at_all = kernel(ts=4, pid=5, stream=9)
+    del none_at_all["args"]
+    launch = call("hipLaunchKernel", 1, stream="0x55d8564ba340")
+    _, rows = one(tmp_path, launch, kernel(ts=1, pid=2, stream=0), hex_stream, nothing, none_at_all)
+    assert [(row["device"], row["stream"], row["correlation"]) for row in rows["activities"]] == [
+        (2, 0, 1),
+        (2, 0, 2),
+        (5, 9, None),
+        (5, 9, None),
+    ]
+
+
+def test_one_correlation_for_many_and_none(tmp_path: Path) -> None:
+    many = [kernel(ts=100 + k, dur=2, correlation=5) for k in range(40)]
+    stray = kernel(ts=500)
+    del stray["args"]["correlation"]
+    _, rows = one(tmp_path, call("cudaGraphLaunch", correlation=5), *many, stray)
+    assert [row["correlation"] for row in rows["activities"]] == [5] * 40 + [None]
+
+
+def test_what_is_no_activity(tmp_path: Path) -> None:
+    others = [
+        kernel(cat=cat, ts=5) for cat in ("gpu_user_annotation", "cuda_sync", "overhead", "python_function", "Trace")
+    ]
+    markers = [kernel("Marker", 6), kernel("", 7, kind="Marker")]
+    _, rows = one(tmp_path, *others, *markers, *small())
+    assert len(rows["activities"]) == 3
+
+
+@pytest.mark.parametrize("where", ["first", "last"])
+@pytest.mark.parametrize("other", [None, {"ph": "M"}, {"cat": "of_tomorrow"}, {"cat": None}, {"cat": 7}, [], 7])
+def test_categories_that_nobody_knows(tmp_path: Path, other, where: str) -> None:
+    """Lists of events all of whose categories are known are decoded in another way: the result is the same."""
+    known = [event for event in small(5) if "cat" in event]
+    rest = [{key: value for key, value in event.items() if key != "cat"} for event in known]
+    categories = [{"cat": event["cat"]} for event in known]
+    events = [c | r if where == "first" else r | c for c, r in zip(categories, rest, strict=True)]
+    recording, rows = one(tmp_path, *events, *([] if other is None else [other]))
+    assert as_read(recording, rows) == expected(parsed(text(known))["traceEvents"])
+    assert recording.problems == []
+
+
+@pytest.mark.parametrize("order", ["params first", "kernel first"])
+@pytest.mark.parametrize("told_by", ["kernel", "params"])
+def test_collectives(tmp_path: Path, order: str, told_by: str) -> None:
+    on_kernel = PARAMS if told_by == "kernel" else {}
+    events = [
+        operator("record_param_comms", **{"External id": 77}, **PARAMS),
+        kernel(NCCL, 100, correlation=5, **{"External id": 77}, **on_kernel),
+        kernel("gemm", 200, correlation=6, **{"External id": 77}),
+        kernel("ncclKernel_AllReduce_RING", 300, **{"External id": 78}),
+    ]
+    _, rows = one(tmp_path, *(events if order == "params first" else reversed(events)))
+    told = {row["start_ns"]: tuple(row.get(name) for name in COLUMNS) for row in rows["activities"]}
+    assert told[100_000] == ("all_reduce", 2000, "BFloat16", "0", [0, 1], 2, 9)
+    assert told[200_000] == told[300_000] == (None,) * 7
+
+
+@pytest.mark.parametrize(
+    ("changed", "column", "value"),
+    [
+        ({"Process Group Ranks": "[0, 1, ...]"}, "group_ranks", None),
+        ({"Process Group Ranks": "[0, 1, 2, 3...]"}, "group_ranks", None),
+        ({"Process Group Ranks": [3, 4]}, "group_ranks", [3, 4]),
+        ({"Process Group Ranks": "[]"}, "group_ranks", None),
+        ({"dtype": "Float8_e4m3fn"}, "message_bytes", 1000),
+        ({"dtype": "Weird"}, "message_bytes", None),
+        ({"Collective name": "_allgather_base", "Out msg nelems": 2000}, "message_bytes", 2000),
+        ({"Collective name": "_reduce_scatter_base", "In msg nelems": 2000}, "message_bytes", 4000),
+        ({"Collective name": "recv", "In msg nelems": 0, "Out msg nelems": 10}, "message_bytes", 20),
+        ({"Collective name": "_allgather_base"}, "collective", "all_gather"),
+        ({"Collective name": "all_to_allv"}, "collective", "all_to_all"),
+        ({"Process Group Name": 7}, "group_name", "7"),
+        ({"In msg nelems": 2**62}, "message_bytes", None),
+        ({"Group size": "two"}, "group_size", None),
+    ],
+)
+def test_words_of_collectives(tmp_path: Path, changed, column: str, value) -> None:
+    _, rows = one(tmp_path, kernel(NCCL, **(PARAMS | changed)))
+    assert rows["activities"][0][column] == value
+
+
+def test_a_custom_kernel_may_be_a_collective(tmp_path: Path) -> None:
+    _, rows = one(tmp_path, *small(), kernel("cross_device_reduce", 500, **PARAMS))
+    assert [row["collective"] for row in rows["activities"]] == [None, None, None, "all_reduce"]
+
+
+def test_names_are_unescaped_and_shared(tmp_path: Path) -> None:
+    names = ['quote " and \\', "tab\tnewline\n", "Ω≠\U0001f600", "a},{b", '"}, {"', "a},{b"]
+    events = [kernel(name, ts=k) for k, name in enumerate(names)]
+    recording, rows = one(tmp_path, *events)
+    assert [recording.names[row["name"]] for row in rows["activities"]] == names
+    assert len(recording.names) == 5
+
+
+def test_odd_values_are_no_rows_and_said(tmp_path: Path) -> None:
+    odd = [
+        kernel("negative", dur=-1),
+        kernel("far", ts=10**30),
+        kernel("centuries", ts=10**15),
+        kernel("words", ts="soon"),
+        kernel("endless", dur=None),
+        call("cudaFree", dur=-5, correlation=8),
+        {"cat": "kernel"},
+        None,
+        [],
+        7,
+        {"cat": 5},
+    ]
+    recording, rows = one(tmp_path, *small(), *odd)
+    assert len(rows["activities"]) == 3
+    assert next(row for row in rows["calls"] if row["correlation"] == 8)["end_ns"] is None
+    assert "6 GPU activities without a possible time were left out" in recording.problems
+    assert "1 calls have no possible duration: their ends are unknown" in recording.problems
+
+
+def test_odd_arguments_do_no_harm(tmp_path: Path) -> None:
+    args = {"device": "1", "stream": 7.0, "correlation": 2**70, "grid": [1, 2], "block": "x"}
+    big = {"device": 2**40, "stream": 2**63, "correlation": -1, "grid": [2**31, 1, 1], "block": [1, 1, 2**70]}
+    events = [kernel(ts=k) | {"args": odd} for k, odd in enumerate([args, big, None, [], "x"])]
+    _, rows = one(tmp_path, call(), *events)
+    first, second = rows["activities"][:2]
+    assert (first["device"], first["stream"], first["correlation"], first["block_x"]) == (1, 7, None, None)
+    assert (first["grid_x"], first["grid_y"], first["grid_z"]) == (1, 2, 1)
+    assert (second["device"], second["stream"], second["grid_x"], second["grid_y"]) == (None, None, None, 1)
+    assert (second["block_y"], second["block_z"]) == (1, None)
+    assert len(rows["activities"]) == 5
+
+
+def test_duplicates_are_taken_once(tmp_path: Path) -> None:
+    recording, rows = one(tmp_path, *small(), *small())
+    assert len(rows["activities"]) == 3
+    assert "3 GPU activities were recorded twice; each was taken once" in recording.problems
+
+
+def test_several_processes(tmp_path: Path) -> None:
+    events = [
+        event
+        for k in range(20)
+        for event in (
+            call(ts=100 * k, correlation=k, pid=41),
+            call(ts=100 * k + 50, correlation=k, pid=42),
+            kernel(ts=100 * k + 10, correlation=k, pid=1),
+            kernel(ts=100 * k + 60, correlation=k, pid=0),
+        )
+    ]
+    recording, rows = one(tmp_path, *events, before={"distributedInfo": {"rank": 1}})
+    pids = {row["device"]: recording.processes[row["process"]].pid for row in rows["activities"]}
+    assert pids == {1: 41, 0: 42}
+    assert any("2 processes (41, 42) use GPUs" in problem for problem in recording.problems)
+    assert any("rank 1" in problem for problem in recording.problems)
+    assert [process.rank for process in recording.processes] == [None, None]
+
+
+def test_no_calls_at_all(tmp_path: Path) -> None:
+    recording, rows = one(tmp_path, kernel(), step(pid=42))
+    assert [process.pid for process in recording.processes] == [42]
+    assert rows["activities"][0]["process"] == rows["ranges"][0]["process"] == 0
+
+
+def test_without_gpu_activity(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableTraceError, match="no GPU activity among the 2 events"):
+        one(tmp_path, step(), operator())
+    with pytest.raises(UnreadableTraceError, match="no GPU activity among the 0 events"):
+        one(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1, 2, 3]",
+        b'{"a": [{"ph": "X"}]}',
+        b'{"traceEvents": [{"ph": "X", "name": "some other tracer"}]}',
+        b'{ "traceEvents":[{}\n,{"args":{"name":"CPU HIP API"},"ph":"M","pid":2,"name":"process_labels"}',
+        b'{"rocprofiler-sdk-tool":[{"metadata":{"schemaVersion":1}}], "traceEvents":[]}',
+        b"\x1f\x8bnot gzip at all",
+        b"SQLite format 3\0",
+    ],
+)
+def test_sniffs_only_its_own(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    assert not READER.sniff(path)
+    assert not READER.sniff(tmp_path)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableTraceError, match="cannot be read"):
+        READER.open(tmp_path / "none.json")
+    (tmp_path / "other.json").write_bytes(b"{" + b" " * 100)
+    with pytest.raises(UnreadableTraceError, match="no list of trace events begins"):
+        READER.open(tmp_path / "other.json")

@@ -1,0 +1,79 @@
+"""Names from a trace stay names: no form of the report obeys them."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from jitter.analysis.diagnosis.model import Divergence
+from jitter.cli import main
+from jitter.report.markdown import markdown_report
+from jitter.report.step_table import step_lines, step_text
+from jitter.report.terminal import print_report
+from jitter.report.views.run_overview import run_facts
+from tests.support.report_lakes import report_lake, step_rows
+
+COMMANDS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+MARKUP = "@octocat/#1 https://evil.example www.evil.example **b** `c` [l](http://x) ![i](http://x) <b>h</b> | ~~s~~ $m$"
+HOST = f"node-{COMMANDS}{MARKUP}"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    """The late rank's kernels and hosts have names full of commands."""
+    ranks = {
+        r: {
+            (1, s): step_rows(
+                r, s, late={5: 400_000} if (r, s) == (2, 1) else None, name=lambda k: f"{COMMANDS}@octocat_{k}_#1_*b*"
+            )
+            for s in range(3)
+        }
+        for r in range(4)
+    }
+    refused = [f"cannot be read: {COMMANDS}{MARKUP}"]
+    return report_lake(tmp_path_factory.mktemp("escapes") / "lake", ranks, host=lambda _: HOST, refused=refused)
+
+
+def obeyed(text):
+    """What a terminal would act on, or what could be hidden in it."""
+    return [char for char in text if not char.isprintable() and char != "\n"]
+
+
+def test_a_terminal_is_not_commanded(lake):
+    out = io.StringIO()
+    facts = run_facts(lake, lake.steps)
+    print_report(lake.diagnose(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
+    assert "octocat" in out.getvalue()
+    assert obeyed(out.getvalue()) == []
+
+
+def test_steps_do_not_command_it_either(lake):
+    step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat"))
+    out = step_text(step_lines([step]))
+    assert "octocat" in out
+    assert obeyed(out) == []
+
+
+def test_markdown_stays_text(lake):
+    text = markdown_report(lake.diagnose(), run_facts(lake, lake.steps), lake.hosts)
+    assert "octocat" in text
+    assert [char for char in obeyed(text) if char != "\u2060"] == []
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    tokens = [inner for token in parser.parse(text) for inner in (token.children or [token])]
+    kinds = {token.type for token in tokens}
+    assert kinds.isdisjoint({"link_open", "image", "html_inline", "html_block", "code_inline", "s_open", "em_open"})
+    words = "".join(token.content for token in tokens if token.type == "text")
+    assert "<b>h</b>" in words
+    # what is made of text after markdown was read: mentions, references to issues, links
+    assert re.search(r"@\w|#\d|https?://|www\.", words) is None
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    for row, head in zip(rows, [rows[0]] * 3, strict=False):
+        assert len(re.findall(r"(?<!\\)\|", row)) == len(re.findall(r"(?<!\\)\|", head))
+
+
+def test_json_has_no_command_raw(lake, capsys):
+    assert main(["report", str(lake.root), "--json"]) == 0
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,286 @@
+"""The page in a browser without a network: it draws, tells on hover, shows what is picked, and asks for nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.report.html import html_report
+from tests.support.chromium import INK, PLACE
+from tests.support.report_lakes import report_job, report_lake, step_rows
+
+FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
+EVIL = "evil<img src=x onerror=window.pwned=1>"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    late = {(2, 1): {5: 400_000}, (0, 2): {8: 150_000}}
+    ranks = {
+        r: {
+            (1, s): step_rows(r, s, late=late.get((r, s)), name=lambda k: f"void ns::{EVIL}_{k}(int)") for s in range(3)
+        }
+        for r in range(4)
+    }
+    return report_lake(folder / "lake", ranks)
+
+
+@pytest.fixture(scope="module")
+def path(lake):
+    path = lake.root.parent / "page.html"
+    path.write_text(html_report(lake), encoding="utf-8")
+    return path
+
+
+def opened(browser, path, scheme="light"):
+    context = browser.new_context(color_scheme=scheme, offline=True, viewport={"width": 1100, "height": 800})
+    page = context.new_page()
+    page.errors, page.requests = [], []
+    page.on("console", lambda message: message.type in ("error", "warning") and page.errors.append(message.text))
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("request", lambda asked: page.requests.append(asked.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    return page
+
+
+def clean(page, path):
+    """Nothing went wrong, nothing was asked for, nothing from a trace ran."""
+    assert page.errors == []
+    assert page.requests == [path.as_uri()]
+    assert page.evaluate("window.pwned") is None
+    page.context.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request, browser, path):
+    page = opened(browser, path, request.param)
+    yield page
+    clean(page, path)
+
+
+def hover(page, name, x, y=None):
+    across, down = page.evaluate(PLACE, [name, x, y])
+    page.mouse.move(across - 30, down)
+    page.mouse.move(across, down, steps=3)
+    tip = page.locator(".bk-tooltip-content").filter(has_text="kernel" if name[7:] in FIGURES[4:8] else "step")
+    tip.first.wait_for(timeout=10_000)
+    return tip.first.inner_text()
+
+
+def of_rank(lake, step, kernel, rank):
+    """The gap's deviation as the tooltip writes it, from the table."""
+    ns = float(lake.table("gap", step=step, deviation=True)[f"rank_{rank}"][kernel])
+    assert 1000 <= abs(ns) < 999_999
+    return f"rank {rank}: {'−' if ns < 0 else '+'}{round(abs(ns) / 1000, 3):g} µs"
+
+
+def test_every_figure_is_drawn(page):
+    page.wait_for_timeout(300)
+    for name in FIGURES:
+        assert page.evaluate(INK, f"figure:{name}") > 8, name
+
+
+def test_hover_tells_kernel_index_and_values(page, lake):
+    told = hover(page, "figure:gap", 5)
+    assert "kernel 5" in told
+    assert f"max {of_rank(lake, 1, 5, 2)}" in told
+    assert f"min {of_rank(lake, 1, 5, 0)}" in told
+    assert "others:" in told
+    assert f"{EVIL}_5" in told
+    assert page.locator("img").count() == 0
+
+
+def test_hover_tells_a_step(page, lake):
+    step = lake.diagnose().steps[1]
+    told = hover(page, "figure:step_loss", 1)
+    assert "epoch 1, step 1" in told
+    assert f"max rank {step.max_rank}" in told
+    assert f"min rank {step.min_rank}" in told
+
+
+def test_hover_tells_a_cell_of_the_map(page, lake):
+    split = lake.diagnose().steps[1].split
+    told = hover(page, "figure:excess", 1, 2)
+    assert "rank 2 on node1" in told
+    assert "epoch 1, step 1" in told
+    excess = (split.start_ns + split.cpu_ns + split.gpu_ns) / 1000
+    assert f"+{round(excess, 3):g} µs" in told
+    assert "nothing known here" in hover(page, "figure:excess", 1, 3)
+
+
+def in_view(page):
+    assert page.locator("section:visible").count() == 1
+    return page.locator("section:visible").inner_text()
+
+
+def test_another_step_can_be_chosen(page, lake):
+    order = page.evaluate("[...document.getElementById('step').options].map((option) => option.value)")
+    page.select_option("#step", index=order.index("2"))
+    assert "In epoch 1, step 2" in in_view(page)
+    most = lake.diagnose().steps[2].max_rank
+    assert f"max rank {most}" in page.locator("main .key:visible", has_text="max rank").last.inner_text()
+    told = hover(page, "figure:gap", 8)
+    assert "kernel 8" in told
+    assert f"max {of_rank(lake, 2, 8, most)}" in told
+    page.select_option("#step", index=order.index("1"))
+    assert f"max {of_rank(lake, 1, 5, 2)}" in hover(page, "figure:gap", 5)
+
+
+def test_a_cell_of_the_map_shows_its_step(page):
+    for step in (2, 1, 0):
+        page.mouse.click(*page.evaluate(PLACE, ["figure:excess", step, 2]))
+        page.wait_for_timeout(500)  # else the next one makes a double click
+        page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step} ')")
+        assert f"rank 2, epoch 1, step {step} is the step in view now." in page.locator("#cell").inner_text()
+        assert f"In epoch 1, step {step} " in in_view(page)
+
+
+def test_a_bar_shows_its_step(page):
+    page.mouse.click(*page.evaluate(PLACE, ["figure:step_time", 2, None]))
+    page.wait_for_function("document.querySelector('section:not([hidden])').innerText.includes('step 2 ')")
+
+
+def test_the_table_leads_to_its_step(page):
+    page.get_by_role("button", name="show epoch 1, step 2").click()
+    assert "In epoch 1, step 2 " in in_view(page)
+
+
+def test_the_map_by_keyboard(page):
+    page.locator("#figures-run").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    assert "rank 2, epoch 1, step 1: +" in page.locator("#cell").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "In epoch 1, step 2 " in in_view(page)
+
+
+def test_kernels_by_keyboard(page):
+    page.locator("#figures-profile").focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    assert "kernel 5 " in page.locator("#kernel").inner_text()
+    span = "(() => { const r = Bokeh.documents[0].get_model_by_name('kernels'); return r.end - r.start; })()"
+    whole = page.evaluate(span)
+    page.keyboard.press("+")
+    assert page.evaluate(span) < whole
+    page.keyboard.press("0")
+    assert page.evaluate(span) == whole
+
+
+def test_another_map_can_be_chosen(page):
+    page.select_option("#layer", value="own:1")
+    title = "Bokeh.documents[0].get_model_by_name('title:excess').text"
+    assert "CPU: own time above the others'" in page.evaluate(title)
+    assert "nothing known" not in hover(page, "figure:excess", 1, 3)
+
+
+def test_zoom_is_linked_along_kernels(page):
+    start = page.evaluate(PLACE, ["figure:gap", 3, None])
+    end = page.evaluate(PLACE, ["figure:gap", 7, None])
+    page.mouse.move(*start)
+    page.mouse.down()
+    for part in (0.3, 0.6, 1):
+        page.mouse.move(*(first + part * (last - first) for first, last in zip(start, end, strict=True)))
+        page.evaluate("new Promise(requestAnimationFrame)")  # moves within a frame count as one, too few for a drag
+    page.mouse.up()
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('kernels').start > 2")
+    for name in ("ttke", "duration", "launch_latency"):
+        shown = page.evaluate(f"Bokeh.documents[0].get_model_by_name('figure:{name}').x_range.start")
+        assert shown == pytest.approx(3, abs=0.1)
+
+
+def test_figures_follow_the_colour_scheme(page):
+    for scheme, ink, last in (
+        ("dark", "#d5dae1", "#fff3e6"),
+        ("light", "#1c2128", "#4a1c00"),
+        ("dark", "#d5dae1", "#fff3e6"),
+    ):
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'", timeout=5000)
+        assert page.evaluate("Bokeh.documents[0].get_model_by_name('excess:colours').palette.at(-1)") == last
+
+
+def written(lake, path):
+    path.write_text(html_report(lake), encoding="utf-8")
+    return path
+
+
+def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
+    path = written(report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)), tmp_path / "one.html")
+    page = opened(browser, path)
+    assert "rank 0: 20.087 µs" in hover(page, "figure:duration", 3)
+    assert "max rank" not in page.locator("main .key:visible").inner_text()
+    clean(page, path)
+
+
+def test_a_single_step_time_has_an_axis_that_can_be_read_and_printed(browser, tmp_path):
+    path = written(report_job(tmp_path / "lake", ranks=2, steps=2, late=(1, 1, 5, 400_000)), tmp_path / "two.html")
+    page = opened(browser, path)
+    start, end = page.evaluate(
+        "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('figure:step_time').y_range)"
+    )
+    assert start < 50_000_000 < end
+    assert end - start >= 0.01 * 50_000_000  # ticks of fractions of a nanosecond keep a browser busy for ever
+    assert len(page.pdf()) > 10_000
+    clean(page, path)
+
+
+def test_print_keeps_the_keys_to_the_figures_and_light_colours(browser, path):
+    page = opened(browser, path, "dark")
+    page.emulate_media(media="print")
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('title:gap').text_color == '#1c2128'", timeout=5000)
+    for part in (".key i", ".bar"):
+        assert page.locator(part).first.evaluate("(one) => getComputedStyle(one).printColorAdjust") == "exact", part
+    assert not page.locator("#kernel-keys").is_visible()
+    clean(page, path)
+
+
+def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
+    rows = {
+        r: {
+            (1, s): [row | {"launch_start_ns": None, "launch_end_ns": None} for row in step_rows(r, s)]
+            for s in range(2)
+        }
+        for r in range(2)
+    }
+    path = written(report_lake(tmp_path / "lake", rows), tmp_path / "no-launches.html")
+    page = opened(browser, path)
+    assert page.evaluate("Bokeh.documents[0].get_model_by_name('figure:launch_latency')") is None
+    page.select_option("#step", index=1)
+    page.locator("#figures-profile").focus()
+    page.keyboard.press("ArrowRight")
+    assert "kernel 0 " in page.locator("#kernel").inner_text()
+    assert "Launch latency" not in page.locator("#kernel").inner_text()
+    clean(page, path)
+
+
+def test_steps_that_are_not_in_the_page(browser, tmp_path):
+    path = written(report_job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
+    page = opened(browser, path)
+    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
+    absent = next(step for step in range(9) if str(step) not in there)
+    page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
+    page.wait_for_function("document.getElementById('cell').textContent.includes('jitter serve')")
+    assert f"step {absent}: its details are not in this page" in page.locator("#cell").inner_text()
+    clean(page, path)
+
+
+@pytest.mark.parametrize("traces", [SAMPLE, REAL], ids=["sample", "amd-4rank"])
+def test_traces_from_outside(browser, tmp_path, traces):
+    if not traces.is_dir():
+        pytest.skip("JITTER_TRACES does not name a folder with kineto/amd-4rank")
+    assert main(["ingest", str(traces), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+    page = opened(browser, path)
+    page.wait_for_timeout(300)
+    for name in FIGURES:
+        assert page.evaluate(INK, f"figure:{name}") > 8, name
+    assert "late" in page.locator(".answer").inner_text() or traces == REAL
+    clean(page, path)

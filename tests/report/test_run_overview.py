@@ -1,0 +1,69 @@
+"""The run in figures: counted, and nothing missing in silence."""
+
+import pytest
+
+from jitter.report.run_text import alignment_words, coverage_words, remainder_words
+from jitter.report.views.run_overview import run_facts
+from tests.support.report_lakes import report_job, report_lake, step_rows
+
+
+def facts_of(lake, steps=None):
+    chosen = lake.steps if steps is None else steps
+    return run_facts(lake, chosen)
+
+
+def test_a_whole_run(tmp_path):
+    facts = facts_of(report_job(tmp_path / "lake"))
+    assert (facts.ranks, facts.steps, facts.hosts, facts.formats) == (4, 3, ("node0", "node1"), ("nsys 2026.2",))
+    assert (facts.kernels, facts.kernels_per_step) == (4 * 3 * 14, (14, 14))
+    assert (facts.outside_steps, facts.before_capture) == (12, 4)
+    assert coverage_words(facts) == ["Every rank has every step, whole."]
+    assert facts.alignment.steps == {"collective": 3}
+    assert "unknown" in alignment_words(facts.alignment)  # one collective a step: nothing to check it against
+
+
+def test_holes_cut_and_left_out(tmp_path):
+    ranks = {r: {(1, s): step_rows(r, s) for s in range(3)} for r in range(4)}
+    del ranks[1][1, 2]
+    del ranks[3][1, 2]
+    ranks[2][1, 0] = ranks[2][1, 0][:6]  # ends before the collective
+    facts = facts_of(report_lake(tmp_path / "lake", ranks, cut=[(2, 0)]))
+    assert [(hole.ranks, [key.step for key in hole.steps]) for hole in facts.holes] == [((1, 3), [2])]
+    assert (facts.cut, facts.left_out) == (1, 1)
+    told = coverage_words(facts)
+    assert told[0] == "Ranks 1,3 lack step 2 of epoch 1."
+    assert "1 recording of a rank's step is cut" in told[1]
+    assert "1 of a rank's steps is left out" in told[2]
+
+
+def test_leaving_steps_out_counts_only_the_others(tmp_path):
+    lake = report_job(tmp_path / "lake")
+    facts = facts_of(lake, lake.steps[1:])
+    assert (facts.steps, facts.steps_left_out, facts.kernels) == (2, 1, 2 * 4 * 14)
+    assert "1 step left out by --steps." in remainder_words(facts)
+
+
+def test_unmatched_kernels_and_their_time(tmp_path):
+    ranks = {r: {(1, 0): step_rows(r, 0)} for r in range(3)}
+    extra = ranks[1][1, 0][-1] | {"kernel_name": "odd_one"}
+    extra |= {"start_ns": extra["end_ns"] + 10, "end_ns": extra["end_ns"] + 4010, "launch_start_ns": extra["start_ns"]}
+    ranks[1][1, 0] = [*ranks[1][1, 0], extra]
+    facts = facts_of(report_lake(tmp_path / "lake", ranks))
+    assert (facts.unmatched_kernels, facts.unmatched_ns) == (1, 4000)
+    assert any("1 kernel (4.00 µs) without a partner" in told for told in remainder_words(facts))
+
+
+def test_problems_are_said_once_with_their_count(tmp_path):
+    ranks = {r: {(1, 0): step_rows(r, 0)} for r in range(3)}
+    facts = facts_of(
+        report_lake(tmp_path / "lake", ranks, problems=["clock drifts"], refused=["no rank", "no rank", "cut"])
+    )
+    assert [(p.text, p.sources) for p in facts.problems] == [("clock drifts", 3)]
+    assert [(p.text, p.sources) for p in facts.refused] == [("no rank", 2), ("cut", 1)]
+
+
+@pytest.mark.parametrize("collective", [True, False])
+def test_unaligned_ranks_are_told(tmp_path, collective):
+    ranks = {r: {(1, 0): step_rows(r, 0, collective=collective)} for r in range(2)}
+    words = alignment_words(facts_of(report_lake(tmp_path / "lake", ranks)).alignment)
+    assert ("cannot be aligned" in words) is not collective

@@ -1,0 +1,72 @@
+"""A simulated job as profilers saw it, ingested and examined; and what its files say of each rank's step."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+import jitter
+from jitter.core.step_key import StepKey
+from jitter.simulate import Job, Run, write
+from tests.support.partial_run import PartialRun
+
+SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
+
+
+def small(shape: str = "data_parallel", **more: Any) -> Job:
+    sized = {"kernels": 100} if shape == "pipeline" else {}
+    return Job(**{**SMALL, "ranks": 4, "seed": 5, "shape": shape, **sized, **more})
+
+
+def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, **options: Any) -> "jitter.Lake":
+    """Write the run's traces in a profiler's format, ingest them, and open the lake.
+
+    `rejected` is how many files the ingest must reject; `options` are the format's. Traces go to `folder / "traces"`,
+    the lake to `folder / "lake"`.
+    """
+    write(run, folder / "traces", form, **options)
+    report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    assert len(report.refused) == rejected
+    return jitter.open(folder / "lake")
+
+
+def ingest_partial_run(
+    run: Run,
+    folder: Path,
+    form: str = "kineto",
+    absent: frozenset[int] = frozenset(),
+    sees: Callable[[int, int], bool] = lambda rank, step: True,
+) -> "jitter.Lake":
+    """Do as `ingest_run` without the ranks in `absent`, and with the steps for which `sees(rank, step)` is true."""
+    return ingest_run(PartialRun(run, absent, sees), folder, form)  # type: ignore[arg-type]
+
+
+def remove_derived_data(lake: "jitter.Lake") -> None:
+    """Remove what was derived of files that a test has changed since: no record tells of that."""
+    shutil.rmtree(lake.root / "derived")
+
+
+class OnDisk(NamedTuple):
+    """One rank's step as its own files tell, in the rank's clock."""
+
+    rows: pd.DataFrame
+    """Activities, by ordinal."""
+    syncs: pd.DataFrame
+    """Calls that wait, by start."""
+
+
+def on_disk(lake: "jitter.Lake", rank: int, step: int) -> OnDisk:
+    rows = activities(lake, rank, StepKey(None, step))
+    host = [pd.read_parquet(path) for path in (lake.root / f"host/rank={rank}").glob("*.parquet")]
+    syncs = pd.concat(host)
+    syncs = syncs[(syncs["kind"] == "sync") & (syncs["step"] == step)]
+    return OnDisk(rows, syncs.sort_values("start_ns"))
+
+
+def activities(lake: "jitter.Lake", rank: int, key: StepKey) -> pd.DataFrame:
+    """A rank's rows of a step, by ordinal."""
+    epoch = "" if key.epoch is None else f"epoch={key.epoch}/"
+    rows = pd.read_parquet(lake.root / f"kernels/{epoch}step={key.step}/rank={rank}.parquet", partitioning=None)
+    return rows.sort_values("ordinal").reset_index(drop=True)

@@ -51,11 +51,11 @@ def ingest(
     # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs != 1 and scheduler is None:
-        from jitter.core import processes
+        from jitter.core.processes import server_context
         from jitter.ingestion import worker_modules
 
         # loads on another core what this process is about to load, too
-        processes.server_context(*worker_modules())
+        server_context(*worker_modules())
     from jitter.core.arrow import hide_pandas
     from jitter.ingestion.ingest import ingest as run
 

@@ -21,8 +21,10 @@ def open_lake(path: Path) -> "Lake":
     check_name(path)
     announce_reads((path / "sources").glob("*.json"))  # its records come while we load what reads them
     from jitter import api
+    from jitter.core.arrow import hide_pandas
     from jitter.core.processes import reduce_gc
 
+    hide_pandas()
     reduce_gc()
     return api.open_lake(path, Preparing() if sys.stderr.isatty() else None)
 

@@ -44,9 +44,7 @@ class StepColumns:
 
     def values(self, column: str) -> npt.NDArray[np.int64]:
         """Give a column of whole numbers as int64, shape (rows), with 0 where it is null (`known` tells)."""
-        found = self.table[column]
-        values = arrow.to_numpy(found).astype(np.int64, copy=False)
-        return np.where(arrow.is_valid(found), values, 0) if found.null_count else values
+        return arrow.to_numpy(self.table[column]).astype(np.int64, copy=False)
 
     def known(self, column: str) -> npt.NDArray[np.bool_]:
         """Where a column is not null, shape (rows)."""
@@ -55,9 +53,8 @@ class StepColumns:
     def codes(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
         """Give a column of texts as positions, shape (rows), in the list of distinct ones; -1 where it is null."""
         whole = self.table[column].combine_chunks()
-        indices = pa.chunked_array([whole.indices])
-        codes: npt.NDArray[np.int32] = arrow.to_numpy(indices)
-        return np.where(arrow.is_valid(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
+        codes: npt.NDArray[np.int32] = arrow.to_numpy(whole.indices, null=-1)
+        return codes, whole.dictionary.to_pylist()
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Lay values, shape (rows), out by rank: a view, shape (ranks, rows of each).

@@ -264,7 +264,7 @@ def long_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLake:
     lake = RandomLake(tmp_path / "lake")
     for rank in range(6):
         lake.put(rank, [StepKey(None, number) for number in range(24)])
-    monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", 6 * 24)
+    monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 6 * 24)
     monkeypatch.setattr(jitter.lake.derived.compaction, "cpu_count", lambda: 3)
     return lake
 

@@ -40,8 +40,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Large:
     """From how many files on a lake is large."""
 
     def set_to(files: int = FILES) -> None:
-        monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", files)
-        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", files)
+        monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", files)
 
     return set_to
 

@@ -223,7 +223,7 @@ def test_who_has_more_rows_has_none(
     for limit, expected in ((most, len(rows)), (min(rows.values()) - 1, 0)):
         monkeypatch.setattr(jitter.lake.derived.timing_cache, "MAX_ROWS", limit)
         monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MAX_ROWS", limit)
-        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", 0)
+        monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 0)
         lake = tmp_path / f"lake{limit}"
         jitter.ingest([ingested.parent / "traces"], lake, jobs=1)
         assert len(there(lake)) == expected

@@ -4,24 +4,19 @@ version filled, and where somebody deleted them. An ingest makes them on its way
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from jitter.core import processes
 from jitter.core.errors import LakeError
-from jitter.core.processes import cpu_count
+from jitter.core.processes import WorkerPool, cpu_count
 from jitter.core.schema import HOST
-from jitter.lake import staging
+from jitter.lake import derived, staging
 from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TEXTS, TimingCacheWriter
 from jitter.lake.host_events import read_host_events
 from jitter.lake.layout import TIMING_CACHE, kernels_file, timing_cache_file
 from jitter.lake.parquet import read_columns
 from jitter.lake.records import SourceRecord
-
-MANY_FILES = 10_000
-"""Fewer are read in a few seconds."""
 
 
 def build_timing_cache(
@@ -34,17 +29,17 @@ def build_timing_cache(
     """
     there = {path.name for path in (root / TIMING_CACHE).glob("*") if _has_content(path)}
     lacking = [one for one in sources if timing_cache_file(one.digest).name not in there and _rows(one) <= MAX_ROWS]
-    if sum(len(one.steps) for one in lacking) < MANY_FILES or not os.access(root, os.W_OK):
+    if sum(len(one.steps) for one in lacking) < derived.MANY_FILES or not os.access(root, os.W_OK):
         return
     with (
         staging.temporary_folder(root) as run,
-        suppress(OSError, BrokenProcessPool),
-        processes.without_main_module(),
-        ProcessPoolExecutor(cpu_count(), processes.server_context(__name__), processes.exit_with_parent) as pool,
+        suppress(OSError),
+        WorkerPool(cpu_count(), [__name__]) as pool,
     ):
         staging.create_folder(run)
         (root / TIMING_CACHE).mkdir(parents=True, exist_ok=True)
-        for done, _ in enumerate(pool.map(_extract, *zip(*((root, run, one) for one in lacking), strict=True)), 1):
+        make = partial(_make_cache, root, run)
+        for done, _ in enumerate(pool.map(make, lacking, on_death=lambda record: None), 1):
             if progress is not None:
                 progress(done, len(lacking))
 
@@ -57,7 +52,7 @@ def _has_content(path: Path) -> bool:
         return False
 
 
-def _extract(root: Path, run: Path, record: SourceRecord) -> None:
+def _make_cache(root: Path, run: Path, record: SourceRecord) -> None:
     """Make one recording's, unless one of its files cannot be read: who needs that file will say so."""
     assert record.rank is not None
     made, half = TimingCacheWriter(), run / record.digest

@@ -9,22 +9,18 @@ processes at a time; removing what is superseded, or all of it, costs time and n
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
-from jitter.core import processes
 from jitter.core.errors import LakeError
-from jitter.core.processes import cpu_count
+from jitter.core.processes import WorkerPool, cpu_count
 from jitter.core.step_key import StepKey
+from jitter.lake import derived
 from jitter.lake.derived.compact_step import StepCompactor
 from jitter.lake.layout import COMPACTED_STEPS, compacted_folder
 
-MANY_FILES = 10_000
-"""Fewer are read in a few seconds: compacting them would pay after many readings only."""
-_MOST_PROCESSES = 16
-"""Each needs some 160 MB."""
+_MAX_WORKERS = 16
+"""Each worker needs about 160 MB."""
 
 
 def compact_steps(
@@ -46,7 +42,7 @@ def compact_steps(
     written = 0
     try:
         report(0, len(chosen))
-        for done, was in enumerate(_all(root, here, chosen), 1):
+        for done, was in enumerate(_refresh_all(root, here, chosen), 1):
             report(done, len(chosen))
             written += was
     except OSError as error:
@@ -65,47 +61,32 @@ def compact_if_large(
     processors (44 s on one), once, and from then on 1 s instead of 9 to 15 s to read five columns. A diagnosis needs
     none of it: it reads extracts.
     """
-    if sum(files.values()) >= MANY_FILES:
+    if sum(files.values()) >= derived.MANY_FILES:
         with suppress(LakeError):
             compact_steps(root, files.keys(), progress)
 
 
-def _all(root: Path, here: StepCompactor, steps: Sequence[StepKey]) -> Iterator[bool]:
-    """Bring these steps up to date, in order, and tell of each whether anything had to be written."""
-    done = 0
-    workers = min(cpu_count(), _MOST_PROCESSES, len(steps))
-    if workers > 1 and sum(len(here.held[key]) for key in steps) >= MANY_FILES:
-        context = processes.server_context(StepCompactor.__module__)
-        # should one of them die (out of memory, say), what is left is done here
-        with suppress(BrokenProcessPool), ProcessPoolExecutor(workers, context, _begin, (root,)) as pool:
-            with processes.without_main_module():
-                found = [pool.submit(_refresh, key) for key in steps]
-            try:
-                for future in found:
-                    was = future.result()
-                    done += 1
-                    yield was
-            except BrokenProcessPool:
-                raise
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    for key in steps[done:]:
-        yield here.refresh(key)
+def _refresh_all(root: Path, here: StepCompactor, steps: Sequence[StepKey]) -> Iterator[bool]:
+    """Bring these steps up to date, in order, and yield for each whether anything had to be written."""
+    workers = min(cpu_count(), _MAX_WORKERS, len(steps))
+    if workers < 2 or sum(len(here.held[key]) for key in steps) < derived.MANY_FILES:
+        yield from map(here.refresh, steps)
+        return
+    with WorkerPool(workers, [StepCompactor.__module__], _begin, (root,)) as pool:
+        yield from pool.map(_refresh, steps, on_death=here.refresh)
 
 
-_there: StepCompactor | None = None
+_compactor: StepCompactor | None = None
 
 
 def _begin(root: Path) -> None:
-    global _there  # noqa: PLW0603  # the one way into a pool's worker
-    processes.exit_with_parent()
-    _there = StepCompactor(root)
+    global _compactor  # noqa: PLW0603  # a pool's initializer has no other way to pass a value to the worker's calls
+    _compactor = StepCompactor(root)
 
 
 def _refresh(key: StepKey) -> bool:
-    assert _there is not None
-    return _there.refresh(key)
+    assert _compactor is not None
+    return _compactor.refresh(key)
 
 
 def _drop_others(root: Path, current: Collection[Path]) -> None:

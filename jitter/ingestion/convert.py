@@ -11,12 +11,12 @@ import xxhash
 
 from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source
-from jitter.ingestion.ranks import GpuEvidence, Told, resolve
-from jitter.ingestion.stage import Part, Stager
+from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
+from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import Capture
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
-from jitter.ingestion.transform.launch_join import GpuUse
-from jitter.ingestion.transform.step_markers import step_pattern_of
+from jitter.ingestion.transform.launch_join import GpuUsage
+from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.readers import Recording, readers
 
 _READ_BYTES = 1 << 18
@@ -30,7 +30,7 @@ class Task:
     source: Source
     staging: Path
     step_pattern: str | None = None
-    told: Told = field(default_factory=Told)
+    options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that are in the lake already: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
@@ -48,7 +48,7 @@ class Outcome:
     file_digest: str
     staging: Path
     """The folder that holds all its parts."""
-    parts: list[Part] = field(default_factory=list)
+    staged: list[StagedRank] = field(default_factory=list)
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -104,7 +104,7 @@ def file_digest(paths: Sequence[Path]) -> str:
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
     recording, batches = readers()[task.source.reader].open(task.source.path)
-    with Capture(step_pattern_of(task.step_pattern), outcome.staging) as capture:
+    with Capture(compile_step_pattern(task.step_pattern), outcome.staging) as capture:
         for batch in batches(advance):
             capture.add(batch)
         joined = capture.join(recording.names)
@@ -120,13 +120,13 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             for process in sorted({use.gpu.process for use in uses})
         }
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-        verdicts = resolve(task.source.path, evidence, task.told, recording.rank_in_name, recording.rank_hint)
-        outcome.warnings = list(dict.fromkeys(v.warning for v in verdicts if v.warning is not None))
+        decisions = decide_ranks(task.source.path, evidence, task.options, recording.rank_in_name, recording.rank_hint)
+        outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
         stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
-        outcome.parts = stager.stage(outcome.staging, uses, verdicts)
+        outcome.staged = stager.stage(outcome.staging, uses, decisions)
 
 
-def _evidence(recording: Recording, use: GpuUse, steps: ProcessSteps) -> GpuEvidence:
+def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:
     process = recording.processes[use.gpu.process]
     in_text = {step.rank for step in steps.ranges.ranges if step.rank is not None}
     return GpuEvidence(

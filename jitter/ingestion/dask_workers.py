@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from jitter.core.errors import JitterError
 from jitter.ingestion.convert import Outcome, Task, convert
-from jitter.ingestion.workers import Progress, given_up, in_order
+from jitter.ingestion.workers import Progress, in_task_order, worker_died
 
 if TYPE_CHECKING:
     from distributed import Client
 from jitter.core.dask_client import connect
 
 
-def convert_on(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
+def convert_on_dask(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
 
     Workers only stage; what is staged is fetched as soon as it is done. One that dies loses what it was reading,
@@ -25,7 +25,7 @@ def convert_on(scheduler: str, tasks: Sequence[Task], progress: Progress | None)
     if not tasks:
         return
     with connect(scheduler) as client:
-        yield from in_order(_as_they_come(client, tasks, progress or (lambda done, total: None)))
+        yield from in_task_order(_as_they_come(client, tasks, progress or (lambda done, total: None)))
 
 
 def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
@@ -41,7 +41,9 @@ def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -
         try:
             outcome = future.result()
         except KilledWorker as error:
-            outcome = given_up(task, f"workers that read it died, one after the other ({error.allowed_failures + 1})")
+            outcome = worker_died(
+                task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
+            )
         except FutureCancelledError:
             raise JitterError(
                 "the Dask scheduler is gone", "run it again: what is in the lake already is not read again"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.unrecognized_files import complaint, complaint_of_report, is_report
+from jitter.ingestion.unrecognized_files import explain_report, explain_unrecognized, is_nsys_report
 from jitter.readers import Reader, readers
 
 
@@ -25,7 +25,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Findings:
+class DiscoveredFiles:
     """Recordings to read, in path order; what cannot be read and why; how many files are no traces."""
 
     sources: list[Source]
@@ -33,7 +33,7 @@ class Findings:
     others: int
 
 
-def discover(paths: Sequence[Path]) -> Findings:
+def discover(paths: Sequence[Path]) -> DiscoveredFiles:
     """Look through files and folders, recursively, formats mixed.
 
     A file named by itself must be a recording or part of one; files in a folder that are none are only counted, and
@@ -51,7 +51,7 @@ def discover(paths: Sequence[Path]) -> Findings:
             wrong[path] = UnreadableTraceError(f"{path}: is a lake, not a trace", "give the folder of the traces")
             continue
         for candidate in _candidates(path):
-            reader = None if is_report(candidate) else _reader_of(candidate)
+            reader = None if is_nsys_report(candidate) else _reader_of(candidate)
             if reader is None:
                 if candidate.is_file():
                     others[candidate] = others.get(candidate, False) or candidate == path
@@ -68,11 +68,13 @@ def discover(paths: Sequence[Path]) -> Findings:
     formats = ", ".join(sorted(readers()))
     for path in strangers:
         named = others[path]
-        wrong[path] = complaint_of_report(path, named) if is_report(path) else complaint(path, named, formats)
+        wrong[path] = (
+            explain_report(path, named) if is_nsys_report(path) else explain_unrecognized(path, named, formats)
+        )
     unreadable = [(path, error) for path, error in wrong.items() if error is not None]
     alone = [source for path, source in sources.items() if path not in belonging]
     counted = len(wrong) - len(unreadable)
-    return Findings(sorted(alone, key=lambda source: str(source.path)), unreadable, counted)
+    return DiscoveredFiles(sorted(alone, key=lambda source: str(source.path)), unreadable, counted)
 
 
 def _candidates(path: Path) -> Iterator[Path]:

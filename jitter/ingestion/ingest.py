@@ -12,11 +12,11 @@ from typing import NamedTuple
 from jitter.core.errors import JitterError, UnknownRankError, UsageError
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
-from jitter.ingestion.discover import Findings, Source, discover
+from jitter.ingestion.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.publish import Publisher
-from jitter.ingestion.ranks import Told, told_by_user, told_rows
-from jitter.ingestion.transform.step_markers import step_pattern_of
-from jitter.ingestion.workers import Progress, convert_all
+from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.transform.step_markers import compile_step_pattern
+from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
@@ -26,7 +26,7 @@ Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
 """Converts tasks somewhere and yields their outcomes in the order of the tasks."""
 
 
-class LeftOut(NamedTuple):
+class RejectedSource(NamedTuple):
     """A source that did not go in; `reader` is None where no reader takes it."""
 
     path: Path
@@ -42,7 +42,7 @@ class IngestReport:
     added: list[SourceRecord] = field(default_factory=list)
     unchanged: int = 0
     """Sources that the lake held already."""
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[RejectedSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     other_files: int = 0
     """Files that are no traces."""
@@ -72,56 +72,58 @@ def ingest(
     cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
     no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
     """
-    told = told_by_user(rank, rank_map, rank_pattern)
-    step_pattern_of(step_pattern)
+    options = parse_rank_options(rank, rank_map, rank_pattern)
+    compile_step_pattern(step_pattern)
     found = discover([Path(path) for path in paths])
-    check_one_rank(rank, found)
-    return ingest_found(found, Path(lake), step_pattern, told, replace, converter(jobs, scheduler), progress)
+    check_single_rank(rank, found)
+    return ingest_discovered(
+        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
+    )
 
 
-def converter(jobs: int | None, scheduler: str | None = None) -> Converter:
+def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
     """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
     if scheduler is None:
-        return lambda tasks, progress: convert_all(tasks, jobs, progress, catalog.load)
+        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
     if jobs is not None:
         raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
-    from jitter.ingestion.dask_workers import convert_on
+    from jitter.ingestion.dask_workers import convert_on_dask
 
-    return lambda tasks, progress: convert_on(scheduler, tasks, progress)
+    return lambda tasks, progress: convert_on_dask(scheduler, tasks, progress)
 
 
-def check_one_rank(rank: int | None, found: Findings) -> None:
-    """Raise `UsageError` if one rank is told of several sources."""
+def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
+    """Raise `UsageError` if one rank is options of several sources."""
     if rank is not None and len(found.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
 
 
-def ingest_found(
-    found: Findings,
+def ingest_discovered(
+    found: DiscoveredFiles,
     lake: Path,
     step_pattern: str | None,
-    told: Told,
+    options: RankOptions,
     replace: bool,
     convert: Converter,
     progress: Progress | None,
 ) -> IngestReport:
     """Do what `ingest` does with what `discover` found."""
     folder = LakeFolder(lake)
-    unreadable = [LeftOut(path, None, error) for path, error in found.unreadable]
+    unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
     report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
     if not found.sources and not lake.exists():  # a lake made of a slip of the pen would hide that there is none
-        report.warnings += _unused_lines(told, [])
+        report.warnings += _unused_lines(options, [])
         return report
     folder.create()
     folder.sweep()
     publisher = Publisher(folder, replace)
-    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, told)]
-    report.warnings += _unused_lines(told, found.sources)
+    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, options)]
+    report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
     staging = folder.staging()
     try:
-        known = publisher.digests(step_pattern, told)
-        tasks = [Task(source, staging, step_pattern, told, known.get(source.size, frozenset())) for source in fresh]
+        known = publisher.digests(step_pattern, options)
+        tasks = [Task(source, staging, step_pattern, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
     finally:
         folder.close()
@@ -129,10 +131,14 @@ def ingest_found(
     return report
 
 
-def _unused_lines(told: Told, sources: Sequence[Source]) -> list[str]:
+def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
     """Lines of --rank-map that name none of the sources: a slip of the pen would else go unseen."""
-    used = {row for source in sources for row in told.by_file if told_rows(source.path, Told(by_file=(row,)))}
-    return [f"--rank-map names {row[0]}, which is not among the files read" for row in told.by_file if row not in used]
+    used = {
+        row for source in sources for row in options.by_file if rank_map_rows(source.path, RankOptions(by_file=(row,)))
+    }
+    return [
+        f"--rank-map names {row[0]}, which is not among the files read" for row in options.by_file if row not in used
+    ]
 
 
 class _Run:
@@ -150,7 +156,7 @@ class _Run:
         provisional: list[tuple[Task, Outcome]] = []
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if self._is_new(outcome):
-                if step_numbering.is_provisional(outcome):
+                if step_numbering.has_provisional_steps(outcome):
                     provisional.append((task, outcome))
                 else:
                     self._publish(outcome)
@@ -165,7 +171,7 @@ class _Run:
         if outcome.error is not None:
             self._refuse(outcome, outcome.error)
             return False
-        if not outcome.parts:
+        if not outcome.staged:
             self._publisher.found_again(outcome)
             self._report.unchanged += 1
             return False
@@ -180,16 +186,16 @@ class _Run:
         records = self._publisher.records
         mine = {outcome.file_digest for _, outcome in provisional}
         others = [record for record in records if record.file_digest not in mine]
-        reference = step_numbering.phased_in_lake(self._folder.root, others)
+        reference = step_numbering.reference_in_lake(self._folder.root, others)
         outcomes = [outcome for _, outcome in provisional]
-        known = step_numbering.patterns(outcomes, reference)
-        again = [n for n, outcome in enumerate(outcomes) if step_numbering.is_cut_otherwise(outcome, known)]
+        known = step_numbering.step_programs(outcomes, reference)
+        again = [n for n, outcome in enumerate(outcomes) if step_numbering.begins_at_other_kernel(outcome, known)]
         for n in again:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
         tasks = [provisional[n][0].cut_like(tuple(known)) for n in again]
         for n, outcome in zip(again, self._convert(tasks, None), strict=True):
             outcomes[n] = outcome
-        refused = step_numbering.number(outcomes, reference, others)
+        refused = step_numbering.number_steps(outcomes, reference, others)
         for outcome, error in refused:
             self._refuse(outcome, error)
         for outcome in outcomes:
@@ -206,5 +212,5 @@ class _Run:
         self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
 
     def _refuse(self, outcome: Outcome, error: JitterError) -> None:
-        self._report.left_out.append(LeftOut(outcome.source.path, outcome.source.reader, error))
+        self._report.left_out.append(RejectedSource(outcome.source.path, outcome.source.reader, error))
         self._publisher.refuse(outcome, error)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, check_one_rank, converter, ingest_found
-from jitter.ingestion.ranks import told_by_user
-from jitter.ingestion.transform.step_markers import step_pattern_of
+from jitter.ingestion.ingest import IngestReport, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.ranks import parse_rank_options
+from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
 from jitter.lake.records import SourceRecord
 
 
 @dataclass(frozen=True)
-class Finding:
+class InspectedSource:
     """One source: its records (one a GPU), or why it cannot be taken in."""
 
     path: Path
@@ -34,24 +34,26 @@ def inspect(
     rank_pattern: str | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
-) -> list[Finding]:
+) -> list[InspectedSource]:
     """Read all recordings under `paths` and tell what an ingest into a new lake would take in, and what it would not.
 
     It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
     """
-    told = told_by_user(rank, rank_map, rank_pattern)
-    step_pattern_of(step_pattern)
+    options = parse_rank_options(rank, rank_map, rank_pattern)
+    compile_step_pattern(step_pattern)
     found = discover([Path(path) for path in paths])
-    check_one_rank(rank, found)
+    check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
-        report = ingest_found(found, Path(folder, "lake"), step_pattern, told, False, converter(jobs), progress)
-    findings = [Finding(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
+        report = ingest_discovered(
+            found, Path(folder, "lake"), step_pattern, options, False, choose_converter(jobs), progress
+        )
+    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]
 
 
-def _finding(source: Source, report: IngestReport) -> Finding:
+def _finding(source: Source, report: IngestReport) -> InspectedSource:
     file, prefix = str(source.path.resolve()), f"{source.path}: "
-    return Finding(
+    return InspectedSource(
         source.path,
         source.reader,
         tuple(record for record in report.added if record.file == file),

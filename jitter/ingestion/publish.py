@@ -8,8 +8,8 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.discover import Source
-from jitter.ingestion.ranks import Told, told_by_pattern, told_rows
-from jitter.ingestion.stage import Part
+from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
+from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
@@ -34,20 +34,20 @@ class Publisher:
         """The records of sources that are in."""
         return [record for record in self._records.values() if record.rank is not None]
 
-    def holds(self, source: Source, step_pattern: str | None, told: Told) -> bool:
+    def holds(self, source: Source, step_pattern: str | None, options: RankOptions) -> bool:
         """Whether this file, unchanged by size and time, was in whole before, read as it is to be read now."""
         of_file = self._at_start.get(str(source.path.resolve()), [])
         state = (source.size, source.changed_ns)
         found = [record for record in of_file if (record.size, record.mtime_ns) == state]
-        return _whole(found) and all(_as_told(record, source.path, step_pattern, told) for record in found)
+        return _whole(found) and all(_as_told(record, source.path, step_pattern, options) for record in found)
 
-    def digests(self, step_pattern: str | None, told: Told) -> dict[int, frozenset[str]]:
+    def digests(self, step_pattern: str | None, options: RankOptions) -> dict[int, frozenset[str]]:
         """Digests of the contents that need not be read again, wherever the files lie now, by their sizes."""
-        if told != Told():
+        if options != RankOptions():
             return {}
         by_size: dict[int, set[str]] = {}
         for digest, found in self._by_content().items():
-            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, told) for record in found):
+            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, options) for record in found):
                 by_size.setdefault(found[0].size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
@@ -71,24 +71,24 @@ class Publisher:
         self.see_others()
         before = self._before(outcome)
         old = [place for record in before for place in files_of_record(record)]
-        new = [place for part in outcome.parts for _, place in part.places()]
+        new = [place for staged in outcome.staged for _, place in staged.places()]
         with self._folder.changing([*old, *new]):
-            for part in outcome.parts:
-                self._settle(part)
+            for staged in outcome.staged:
+                self._settle(staged)
             self._drop(before)
-            for part in outcome.parts:
-                self._folder.publish(part.staged, part.places(), part.record)
-                self._records[part.record.digest] = part.record
-                self._own(part.record)
-                shutil.rmtree(part.staged, ignore_errors=True)
+            for staged in outcome.staged:
+                self._folder.publish(staged.folder, staged.places(), staged.record)
+                self._records[staged.record.digest] = staged.record
+                self._own(staged.record)
+                shutil.rmtree(staged.folder, ignore_errors=True)
             if old:
                 self._remove_old(old, outcome)
-        return [part.record for part in outcome.parts]
+        return [staged.record for staged in outcome.staged]
 
     def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
         """Remove what an earlier reading left in these places, unless this one or another source has a file there."""
         owned = {place for record in self._records.values() for place in files_of_record(record)}
-        kept = {place for part in outcome.parts for _, place in part.places()}
+        kept = {place for staged in outcome.staged for _, place in staged.places()}
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
 
     def see_others(self) -> None:
@@ -121,9 +121,9 @@ class Publisher:
             if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
         ]
 
-    def _settle(self, part: Part) -> None:
+    def _settle(self, staged: StagedRank) -> None:
         """Decide who keeps the steps that another source holds for the same rank."""
-        record = part.record
+        record = staged.record
         assert record.rank is not None
         contested: dict[str, list[StepKey]] = {}
         for step in record.steps:
@@ -146,15 +146,15 @@ class Publisher:
 
     def _check_within(self, outcome: Outcome) -> None:
         """Two processes of one recording may claim the same rank."""
-        claimed: dict[tuple[StepKey, int], Part] = {}
-        for part in outcome.parts:
-            for step in part.record.steps:
-                assert part.record.rank is not None
-                other = claimed.setdefault((step.key, part.record.rank), part)
-                if other is not part:
+        claimed: dict[tuple[StepKey, int], StagedRank] = {}
+        for staged in outcome.staged:
+            for step in staged.record.steps:
+                assert staged.record.rank is not None
+                other = claimed.setdefault((step.key, staged.record.rank), staged)
+                if other is not staged:
                     raise UnknownRankError(
-                        f"{part.record.file}: two of its GPUs are both rank {part.record.rank} in {step.key} "
-                        f"(devices {other.record.device} and {part.record.device})",
+                        f"{staged.record.file}: two of its GPUs are both rank {staged.record.rank} in {step.key} "
+                        f"(devices {other.record.device} and {staged.record.device})",
                         "tell them apart with --rank-map (file,device,rank)",
                     )
 
@@ -176,16 +176,16 @@ def _whole(records: list[SourceRecord]) -> bool:
     return bool(records) and {record.part for record in records} == set(range(records[0].parts))
 
 
-def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, told: Told) -> bool:
+def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, options: RankOptions) -> bool:
     """Whether a record agrees with what the user says now of this path; options not given have no opinion."""
     if step_pattern is not None and record.step_pattern != step_pattern:
         return False
-    if told.rank is not None:
-        return record.rank == told.rank
-    rows = dict(told_rows(path, told))
+    if options.rank is not None:
+        return record.rank == options.rank
+    rows = dict(rank_map_rows(path, options))
     if rows:
         return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
-    named = told_by_pattern(path, told)
+    named = rank_by_pattern(path, options)
     # a process that drives several GPUs has its rank numbered on
     return named is None or (record.rank == named * record.parts + record.part)
 

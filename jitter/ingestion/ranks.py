@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
 
-WAYS_OUT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+RANK_HINT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
 # `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; no rank: a local one, a date and time
 _IN_NAME = re.compile(
@@ -21,7 +21,7 @@ _STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs
 
 
 @dataclass(frozen=True)
-class Told:
+class RankOptions:
     """What the user said: one rank, a map from file (and, if need be, device) to rank, or a pattern."""
 
     rank: int | None = None
@@ -44,22 +44,22 @@ class GpuEvidence:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A GPU's rank (None: left out as a stray of another rank's process), how it was told, and a warning."""
+class RankDecision:
+    """A GPU's rank (None: left out as a stray of another rank's process), how it was options, and a warning."""
 
     rank: int | None
-    told_by: str
+    decided_by: str
     warning: str | None = None
 
 
-def told_by_user(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> Told:
+def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> RankOptions:
     """Take what the options say of ranks; raise `UsageError` where they cannot be."""
     if rank_pattern is not None:
-        rank_pattern_of(rank_pattern)
-    return Told(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+        compile_rank_pattern(rank_pattern)
+    return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
 
 
-def rank_pattern_of(expression: str) -> re.Pattern[str]:
+def compile_rank_pattern(expression: str) -> re.Pattern[str]:
     """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
     try:
         pattern = re.compile(expression)
@@ -101,18 +101,18 @@ def rank_in_path(path: Path) -> int | None:
     return None
 
 
-def resolve(
-    path: Path, gpus: Sequence[GpuEvidence], told: Told, in_name: int | None = None, hint: str | None = None
-) -> list[Verdict]:
+def decide_ranks(
+    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
+) -> list[RankDecision]:
     """Each GPU's rank, in the order given.
 
     `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
 
-    Trust: what the user told, the step markers' text, the recording's own word for the process, the environment of
+    Trust: what the user options, the step markers' text, the recording's own word for the process, the environment of
     the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
     of several (a guess: warned of). Raises `UnknownRankError` where nothing tells.
     """
-    by_user = _by_user(path, gpus, told)
+    by_user = _by_user(path, gpus, options)
     if by_user is not None:
         return by_user
     processes = sorted({gpu.process for gpu in gpus})
@@ -132,22 +132,22 @@ def resolve(
     if not known:
         return _by_device_order(path, gpus, hint)
     if len(known) < len(processes):
-        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", WAYS_OUT)
-    verdicts: dict[tuple[int, int | None], Verdict] = {}
-    for process, (rank, told_by) in known.items():
-        verdicts.update(_within_process(path, [g for g in gpus if g.process == process], rank, told_by))
-    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
+    decisions: dict[tuple[int, int | None], RankDecision] = {}
+    for process, (rank, decided_by) in known.items():
+        decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
 
 
-def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdict] | None:
-    if told.rank is not None:
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:
+    if options.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
-                f"{path}: holds {len(gpus)} GPUs, so --rank {told.rank} does not tell which is which",
+                f"{path}: holds {len(gpus)} GPUs, so --rank {options.rank} does not tell which is which",
                 "use --rank-map with columns file,device,rank",
             )
-        return [Verdict(told.rank, "--rank")]
-    rows = told_rows(path, told)
+        return [RankDecision(options.rank, "--rank")]
+    rows = rank_map_rows(path, options)
     if rows:
         by_device = dict(rows)
         alone = by_device.get(None) if len(gpus) == 1 else None
@@ -157,8 +157,8 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
                 f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
                 "give it a line for each: file,device,rank",
             )
-        return [Verdict(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
-    named = told_by_pattern(path, told)
+        return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
+    named = rank_by_pattern(path, options)
     if named is None:
         return None
     if len({gpu.process for gpu in gpus}) > 1:
@@ -166,22 +166,22 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], told: Told) -> list[Verdic
             f"{path}: holds several processes, so --rank-pattern does not tell which is which",
             "use --rank-map with columns file,device,rank",
         )
-    verdicts = _within_process(path, gpus, named, "--rank-pattern")
-    return [verdicts[gpu.process, gpu.device] for gpu in gpus]
+    decisions = _within_process(path, gpus, named, "--rank-pattern")
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
 
 
-def told_by_pattern(path: Path, told: Told) -> int | None:
+def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
     """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
-    found = None if told.pattern is None else rank_pattern_of(told.pattern).search(str(path))
+    found = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
     if found is None:
         return None
     text = found.groupdict().get("rank") or found.group(1)
     return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
-def told_rows(path: Path, told: Told) -> list[tuple[int | None, int]]:
+def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
     """The (device, rank) lines that --rank-map has for this file."""
-    return [(device, rank) for file, device, rank in told.by_file if _same_file(path, file)]
+    return [(device, rank) for file, device, rank in options.by_file if _same_file(path, file)]
 
 
 def _same_file(path: Path, named: str) -> bool:
@@ -190,16 +190,16 @@ def _same_file(path: Path, named: str) -> bool:
 
 
 def _within_process(
-    path: Path, gpus: Sequence[GpuEvidence], rank: int, told_by: str
-) -> dict[tuple[int, int | None], Verdict]:
+    path: Path, gpus: Sequence[GpuEvidence], rank: int, decided_by: str
+) -> dict[tuple[int, int | None], RankDecision]:
     """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
     total = sum(gpu.kernels for gpu in ordered)
     own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
-    verdicts = {
-        (gpu.process, gpu.device): Verdict(
+    decisions = {
+        (gpu.process, gpu.device): RankDecision(
             None,
-            told_by,
+            decided_by,
             f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
         )
         for gpu in ordered
@@ -209,20 +209,20 @@ def _within_process(
         warning = None
         if len(own) > 1:
             warning = (
-                f"one process (rank {rank} by {told_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
-                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {WAYS_OUT}"
+                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
+                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
             )
-        verdicts[gpu.process, gpu.device] = Verdict(rank * len(own) + position, told_by, warning)
-    return verdicts
+        decisions[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, decided_by, warning)
+    return decisions
 
 
-def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[Verdict]:
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(gpus) < 2 or len(set(devices)) < len(gpus):
-        ways = WAYS_OUT if hint is None else f"{WAYS_OUT}; {hint}"
+        ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
         raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", ways)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
-        f"a guess: {WAYS_OUT}"
+        f"a guess: {RANK_HINT}"
     )
-    return [Verdict(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]
+    return [RankDecision(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
-from jitter.ingestion.ranks import Verdict
+from jitter.ingestion.ranks import RankDecision
 from jitter.ingestion.transform.find_steps import ProcessSteps
-from jitter.ingestion.transform.kernel_rows import Step, StepRows
-from jitter.ingestion.transform.launch_join import Gpu, GpuUse, Joined
-from jitter.ingestion.transform.phase import Phased
+from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
+from jitter.ingestion.transform.step_alignment import RankRepetition
 from jitter.lake.derived.timing_cache import TimingCacheWriter
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
@@ -24,13 +24,13 @@ _EXTRACT = Path("extract")
 
 
 @dataclass
-class Part:
+class StagedRank:
     """One GPU of a source, staged: its record, and its files as (path in staging, step it holds; None: host's)."""
 
     record: SourceRecord
-    staged: Path
+    folder: Path
     files: list[tuple[Path, StepKey | None]]
-    phased: Phased | None
+    repetition: RankRepetition | None
     """Set where steps were found by repetition: their numbers are this rank's own until brought into phase."""
 
     def places(self) -> list[tuple[Path, Path]]:
@@ -43,7 +43,7 @@ class Part:
             for path, key in self.files
             if key is None or key in kept
         ]
-        return [*places, (_EXTRACT, timing_cache_file(digest))] if (self.staged / _EXTRACT).exists() else places
+        return [*places, (_EXTRACT, timing_cache_file(digest))] if (self.folder / _EXTRACT).exists() else places
 
 
 class Stager:
@@ -55,7 +55,7 @@ class Stager:
         file_digest: str,
         step_pattern: str | None,
         recording: Recording,
-        joined: Joined,
+        joined: JoinedCapture,
         steps: dict[int, ProcessSteps],
     ) -> None:
         self._source = source
@@ -68,41 +68,41 @@ class Stager:
         self._lost = joined.lost_launches(self._ranges)
         self._before_capture = joined.before_capture()
 
-    def stage(self, folder: Path, uses: Sequence[GpuUse], verdicts: Sequence[Verdict]) -> list[Part]:
+    def stage(self, folder: Path, uses: Sequence[GpuUsage], decisions: Sequence[RankDecision]) -> list[StagedRank]:
         """Write the steps of every GPU that has a rank into `folder`; of several GPUs each has a folder in it."""
-        ranked = [(use, verdict) for use, verdict in zip(uses, verdicts, strict=True) if verdict.rank is not None]
-        parts: dict[Gpu, Part] = {}
-        makers: dict[Gpu, StepRows] = {}
+        ranked = [(use, decision) for use, decision in zip(uses, decisions, strict=True) if decision.rank is not None]
+        ranks: dict[Gpu, StagedRank] = {}
+        makers: dict[Gpu, KernelRowBuilder] = {}
         extracts: dict[Gpu, TimingCacheWriter] = {}
-        for number, (use, verdict) in enumerate(ranked):
-            record = self._record(use, verdict, number, len(ranked))
+        for number, (use, decision) in enumerate(ranked):
+            record = self._record(use, decision, number, len(ranked))
             # folders take longer to remove than what was in them to move
-            staged = folder / str(number) if len(ranked) > 1 else folder
-            staged.mkdir(parents=True, exist_ok=True)
-            parts[use.gpu] = Part(record, staged, [], self._phased(use, record))
+            own = folder / str(number) if len(ranked) > 1 else folder
+            own.mkdir(parents=True, exist_ok=True)
+            ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
             assert record.rank is not None
-            makers[use.gpu] = StepRows(self._recording.names, record.rank, use.main_stream)
+            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream)
             extracts[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
-            if gpu in parts:
+            if gpu in ranks:
                 for step in makers[gpu].build(activities):
-                    self._stage_step(parts[gpu], gpu, step)
-                    extracts[gpu].add(parts[gpu].record.steps[-1], step.rows)
+                    self._stage_step(ranks[gpu], gpu, step)
+                    extracts[gpu].add(ranks[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)
-        for gpu, part in parts.items():
+        for gpu, staged in ranks.items():
             mine = host.filter(pc.equal(host["process"], gpu.process))
-            self._stage_host(part, gpu, mine)
-            extracts[gpu].write(part.staged / _EXTRACT, part.record, mine)
-            self._remark(part, gpu)
-        return list(parts.values())
+            self._stage_host(staged, gpu, mine)
+            extracts[gpu].write(staged.folder / _EXTRACT, staged.record, mine)
+            self._remark(staged, gpu)
+        return list(ranks.values())
 
-    def _stage_step(self, part: Part, gpu: Gpu, step: Step) -> None:
+    def _stage_step(self, staged: StagedRank, gpu: Gpu, step: StepKernels) -> None:
         marked = self._steps[gpu.process].ranges.ranges[step.row]
         path = Path(f"{step.row}.parquet")
-        write_kernels(part.staged / path, step.rows)
-        part.files.append((path, marked.key))
+        write_kernels(staged.folder / path, step.rows)
+        staged.files.append((path, marked.key))
         lost = self._lost.get((gpu.process, step.row), 0)
-        part.record.steps.append(
+        staged.record.steps.append(
             StepRecord(
                 step=marked.key.step,
                 epoch=marked.key.epoch,
@@ -117,8 +117,8 @@ class Stager:
             )
         )
 
-    def _stage_host(self, part: Part, gpu: Gpu, mine: pa.Table) -> None:
-        part.record.host_rows = mine.num_rows
+    def _stage_host(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
+        staged.record.host_rows = mine.num_rows
         if mine.num_rows == 0:
             return
         keys = [step.key for step in self._steps[gpu.process].ranges.ranges]
@@ -127,12 +127,12 @@ class Stager:
             "step": pa.array([key.step for key in keys], pa.int64()).take(mine["step_row"]),
             **{name: mine[name] for name in ("kind", "name", "thread", "start_ns", "end_ns")},
         }
-        write_host(part.staged / "host.parquet", pa.table(columns))
-        part.files.append((Path("host.parquet"), None))
+        write_host(staged.folder / "host.parquet", pa.table(columns))
+        staged.files.append((Path("host.parquet"), None))
 
-    def _remark(self, part: Part, gpu: Gpu) -> None:
+    def _remark(self, staged: StagedRank, gpu: Gpu) -> None:
         """Say what is missing, once all steps are staged."""
-        record = part.record
+        record = staged.record
         record.outside_steps = record.kernels - record.before_capture - sum(step.kernels for step in record.steps)
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
@@ -151,25 +151,25 @@ class Stager:
                 f"{len(cut)} steps are cut off ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
             )
 
-    def _record(self, use: GpuUse, verdict: Verdict, number: int, parts: int) -> SourceRecord:
+    def _record(self, use: GpuUsage, decision: RankDecision, number: int, ranks: int) -> SourceRecord:
         source, recording, steps = self._source, self._recording, self._steps[use.gpu.process]
         process = recording.processes[use.gpu.process]
         digest = self._file_digest
         return SourceRecord(
             record_version=RECORD_VERSION,
-            digest=digest if parts == 1 else f"{digest}-{number}",
+            digest=digest if ranks == 1 else f"{digest}-{number}",
             file=str(source.path.resolve()),
             file_digest=digest,
             size=source.size,
             mtime_ns=source.changed_ns,
             part=number,
-            parts=parts,
+            parts=ranks,
             step_pattern=self._step_pattern,
             format=recording.format,
             reader_version=readers()[source.reader].version,
             profiler_version=recording.profiler_version,
-            rank=verdict.rank,
-            rank_told_by=verdict.told_by,
+            rank=decision.rank,
+            rank_told_by=decision.decided_by,
             host=process.host,
             device=use.gpu.device,
             pid=process.pid,
@@ -193,11 +193,11 @@ class Stager:
             problems=[*recording.problems, *steps.ranges.problems],
         )
 
-    def _phased(self, use: GpuUse, record: SourceRecord) -> Phased | None:
+    def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
         steps = self._steps[use.gpu.process]
         if steps.repetition is None:
             return None
-        return Phased(
+        return RankRepetition(
             f"{self._source.path} (rank {record.rank})",
             record.file_digest,
             record.utc_offset_ns,

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.ingestion.convert import Outcome
-from jitter.ingestion.stage import Part
-from jitter.ingestion.transform.phase import Phased, offset, rotation
+from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.repetition import Repetition
+from jitter.ingestion.transform.step_alignment import RankRepetition, find_rotation, step_offset
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import write_host
 from jitter.lake.records import SourceRecord
@@ -21,19 +21,19 @@ from jitter.lake.records import SourceRecord
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
 
-def is_provisional(outcome: Outcome) -> bool:
+def has_provisional_steps(outcome: Outcome) -> bool:
     """Whether the outcome's step numbers are only its own."""
-    return any(part.record.steps_from != "marker" for part in outcome.parts)
+    return any(staged.record.steps_from != "marker" for staged in outcome.staged)
 
 
-class Reference(NamedTuple):
+class ReferenceRank(NamedTuple):
     """A rank of the lake that others are brought into phase with; its first step has the number `first_step`."""
 
-    phased: Phased
+    repetition: RankRepetition
     first_step: int
 
 
-def phased_in_lake(root: Path, records: Sequence[SourceRecord]) -> Reference | None:
+def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceRank | None:
     """The lake's own reference: the lowest rank whose steps were found by repetition, None if there is none."""
     found = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
     if not found:
@@ -48,7 +48,7 @@ def phased_in_lake(root: Path, records: Sequence[SourceRecord]) -> Reference | N
     main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
     names = tuple(rows.filter(main)["kernel_name"].to_pylist())
     starts = tuple(step.start_ns for step in record.steps)
-    phased = Phased(
+    repetition = RankRepetition(
         f"{record.file} (rank {record.rank})",
         record.file_digest,
         record.utc_offset_ns,
@@ -56,48 +56,54 @@ def phased_in_lake(root: Path, records: Sequence[SourceRecord]) -> Reference | N
         tuple(record.repetition.collectives_before),
         record.repetition.collectives,
     )
-    return Reference(phased, first.step)
+    return ReferenceRank(repetition, first.step)
 
 
-def patterns(outcomes: Sequence[Outcome], reference: Reference | None) -> list[tuple[str, ...]]:
+def step_programs(outcomes: Sequence[Outcome], reference: ReferenceRank | None) -> list[tuple[str, ...]]:
     """One step's kernels for each program met: from the lake's reference, else as most ranks cut it."""
-    found = [] if reference is None else [reference.phased.repetition.names]
-    counts = Counter(part.phased.repetition.names for o in outcomes for part in o.parts if part.phased is not None)
+    found = [] if reference is None else [reference.repetition.repetition.names]
+    counts = Counter(
+        staged.repetition.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None
+    )
     for names, _ in counts.most_common():
-        if all(rotation(names, pattern) is None for pattern in found):
+        if all(find_rotation(names, pattern) is None for pattern in found):
             found.append(names)
     return found
 
 
-def is_cut_otherwise(outcome: Outcome, known: Sequence[tuple[str, ...]]) -> bool:
+def begins_at_other_kernel(outcome: Outcome, known: Sequence[tuple[str, ...]]) -> bool:
     """Whether its steps are one of the known programs, begun at another kernel: it has to be cut again."""
     return any(
-        part.phased is not None
-        and part.phased.repetition.names not in known
-        and any(rotation(part.phased.repetition.names, pattern) is not None for pattern in known)
-        for part in outcome.parts
+        staged.repetition is not None
+        and staged.repetition.repetition.names not in known
+        and any(find_rotation(staged.repetition.repetition.names, pattern) is not None for pattern in known)
+        for staged in outcome.staged
     )
 
 
-def number(
-    outcomes: Sequence[Outcome], reference: Reference | None, records: Sequence[SourceRecord]
+def number_steps(
+    outcomes: Sequence[Outcome], reference: ReferenceRank | None, records: Sequence[SourceRecord]
 ) -> list[tuple[Outcome, JitterError]]:
     """Renumber the outcomes' steps in place; return those that have to be refused, with the reason.
 
     With a reference in the lake its numbers hold; else the earliest step found is 0.
     """
     refused: list[tuple[Outcome, JitterError]] = []
-    kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.parts}
-    shifts: list[tuple[Part, int]] = []
+    kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
+    shifts: list[tuple[StagedRank, int]] = []
     accepted: list[Outcome] = []
-    known = _lowest(outcomes) if reference is None else reference.phased
+    known = _lowest(outcomes) if reference is None else reference.repetition
     for outcome in outcomes:
         if outcome.error is not None:
             refused.append((outcome, outcome.error))
             continue
         try:
             _check_kind(outcome, kinds)
-            mine = [(part, offset(known, part.phased)) for part in outcome.parts if part.phased and known]
+            mine = [
+                (staged, step_offset(known, staged.repetition))
+                for staged in outcome.staged
+                if staged.repetition and known
+            ]
         except UnknownRankError as error:
             refused.append((outcome, error))
             continue
@@ -105,18 +111,18 @@ def number(
         accepted.append(outcome)
     earliest = min((shift for _, shift in shifts), default=0)
     base = -earliest if reference is None else reference.first_step
-    for part, shift in shifts:
-        _renumber(part, base + shift)
+    for staged, shift in shifts:
+        _renumber(staged, base + shift)
     return refused
 
 
-def _lowest(outcomes: Sequence[Outcome]) -> Phased | None:
-    found = [part for outcome in outcomes for part in outcome.parts if part.phased is not None]
-    return min(found, key=lambda part: part.record.rank or 0).phased if found else None
+def _lowest(outcomes: Sequence[Outcome]) -> RankRepetition | None:
+    found = [staged for outcome in outcomes for staged in outcome.staged if staged.repetition is not None]
+    return min(found, key=lambda staged: staged.record.rank or 0).repetition if found else None
 
 
 def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
-    own = {part.record.steps_from for part in outcome.parts}
+    own = {staged.record.steps_from for staged in outcome.staged}
     path = outcome.source.path
     if "marker" in kinds:
         raise UnknownRankError(f"{path}: has no step markers, and other ranks have", _WAY_OUT)
@@ -124,23 +130,23 @@ def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
         raise UnknownRankError(f"{path}: has no step markers, and does not repeat as other ranks do", _WAY_OUT)
 
 
-def _renumber(part: Part, shift: int) -> None:
+def _renumber(staged: StagedRank, shift: int) -> None:
     if shift == 0:
         return
-    early = sum(step.step + shift < 0 for step in part.record.steps)
-    part.record.steps[:] = [step for step in part.record.steps if step.step + shift >= 0]
+    early = sum(step.step + shift < 0 for step in staged.record.steps)
+    staged.record.steps[:] = [step for step in staged.record.steps if step.step + shift >= 0]
     if early:
-        if part.record.repetition is not None:
-            del part.record.repetition.collectives_before[:early]
-        part.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
-    for step in part.record.steps:
+        if staged.record.repetition is not None:
+            del staged.record.repetition.collectives_before[:early]
+        staged.record.problems.append(f"{early} steps lie before the first step of the lake and are left out")
+    for step in staged.record.steps:
         step.step += shift
-    part.files[:] = [
+    staged.files[:] = [
         (path, key if key is None else key._replace(step=key.step + shift))
-        for path, key in part.files
+        for path, key in staged.files
         if key is None or key.step + shift >= 0
     ]
-    host = part.staged / "host.parquet"
+    host = staged.folder / "host.parquet"
     if host.exists():
         rows = pq.read_table(host)
         steps = pc.add(rows["step"], shift)

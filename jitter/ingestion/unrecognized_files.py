@@ -10,12 +10,12 @@ from jitter.core.errors import UnreadableTraceError
 _REPORTS = {".nsys-rep", ".qdrep"}
 
 
-def is_report(path: Path) -> bool:
+def is_nsys_report(path: Path) -> bool:
     """Whether it is what Nsight Systems itself writes: only nsys can read that."""
     return path.suffix in _REPORTS
 
 
-def complaint_of_report(report: Path, named: bool) -> UnreadableTraceError | None:
+def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
     """The export command to type; None where an export lies beside the report and the user did not name this file."""
     export = next((path for path in _exports(report) if path.exists()), None)
     if export is None:
@@ -29,7 +29,7 @@ def complaint_of_report(report: Path, named: bool) -> UnreadableTraceError | Non
     return None
 
 
-def complaint(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
+def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
     """What is wrong with a file that no reader takes; None where nobody takes it for a trace.
 
     `named`: the user named this very file, so it was meant to be a trace. `formats` are those that can be read.

@@ -20,7 +20,7 @@ _POLL_S = 0.1
 _counter: "Synchronized[int] | None" = None
 
 
-def convert_all(
+def convert_in_pool(
     tasks: Sequence[Task], jobs: int | None, progress: Progress | None, meanwhile: Callable[[], None] | None = None
 ) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
@@ -36,12 +36,12 @@ def convert_all(
         yield from _here(tasks, total, report)
         return
     shared = _Shared(meanwhile)
-    yield from in_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
+    yield from in_task_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
 
 
-def in_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
-    """Sort numbered outcomes as they come: whoever is late holds up what is told, not what is done."""
+def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
+    """Sort numbered outcomes as they come: whoever is late holds up what is options, not what is done."""
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:
@@ -136,10 +136,10 @@ def _alone(task: Task, shared: _Shared) -> Outcome:
         try:
             return pool.submit(_work, task).result()
         except WorkerDied:
-            return given_up(task, "the process that read it died, and again when tried alone")
+            return worker_died(task, "the process that read it died, and again when tried alone")
 
 
-def given_up(task: Task, why: str) -> Outcome:
+def worker_died(task: Task, why: str) -> Outcome:
     """The outcome of a task whose worker never came back."""
     error = JitterError(f"{task.source.path}: {why}", "was it out of memory? see the system's log")
     return Outcome(task.source, "", task.staging, error=error)

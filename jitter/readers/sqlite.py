@@ -30,7 +30,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def refuse_unfinished(path: Path, hint: str) -> None:
+def reject_unfinished(path: Path, hint: str) -> None:
     """Raise UnreadableTraceError if its writer left a log beside it: reading that would mean to write there."""
     for suffix in ("-wal", "-journal"):
         rest = path.with_name(path.name + suffix)
@@ -40,7 +40,7 @@ def refuse_unfinished(path: Path, hint: str) -> None:
             )
 
 
-def cut_short(path: Path) -> EOFError | None:
+def truncation(path: Path) -> EOFError | None:
     """What is missing of a database that is shorter than its own header says; None for a whole one.
 
     SQLite itself fills a last page that is cut with zeros, and reads rows of NULLs from it.
@@ -49,14 +49,14 @@ def cut_short(path: Path) -> EOFError | None:
     return EOFError(f"{size:,} of {whole:,} bytes") if size < whole else None
 
 
-def connect_for_batches(path: Path) -> "Connection":
-    """Open for `read`; to be closed."""
+def connect_adbc(path: Path) -> "Connection":
+    """Open for `read_batches`; to be closed."""
     from adbc_driver_sqlite import dbapi  # loaded only where a database is read: it takes a while
 
     return dbapi.connect(_uri(path), autocommit=True)
 
 
-def read(
+def read_batches(
     database: "Path | Connection", integers: dict[str, str], texts: dict[str, str], source: str, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Batches of these expressions under their names: int64 and binary, null where unknown.
@@ -76,13 +76,13 @@ def read(
         yield pa.RecordBatch.from_arrays(arrays, names)
 
 
-def quoted(names: Sequence[str]) -> dict[str, str]:
+def quote_columns(names: Sequence[str]) -> dict[str, str]:
     """Columns that are read under their own names."""
     return {name: f'"{name}"' for name in names}
 
 
 def _batches(database: "Path | Connection", query: str, rows: int) -> Iterator[pa.RecordBatch]:
-    opened = connect_for_batches(database) if isinstance(database, Path) else nullcontext(database)
+    opened = connect_adbc(database) if isinstance(database, Path) else nullcontext(database)
     with opened as connection, connection.cursor() as cursor:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
         cursor.execute(query)

@@ -1,7 +1,7 @@
 """Integer columns of one SQLite table, taken from its pages many rows at a time: no library gives them so fast.
 
 Only what is plain is read here: whole numbers and nulls, in rows that lie in one page each. Where a table is anything
-else, or damaged, nothing is guessed: `NotPlain` is raised, and SQLite itself has to read it (and to complain).
+else, or damaged, nothing is guessed: `UnsupportedTable` is raised, and SQLite itself has to read it (and to complain).
 The format: https://www.sqlite.org/fileformat.html#b_tree_pages
 """
 
@@ -28,7 +28,7 @@ _Integers = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 
 
-class NotPlain(Exception):  # noqa: N818  # not an error: SQLite reads it
+class UnsupportedTable(Exception):  # noqa: N818  # not an error: SQLite reads it
     """The table, or the file, holds what is not read here."""
 
 
@@ -40,25 +40,25 @@ class Column(NamedTuple):
     """None: none is."""
 
 
-def plain_rows(path: Path, root: int, width: int, wanted: Sequence[int]) -> Iterator[list[Column]]:
+def read_integer_columns(path: Path, root: int, width: int, wanted: Sequence[int]) -> Iterator[list[Column]]:
     """The rows of a table in their order, some at a time: its columns at these positions.
 
-    `root` is the table's first page and `width` how many columns it has. Raises `NotPlain`, maybe after some rows,
-    and OSError.
+    `root` is the table's first page and `width` how many columns it has. Raises `UnsupportedTable`,
+    maybe after some rows, and OSError.
     """
     with FileIO(path) as file:
         head = file.read(_HEAD_BYTES)
         page_size = int.from_bytes(head[16:18], "big")
         page_size = 65_536 if page_size == 1 else page_size
         if len(head) < _HEAD_BYTES or root < 2 or not 0 < width < _SHORT_KINDS - 1 or page_size < 512:
-            raise NotPlain
+            raise UnsupportedTable
         pages = _Pages(file, page_size, page_size - head[20])
         for leaves in _together(_leaves(pages, root), max(1, _BYTES_AT_ONCE // page_size)):
             rows = _rows(pages.read(leaves), len(leaves), pages, width, wanted)
             if rows is not None:
                 yield rows
             elif leaves[0] != root:  # only the single page of a table without rows may have none
-                raise NotPlain
+                raise UnsupportedTable
 
 
 class _Pages(NamedTuple):
@@ -75,7 +75,7 @@ class _Pages(NamedTuple):
             self.file.seek((int(numbers[first]) - 1) * self.size)
             into = memoryview(content)[first * self.size : end * self.size]  # type: ignore[arg-type]
             if self.file.readinto(into) != len(into):
-                raise NotPlain
+                raise UnsupportedTable
         return content
 
 
@@ -99,14 +99,14 @@ def _leaves(pages: _Pages, number: int, depth: int = 0) -> Iterator[_Integers]:
         return
     cells = int(page[3]) << 8 | int(page[4])
     if page[0] != _INTERIOR or depth > _DEEPEST or not 0 < cells <= (pages.usable - 12) // 2:
-        raise NotPlain
+        raise UnsupportedTable
     offsets = page[12 : 12 + 2 * cells].view(">u2").astype(np.int64)
     if (offsets > pages.usable - 4).any():
-        raise NotPlain
+        raise UnsupportedTable
     last = page[8:12].view(">u4").astype(np.int64)
     children = np.concatenate([(page[offsets[:, None] + np.arange(4)].view(">u4").ravel()).astype(np.int64), last])
     if (children < 2).any():
-        raise NotPlain
+        raise UnsupportedTable
     if pages.read(children[:1])[0] == _LEAF:
         yield children
     else:
@@ -123,7 +123,7 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
     at = _past_number(content, at)  # the row's own
     end = at + size
     if (content.take(at) != width + 1).any() or (end > page_end).any():
-        raise NotPlain  # columns added later, a long name, a row that goes on in other pages
+        raise UnsupportedTable  # columns added later, a long name, a row that goes on in other pages
     heads = np.ndarray((len(content) - width,), f"V{width}", content, strides=(1,))  # as many bytes from each on
     kinds = np.ascontiguousarray(heads[at + 1].view(np.uint8).reshape(-1, width).T)
     found: dict[int, tuple[_Bytes, _Integers]] = {}
@@ -132,7 +132,7 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
         zip(kinds, kinds.min(1).tolist(), kinds.max(1).tolist(), strict=True)
     ):
         if most >= _SHORT_KINDS:
-            raise NotPlain
+            raise UnsupportedTable
         if position in wanted:
             found[position] = kind, value_at + further
         if least == most:
@@ -140,7 +140,7 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
         else:
             value_at += _SIZES.take(kind)
     if (value_at + further != end).any():
-        raise NotPlain
+        raise UnsupportedTable
     words = np.ndarray((len(content) - 7,), np.int64, content, strides=(1,))  # eight bytes from each byte on
     return [_column(words, *found[position]) for position in wanted]
 
@@ -150,13 +150,13 @@ def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Inte
     base = np.arange(count) * pages.size
     cells = content[base + 3].astype(np.int64) << 8 | content[base + 4]
     if (content[base] != _LEAF).any() or (8 + 2 * cells > pages.usable).any() or (count > 1 and (cells == 0).any()):
-        raise NotPlain
+        raise UnsupportedTable
     base_of = np.repeat(base, cells)
     number = np.arange(len(base_of)) - np.repeat(np.cumsum(cells) - cells, cells)
     pointer = base_of + 8 + 2 * number
     offset = content.take(pointer).astype(np.int64) << 8 | content.take(pointer + 1)
     if (offset < 8 + 2 * np.repeat(cells, cells)).any() or (offset >= pages.usable).any():
-        raise NotPlain
+        raise UnsupportedTable
     return base_of + offset, base_of + pages.usable
 
 
@@ -188,7 +188,7 @@ def _past_number(content: _Bytes, at: _Integers) -> _Integers:
 def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column:
     least, most = int(kind.min()), int(kind.max())
     if most > _ONE or (kind == _FLOAT).any():
-        raise NotPlain
+        raise UnsupportedTable
     if least == most:
         if _SIZES[most] == 0:
             is_null = np.ones(len(kind), np.bool_) if most == _NULL else None

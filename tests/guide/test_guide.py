@@ -24,7 +24,7 @@ from jitter.core.kernels import OPERATIONS
 from jitter.core.schema import HOST, KERNELS
 from jitter.ingestion.inspect import inspect
 from jitter.ingestion.ranks import rank_in_path
-from jitter.ingestion.transform.step_markers import is_data_loading, read_marker, step_pattern_of
+from jitter.ingestion.transform.step_markers import compile_step_pattern, is_data_loading, parse_marker
 from jitter.lake.records import SourceRecord, StepRecord
 from jitter.query.relations import METRICS_SCHEMA, lake_relations
 from jitter.report.json_report import document
@@ -212,22 +212,22 @@ def test_recommended_names_tell_the_rank():
 
 
 def test_recommended_markers_tell_step_and_rank():
-    pattern = step_pattern_of(None)
+    pattern = compile_step_pattern(None)
     templates = re.findall(r'f"((?:epoch|step)\{[^"]+)"', guide.text("recording"))
     assert len(templates) >= 3
     for template in templates:
         text = template.format(epoch=1, step=2003, rank=12)
-        marker = read_marker(pattern, 1, text, 0, 1)
+        marker = parse_marker(pattern, 1, text, 0, 1)
         assert marker is not None, text
         assert (marker.epoch, marker.step, marker.rank) == (1 if "epoch" in template else None, 2003, 12)
     wordings = guide.text("recording").partition("Other wordings that are understood: ")[2].partition(".")[0]
     others = re.findall(r"`([^`]+)`", wordings)
     assert len(others) >= 5
-    assert all((marker := read_marker(pattern, 1, text, 0, 1)) is not None and marker.step == 12 for text in others)
+    assert all((marker := parse_marker(pattern, 1, text, 0, 1)) is not None and marker.step == 12 for text in others)
     assert is_data_loading("data_loading")
     own = re.search(r"--step-pattern '([^']+)'", guide.text("recording"))
     assert own is not None
-    assert read_marker(step_pattern_of(own[1]), 1, "batch 7", 0, 1) is not None
+    assert parse_marker(compile_step_pattern(own[1]), 1, "batch 7", 0, 1) is not None
 
 
 @pytest.mark.parametrize("suffix", ["-step113.json.gz", ".1700000000000.pt.trace.json.gz"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
+from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
 
 LAUNCHES = [
     "cudaLaunchKernel_v7000",
@@ -57,6 +57,6 @@ def test_what_it_does(name: str):
 
 
 def test_capture_of_graphs():
-    assert capture_edge("cudaStreamBeginCapture_v10000") == "begin"
-    assert capture_edge("hipStreamEndCapture") == "end"
-    assert capture_edge("cudaStreamIsCapturing_v10000") is None
+    assert capture_boundary("cudaStreamBeginCapture_v10000") == "begin"
+    assert capture_boundary("hipStreamEndCapture") == "end"
+    assert capture_boundary("cudaStreamIsCapturing_v10000") is None

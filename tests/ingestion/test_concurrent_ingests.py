@@ -86,7 +86,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
     nodes: list[subprocess.Popen[bytes]] = []
-    number = step_numbering.number
+    number = step_numbering.number_steps
 
     def while_another_comes(*arguments: Any) -> Any:
         nodes.append(_node("node1", [paths[1]], lake))
@@ -94,7 +94,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
             time.sleep(0.01)
         return number(*arguments)
 
-    monkeypatch.setattr(step_numbering, "number", while_another_comes)
+    monkeypatch.setattr(step_numbering, "number_steps", while_another_comes)
     jitter.ingest([paths[0]], lake, jobs=1)
     _, err = nodes[0].communicate(timeout=120)
     assert nodes[0].returncode == 0, err

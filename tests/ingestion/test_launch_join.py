@@ -14,7 +14,7 @@ from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches, memory_join
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.launch_join import Gpu, Joined
+from jitter.ingestion.transform.launch_join import Gpu, JoinedCapture
 from jitter.ingestion.transform.step_markers import StepRange
 from jitter.readers import Batch
 
@@ -137,7 +137,7 @@ def _rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows), schema)
 
 
-def account(joined: Joined, steps: dict[int, list[StepRange]]) -> dict[str, Any]:
+def account(joined: JoinedCapture, steps: dict[int, list[StepRange]]) -> dict[str, Any]:
     """All that a capture tells, plain."""
     in_steps: dict[Gpu, list[dict[str, Any]]] = {}
     for gpu, rows in joined.in_steps(steps):

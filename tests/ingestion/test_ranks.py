@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from jitter.core.errors import UnknownRankError, UsageError
-from jitter.ingestion.ranks import GpuEvidence, Told, Verdict, rank_in_path, read_rank_map, resolve, told_by_user
+from jitter.ingestion.ranks import (
+    GpuEvidence,
+    RankDecision,
+    RankOptions,
+    decide_ranks,
+    parse_rank_options,
+    rank_in_path,
+    read_rank_map,
+)
 
 
 @pytest.mark.parametrize(
@@ -54,43 +62,43 @@ def _gpu(process: int = 0, device: int | None = 0, kernels: int = 100, **known: 
 NAMELESS = Path("report.sqlite")
 
 
-def _ranks(verdicts: list[Verdict]) -> list[int | None]:
+def _ranks(verdicts: list[RankDecision]) -> list[int | None]:
     return [verdict.rank for verdict in verdicts]
 
 
 def test_a_launchers_rank_holds_for_one_process_only():
-    assert _ranks(resolve(NAMELESS, [_gpu(launcher_rank=4, launcher_rank_from="RANK")], Told())) == [4]
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(launcher_rank=4, launcher_rank_from="RANK")], RankOptions())) == [4]
     two = [_gpu(0, 0, launcher_rank=4), _gpu(1, 1, launcher_rank=4)]
-    verdicts = resolve(NAMELESS, two, Told())
+    verdicts = decide_ranks(NAMELESS, two, RankOptions())
     assert _ranks(verdicts) == [0, 1]
     assert all(v.warning is not None and "a guess" in v.warning for v in verdicts)
 
 
 def test_a_file_name_holds_for_one_process_only():
-    assert _ranks(resolve(Path("rank6.sqlite"), [_gpu()], Told())) == [6]
-    assert _ranks(resolve(Path("rank6.sqlite"), [_gpu(0, 0), _gpu(1, 1)], Told())) == [0, 1]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu()], RankOptions())) == [6]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [_gpu(0, 0), _gpu(1, 1)], RankOptions())) == [0, 1]
 
 
 def test_some_processes_known_is_not_enough():
     with pytest.raises(UnknownRankError, match="--rank-map"):
-        resolve(NAMELESS, [_gpu(0, 0, step_text_rank=2), _gpu(1, 1)], Told())
+        decide_ranks(NAMELESS, [_gpu(0, 0, step_text_rank=2), _gpu(1, 1)], RankOptions())
 
 
 def test_device_order_needs_distinct_devices():
     for gpus in ([_gpu(0, 0), _gpu(1, 0)], [_gpu(0, None)], [_gpu(0, 0)], [_gpu(0, None), _gpu(1, 1)]):
         with pytest.raises(UnknownRankError, match="--rank-pattern"):
-            resolve(NAMELESS, gpus, Told())
-    assert _ranks(resolve(NAMELESS, [_gpu(0, 5), _gpu(1, 2)], Told())) == [1, 0]
+            decide_ranks(NAMELESS, gpus, RankOptions())
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(0, 5), _gpu(1, 2)], RankOptions())) == [1, 0]
 
 
 def test_one_process_of_several_gpus():
-    verdicts = resolve(NAMELESS, [_gpu(0, 1, process_rank=3), _gpu(0, 0, process_rank=3)], Told())
+    verdicts = decide_ranks(NAMELESS, [_gpu(0, 1, process_rank=3), _gpu(0, 0, process_rank=3)], RankOptions())
     assert _ranks(verdicts) == [7, 6]
     assert all("a guess" in (v.warning or "") for v in verdicts)
 
 
 def test_a_stray_gpu_is_left_out_and_said():
-    verdicts = resolve(NAMELESS, [_gpu(0, 0, 3, process_rank=5), _gpu(0, 5, 997, process_rank=5)], Told())
+    verdicts = decide_ranks(NAMELESS, [_gpu(0, 0, 3, process_rank=5), _gpu(0, 5, 997, process_rank=5)], RankOptions())
     assert _ranks(verdicts) == [None, 5]
     assert verdicts[0].warning == "3 kernels of rank 5 on device 0, not its own, are left out"
     assert verdicts[1].warning is None
@@ -98,22 +106,22 @@ def test_a_stray_gpu_is_left_out_and_said():
 
 def test_told_rank_for_a_file_of_several():
     with pytest.raises(UnknownRankError, match="file,device,rank"):
-        resolve(NAMELESS, [_gpu(0, 0), _gpu(1, 1)], told_by_user(3, None, None))
+        decide_ranks(NAMELESS, [_gpu(0, 0), _gpu(1, 1)], parse_rank_options(3, None, None))
 
 
 def test_rank_zero_is_a_rank():
     gpu = _gpu(0, 1, step_text_rank=0, process_rank=3, launcher_rank=4)
-    assert _ranks(resolve(Path("rank6.sqlite"), [gpu], Told())) == [0]
-    assert _ranks(resolve(Path("rank6.sqlite"), [gpu], Told(rank=0))) == [0]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions())) == [0]
+    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions(rank=0))) == [0]
 
 
 def test_pattern():
-    told = told_by_user(None, None, r"node(\d+)/gpu")
-    assert _ranks(resolve(Path("a/node7/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [7]
-    assert _ranks(resolve(Path("a/other/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
-    assert _ranks(resolve(Path("a/node99999999999/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
+    told = parse_rank_options(None, None, r"node(\d+)/gpu")
+    assert _ranks(decide_ranks(Path("a/node7/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [7]
+    assert _ranks(decide_ranks(Path("a/other/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
+    assert _ranks(decide_ranks(Path("a/node99999999999/gpu.sqlite"), [_gpu(step_text_rank=1)], told)) == [1]
     with pytest.raises(UnknownRankError, match="several processes"):
-        resolve(Path("node7/gpu.sqlite"), [_gpu(0, 0), _gpu(1, 1)], told)
+        decide_ranks(Path("node7/gpu.sqlite"), [_gpu(0, 0), _gpu(1, 1)], told)
 
 
 def test_map_files(tmp_path: Path):

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.ingestion.transform.repetition import cut_by, find_repetition
+from jitter.ingestion.transform.repetition import cut_at_pattern, find_repetition
 
 PAUSE_NS = 1_000
 
@@ -67,10 +67,10 @@ def test_two_repetitions_are_enough_and_one_and_a_half_are_not():
 
 def test_cut_like_another_rank():
     ids, places, names = recorded("abcd" * 4)
-    found = cut_by(ids, places, names, tuple("cdab"))
+    found = cut_at_pattern(ids, places, names, tuple("cdab"))
     assert found.names == tuple("cdab")
     assert [places.tolist().index(start) for start in found.starts_ns] == [2, 6, 10]
-    assert cut_by(ids, places, names, tuple("cdaz")) is None
+    assert cut_at_pattern(ids, places, names, tuple("cdaz")) is None
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)

@@ -11,15 +11,15 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
+    compile_step_pattern,
     is_data_loading,
-    read_marker,
-    step_pattern_of,
-    step_ranges,
+    parse_marker,
+    select_step_ranges,
 )
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
-    marker = read_marker(step_pattern_of(expression), 1, text, 0, 1)
+    marker = parse_marker(compile_step_pattern(expression), 1, text, 0, 1)
     assert marker is None or marker.text == text
     return None if marker is None else (marker.epoch, marker.step, marker.rank)
 
@@ -77,8 +77,8 @@ def test_own_pattern():
     assert _read("batch x", r"batch (?P<step>\w)") is None  # a group that holds no number names nothing
     for wrong in ("(", r"(\d+)", r"(?P<steps>\d+)"):
         with pytest.raises(UsageError, match="--step-pattern"):
-            step_pattern_of(wrong)
-    assert step_pattern_of(None).pattern == DEFAULT_STEP_PATTERN
+            compile_step_pattern(wrong)
+    assert compile_step_pattern(None).pattern == DEFAULT_STEP_PATTERN
 
 
 def _mark(step: int, start: int, end: int | None, thread: int = 1, epoch: int | None = None) -> Marker:
@@ -86,7 +86,7 @@ def _mark(step: int, start: int, end: int | None, thread: int = 1, epoch: int | 
 
 
 def _spans(*markers: Marker) -> list[tuple[int, int, int | None]]:
-    return [(r.key.step, r.start_ns, r.until_ns) for r in step_ranges(markers).ranges]
+    return [(r.key.step, r.start_ns, r.until_ns) for r in select_step_ranges(markers).ranges]
 
 
 def test_nested_ranges_are_parts():
@@ -95,14 +95,14 @@ def test_nested_ranges_are_parts():
 
 
 def test_pieces_of_one_step_are_one():
-    found = step_ranges([_mark(3, 0, 10), _mark(3, 12, 20), _mark(3, 25, 30), _mark(4, 40, 50)])
+    found = select_step_ranges([_mark(3, 0, 10), _mark(3, 12, 20), _mark(3, 25, 30), _mark(4, 40, 50)])
     assert [(r.key.step, r.start_ns, r.end_ns) for r in found.ranges] == [(3, 0, 30), (4, 40, 50)]
     assert found.problems == []
 
 
 def test_numbers_that_begin_anew_are_said():
     markers = [_mark(step, 100 * at, 100 * at + 90) for at, step in enumerate([0, 1, 2, 0, 1, 2, 0])]
-    found = step_ranges(markers)
+    found = select_step_ranges(markers)
     assert [(r.key.step, r.start_ns) for r in found.ranges] == [(0, 0), (1, 100), (2, 200)]
     assert [problem.split(";")[0] for problem in found.problems] == [
         "step 0 is marked 3 times without an epoch",
@@ -110,11 +110,11 @@ def test_numbers_that_begin_anew_are_said():
         "step 2 is marked 2 times without an epoch",
     ]
     with_epochs = [m._replace(epoch=at // 3) for at, m in enumerate(markers)]
-    assert [r.key for r in step_ranges(with_epochs).ranges] == [StepKey(*divmod(at, 3)) for at in range(7)]
+    assert [r.key for r in select_step_ranges(with_epochs).ranges] == [StepKey(*divmod(at, 3)) for at in range(7)]
 
 
 def test_a_number_that_comes_back_within_its_epoch_is_not_said_to_lack_one():
-    found = step_ranges([_mark(0, 0, 9, epoch=1), _mark(1, 10, 19, epoch=1), _mark(0, 20, 29, epoch=1)])
+    found = select_step_ranges([_mark(0, 0, 9, epoch=1), _mark(1, 10, 19, epoch=1), _mark(0, 20, 29, epoch=1)])
     assert len(found.ranges) == 2
     (problem,) = found.problems
     assert problem.startswith("epoch 1, step 0 is marked 2 times")
@@ -124,7 +124,7 @@ def test_a_number_that_comes_back_within_its_epoch_is_not_said_to_lack_one():
 def test_open_ranges():
     assert _spans(_mark(0, 0, 10), _mark(1, 10, None)) == [(0, 0, 10), (1, 10, None)]
     assert _spans(_mark(0, 0, None), _mark(1, 10, 20)) == [(0, 0, 10), (1, 10, 20)]
-    assert step_ranges([_mark(1, 10, None)]).ranges[0].end_ns is None
+    assert select_step_ranges([_mark(1, 10, None)]).ranges[0].end_ns is None
 
 
 def test_overlapping_ranges_end_where_the_next_begins():
@@ -152,7 +152,7 @@ _MARKERS = st.lists(
 
 @given(_MARKERS)
 def test_steps_never_overlap_and_none_comes_twice(markers: list[Marker]):
-    found = step_ranges(markers).ranges
+    found = select_step_ranges(markers).ranges
     keys = [r.key for r in found]
     assert len(keys) == len(set(keys))
     assert {r.text for r in found} <= {m.text for m in markers}

@@ -3,8 +3,8 @@
 import pytest
 
 from jitter.core.errors import UnknownRankError
-from jitter.ingestion.transform.phase import Phased, offset, rotation
 from jitter.ingestion.transform.repetition import Repetition
+from jitter.ingestion.transform.step_alignment import RankRepetition, find_rotation, step_offset
 
 PERIOD = 10_000_000
 
@@ -13,7 +13,7 @@ def phased(starts, utc=None, clock="a", collectives=None, before=None):
     starts = tuple(starts)
     repetition = Repetition(("a", "b"), starts, starts[-1] + 9)
     before = tuple(2 * n for n in range(len(starts))) if before is None else before
-    return Phased("rank", clock, utc, repetition, before, collectives)
+    return RankRepetition("rank", clock, utc, repetition, before, collectives)
 
 
 def steps(first, count, zero=0, period=PERIOD):
@@ -26,33 +26,33 @@ def test_by_wall_clock_whatever_their_zeros_and_a_little_wrong(begun, error_ns):
     # at the job's begin UTC is 10^18; the other's clock then shows 5 s
     reference = phased(steps(2, 5), utc=10**18, clock="a")
     other = phased(steps(2 + begun, 4, zero=5 * 10**9), utc=10**18 - 5 * 10**9 + error_ns, clock="b")
-    assert offset(reference, other) == begun
-    assert offset(other, reference) == -begun
+    assert step_offset(reference, other) == begun
+    assert step_offset(other, reference) == -begun
 
 
 @pytest.mark.parametrize("error_ns", [PERIOD // 2, 3_000_000, -3_000_000])
 def test_a_wall_clock_that_puts_steps_between_steps_is_refused(error_ns):
     reference = phased(steps(0, 5), utc=10**18)
     with pytest.raises(UnknownRankError, match="fall between"):
-        offset(reference, phased(steps(0, 5), utc=10**18 + error_ns, clock="b"))
+        step_offset(reference, phased(steps(0, 5), utc=10**18 + error_ns, clock="b"))
 
 
 def test_ranks_of_one_recording_share_its_clock_even_without_utc():
-    assert offset(phased(steps(0, 5)), phased(steps(2, 3), clock="a")) == 2
+    assert step_offset(phased(steps(0, 5)), phased(steps(2, 3), clock="a")) == 2
 
 
 def test_unequal_steps_are_matched_one_by_one():
     starts = [0, PERIOD, 5 * PERIOD, 6 * PERIOD, 7 * PERIOD]  # one step took four times as long
-    assert offset(phased(starts, 0), phased(starts[2:], 0, clock="b")) == 2
-    assert offset(phased(starts[1:4], 0), phased(starts, 0, clock="b")) == -1
+    assert step_offset(phased(starts, 0), phased(starts[2:], 0, clock="b")) == 2
+    assert step_offset(phased(starts[1:4], 0), phased(starts, 0, clock="b")) == -1
 
 
 def test_without_wall_clock_by_the_same_collectives():
     reference = phased(steps(0, 4), collectives="x", before=(3, 7, 11, 15))
     other = phased(steps(0, 3), clock="b", collectives="x", before=(7, 11, 15))
-    assert offset(reference, other) == 1
+    assert step_offset(reference, other) == 1
     # one of them with a wall clock is none
-    assert offset(phased(steps(0, 4), 5, collectives="x", before=(3, 7, 11, 15)), other) == 1
+    assert step_offset(phased(steps(0, 4), 5, collectives="x", before=(3, 7, 11, 15)), other) == 1
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_without_wall_clock_by_the_same_collectives():
 )
 def test_without_wall_clock_and_with_other_collectives_they_are_refused(mine, theirs):
     with pytest.raises(UnknownRankError, match="no wall clock"):
-        offset(phased(steps(0, 4), collectives=mine), phased(steps(0, 4), clock="b", collectives=theirs))
+        step_offset(phased(steps(0, 4), collectives=mine), phased(steps(0, 4), clock="b", collectives=theirs))
 
 
 def test_the_same_collectives_at_places_that_contradict_each_other_are_refused():
     reference = phased(steps(0, 3), collectives="x", before=(0, 4, 8))
     with pytest.raises(UnknownRankError):
-        offset(reference, phased(steps(0, 2), clock="b", collectives="x", before=(4, 4)))
+        step_offset(reference, phased(steps(0, 2), clock="b", collectives="x", before=(4, 4)))
 
 
 def test_rotation():
-    assert rotation("abcd", "abcd") == 0
-    assert rotation("cdab", "abcd") == 2
-    assert rotation("abab", "abab") == 0
-    assert rotation("aabc", "abca") == 3
+    assert find_rotation("abcd", "abcd") == 0
+    assert find_rotation("cdab", "abcd") == 2
+    assert find_rotation("abab", "abab") == 0
+    assert find_rotation("aabc", "abca") == 3
     for other in ("abc", "abdc", "abce", "aabb"):
-        assert rotation(other, "abcd") is None
+        assert find_rotation(other, "abcd") is None

@@ -3,11 +3,11 @@
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.ingestion.transform.step_markers import Marker, read_marker, step_pattern_of, step_ranges
+from jitter.ingestion.transform.step_markers import Marker, compile_step_pattern, parse_marker, select_step_ranges
 
 
 def read(text, pattern=None):
-    found = read_marker(step_pattern_of(pattern), 1, text, 0, 9)
+    found = parse_marker(compile_step_pattern(pattern), 1, text, 0, 9)
     return None if found is None else (found.epoch, found.step, found.rank)
 
 
@@ -41,7 +41,7 @@ def test_own_patterns():
     assert read("batch x", r"batch (?P<step>\w+)") is None
     for wrong in (r"batch (\d+)", r"batch ("):
         with pytest.raises(UsageError):
-            step_pattern_of(wrong)
+            compile_step_pattern(wrong)
 
 
 def mark(step, start, end, thread=1, epoch=None, rank=None):
@@ -50,7 +50,8 @@ def mark(step, start, end, thread=1, epoch=None, rank=None):
 
 def ranges(*markers):
     return [
-        (one.key.epoch, one.key.step, one.start_ns, one.end_ns, one.until_ns) for one in step_ranges(markers).ranges
+        (one.key.epoch, one.key.step, one.start_ns, one.end_ns, one.until_ns)
+        for one in select_step_ranges(markers).ranges
     ]
 
 
@@ -93,12 +94,12 @@ def test_overlapping_ranges_share_no_launch():
 
 
 def test_a_number_that_comes_back_is_not_guessed():
-    found = step_ranges([mark(0, 0, 10), mark(1, 10, 20), mark(0, 20, 30), mark(1, 30, 40)])
+    found = select_step_ranges([mark(0, 0, 10), mark(1, 10, 20), mark(0, 20, 30), mark(1, 30, 40)])
     assert [one.start_ns for one in found.ranges] == [0, 10]
     assert len(found.problems) == 2
     named = [mark(n % 2, 10 * n, 10 * n + 10, epoch=n // 2) for n in range(4)]
-    assert [tuple(one.key) for one in step_ranges(named).ranges] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert step_ranges(named).problems == []
+    assert [tuple(one.key) for one in select_step_ranges(named).ranges] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert select_step_ranges(named).problems == []
 
 
 def test_none_is_none():

@@ -27,7 +27,7 @@ def is_synchronising(name: str) -> bool:
     return _SYNCHRONISE.match(name) is not None
 
 
-def capture_edge(name: str) -> str | None:
+def capture_boundary(name: str) -> str | None:
     """`begin` or `end` where the call begins or ends the capture of a graph: launches between run nothing."""
     if _BEGIN_CAPTURE.match(name):
         return "begin"

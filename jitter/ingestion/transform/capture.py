@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
-from jitter.ingestion.transform.launch_join import DataLoading, Joined
-from jitter.ingestion.transform.memory_join import JoinedInMemory
-from jitter.ingestion.transform.step_markers import Marker, is_data_loading, read_marker
+from jitter.ingestion.transform.launch_join import DataLoading, JoinedCapture
+from jitter.ingestion.transform.memory_join import MemoryJoin
+from jitter.ingestion.transform.step_markers import Marker, is_data_loading, parse_marker
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
-    from jitter.ingestion.transform.duckdb_join import JoinedOnDisk
+    from jitter.ingestion.transform.duckdb_join import DuckDbJoin
 
 SPILL_BYTES = 64 << 20
 """A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
@@ -35,7 +35,7 @@ class Capture:
         self._end = ExitStack()
         self._held: list[Batch] = []
         self._held_bytes = 0
-        self._on_disk: JoinedOnDisk | None = None
+        self._on_disk: DuckDbJoin | None = None
         self._data_loading: list[DataLoading] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text names a step, by process."""
@@ -60,7 +60,7 @@ class Capture:
             if self._held_bytes > SPILL_BYTES:
                 self._spill()
 
-    def join(self, names: Sequence[str]) -> Joined:
+    def join(self, names: Sequence[str]) -> JoinedCapture:
         """Find each activity's launching call; `names` are the recording's."""
         if self._on_disk is not None:
             self._on_disk.join(self._data_loading, names)
@@ -69,14 +69,14 @@ class Capture:
             [batch.rows for batch in self._held if batch.table == table] for table in ("activities", "calls")
         )
         self._held = []
-        return JoinedInMemory(activities, calls, self._data_loading, names)
+        return MemoryJoin(activities, calls, self._data_loading, names)
 
     def _spill(self) -> None:
         """Begin a database on disk with the rows held so far."""
-        from jitter.ingestion.transform.duckdb_join import JoinedOnDisk  # DuckDB: most recordings never need it
+        from jitter.ingestion.transform.duckdb_join import DuckDbJoin  # DuckDB: most recordings never need it
 
         folder = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
-        self._on_disk = JoinedOnDisk(Path(folder))
+        self._on_disk = DuckDbJoin(Path(folder))
         self._end.callback(self._on_disk.close)
         held = self._held[::-1]
         self._held = []
@@ -87,7 +87,7 @@ class Capture:
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
         for process, thread, text, start_ns, end_ns in zip(*columns, strict=True):
-            marker = read_marker(self._pattern, thread, text, start_ns, end_ns)
+            marker = parse_marker(self._pattern, thread, text, start_ns, end_ns)
             if marker is not None:
                 self.markers[process].append(marker)
             elif is_data_loading(text):

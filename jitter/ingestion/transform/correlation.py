@@ -13,7 +13,7 @@ _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class Match(NamedTuple):
+class LaunchMatch(NamedTuple):
     """What activities and calls are to each other."""
 
     call: _Integers
@@ -24,7 +24,7 @@ class Match(NamedTuple):
     """For each call whether an activity has its correlation; so it is said of those without a correlation, too."""
 
 
-def match(activities: pa.Table, calls: pa.Table) -> Match:
+def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
     """Join within each process by correlation; needs `process`, `correlation`, and of calls the schema's rest."""
     theirs, ours, size = _keys(calls, activities)
     first = np.full(size + 1, _NONE, np.int64)  # the last is for those without a correlation
@@ -41,7 +41,7 @@ def match(activities: pa.Table, calls: pa.Table) -> Match:
         first[theirs[order]] = order
         first[size] = _NONE
         is_outer = (first[theirs] == np.arange(len(theirs))) | (theirs == size)
-    return Match(first[ours], is_outer, launching[theirs])
+    return LaunchMatch(first[ours], is_outer, launching[theirs])
 
 
 def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, int]:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql
-from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
-from jitter.ingestion.transform.duckdb_launches import count, join_launches
-from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUse, Steps, step_rows_of
+from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.duckdb_launches import count_rows, join_launches
+from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
 from jitter.ingestion.transform.step_markers import StepRange
 
 ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
@@ -51,7 +51,7 @@ _DATA_LOADING = pa.schema(
 )
 
 
-class JoinedOnDisk:
+class DuckDbJoin:
     """See `joined.Joined`; to be fed with `add`, then joined with `join`, and closed in the end."""
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class JoinedOnDisk:
             "kind": ["collective" if is_collective(name) else "compute" for name in names],
             "is_launch": [is_launch(name) for name in names],
             "is_synchronising": [is_synchronising(name) for name in names],
-            "capture_edge": [capture_edge(name) for name in names],
+            "capture_edge": [capture_boundary(name) for name in names],
         }
         self._create("names", pa.table(rows, schema=_NAMES))
         self._create("data_loading", _table(data_loading, _DATA_LOADING))
@@ -99,17 +99,17 @@ class JoinedOnDisk:
             ).fetchall()
         )
 
-    def gpus(self) -> list[GpuUse]:
-        uses: dict[Gpu, GpuUse] = {}
+    def gpus(self) -> list[GpuUsage]:
+        uses: dict[Gpu, GpuUsage] = {}
         for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
             load_sql(__package__, "streams")
         ).fetchall():
             gpu = Gpu(process, device)
             before = uses.get(gpu)
             if before is None:
-                uses[gpu] = GpuUse(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
+                uses[gpu] = GpuUsage(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
             else:
-                uses[gpu] = GpuUse(
+                uses[gpu] = GpuUsage(
                     gpu,
                     before.kernels + kernels,
                     before.compute_kernels + compute,
@@ -125,7 +125,7 @@ class JoinedOnDisk:
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
         rows = max(map(len, steps.values()), default=0)
-        together = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count(self._db, "placed")))
+        together = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count_rows(self._db, "placed")))
         for first in range(0, rows, together):
             some = range(first, first + together)
             ranges = [step for found in steps.values() for step in found[some.start : some.stop]]
@@ -180,7 +180,7 @@ class JoinedOnDisk:
 
 def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Table:
     """Those of the rows that lie in some of these steps, with `step_row`; not in SQL, where it takes far longer."""
-    step_rows = step_rows_of(rows["place_ns"].to_numpy(), steps)
+    step_rows = locate_in_steps(rows["place_ns"].to_numpy(), steps)
     inside = (step_rows >= some.start) & (step_rows < some.stop)
     rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
     return rows if inside.all() else rows.filter(inside)

@@ -24,13 +24,13 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
-    if count(db, "launched") > count(db, "activities"):
+    if count_rows(db, "launched") > count_rows(db, "activities"):
         _fill(db, "outermost_calls", "outermost", ranges)
         db.execute("INSERT INTO outermost_calls FROM calls WHERE correlation IS NULL")
         db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
         _join(db, ranges)
     _fill(db, "unanswered", "unanswered", ranges)
-    unlaunched = count(db, "launched WHERE launch_start_ns IS NULL")
+    unlaunched = count_rows(db, "launched WHERE launch_start_ns IS NULL")
     if unlaunched:
         _place_unlaunched(db)
     else:
@@ -38,7 +38,7 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
     return unlaunched
 
 
-def count(db: duckdb.DuckDBPyConnection, rows: str) -> int:
+def count_rows(db: duckdb.DuckDBPyConnection, rows: str) -> int:
     """How many rows a table (or a table with its condition) has."""
     return int(db.execute(f"SELECT count(*) FROM {rows}").fetchall()[0][0])
 

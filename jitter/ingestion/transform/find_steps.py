@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.launch_join import GpuUse, Joined
-from jitter.ingestion.transform.phase import rotation
-from jitter.ingestion.transform.repetition import Repetition, cut_by, find_repetition
-from jitter.ingestion.transform.step_markers import Marker, StepRange, StepRanges, step_ranges
+from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
+from jitter.ingestion.transform.repetition import Repetition, cut_at_pattern, find_repetition
+from jitter.ingestion.transform.step_alignment import find_rotation
+from jitter.ingestion.transform.step_markers import Marker, StepRange, StepRanges, select_step_ranges
 from jitter.readers import Recording
 
 
@@ -29,17 +29,17 @@ class ProcessSteps:
 
 
 def find_steps(
-    joined: Joined,
+    joined: JoinedCapture,
     markers: Sequence[Marker],
     recording: Recording,
-    uses: Sequence[GpuUse],
+    uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
     """Find the steps of the process of these markers, whose GPUs are `uses`.
 
     One that has no markers and repeats like a pattern is cut like it.
     """
-    marked = step_ranges(markers)
+    marked = select_step_ranges(markers)
     if marked.ranges:
         return ProcessSteps(marked, "marker")
     busiest = max(uses, key=lambda use: use.compute_kernels)
@@ -52,8 +52,8 @@ def find_steps(
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
         return ProcessSteps(StepRanges([whole], [problem]), "whole capture")
     for pattern in patterns:
-        if rotation(repetition.names, pattern) is not None:
-            repetition = cut_by(ids, places_ns, recording.names, pattern) or repetition
+        if find_rotation(repetition.names, pattern) is not None:
+            repetition = cut_at_pattern(ids, places_ns, recording.names, pattern) or repetition
             break
     collectives = joined.sequence(busiest.gpu, "collective")
     before = np.searchsorted(collectives["place_ns"].to_numpy(), np.array(repetition.starts_ns))

@@ -19,7 +19,7 @@ _MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
 
-class Step(NamedTuple):
+class StepKernels(NamedTuple):
     """One step of one rank: its rows (`schema.KERNELS`) and what its record says of them."""
 
     row: int
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     """Copies and fills left out."""
 
 
-class StepRows:
+class KernelRowBuilder:
     """Makes rows for one rank; `names` are the recording's names, `main_stream` the rank's."""
 
     def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
@@ -48,7 +48,7 @@ class StepRows:
         self._rank = rank
         self._main_stream = main_stream
 
-    def build(self, activities: pa.Table) -> Iterator[Step]:
+    def build(self, activities: pa.Table) -> Iterator[StepKernels]:
         """Make the rows of whole steps, given in order and each in launch order (`step_row` says which)."""
         activities = activities.combine_chunks()
         size = activities.num_rows
@@ -86,7 +86,7 @@ class StepRows:
         for number, (first, last) in enumerate(pairwise(bounds)):
             is_kernel = ~is_memory[first:last]
             own = rows.slice(first, last - first)
-            yield Step(
+            yield StepKernels(
                 int(step_rows[first]),
                 _with_names_that_occur(own, [name for name, lacking in partly.items() if lacking[number]]),
                 _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),

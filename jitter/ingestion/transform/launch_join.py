@@ -21,7 +21,7 @@ class Gpu(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GpuUse:
+class GpuUsage:
     """What one process did on one GPU, over the whole capture."""
 
     gpu: Gpu
@@ -47,7 +47,7 @@ Steps = Mapping[int, Sequence[StepRange]]
 """The steps of each process, in order; they do not overlap."""
 
 
-class Joined(Protocol):
+class JoinedCapture(Protocol):
     """The activities of a capture, each with its launch and its place in launch order."""
 
     @property
@@ -55,7 +55,7 @@ class Joined(Protocol):
         """The processes of which launches were recorded."""
         ...
 
-    def gpus(self) -> list[GpuUse]:
+    def gpus(self) -> list[GpuUsage]:
         """Who used which GPU, by process and device."""
         ...
 
@@ -87,7 +87,7 @@ class Joined(Protocol):
         ...
 
 
-def step_rows_of(times_ns: npt.NDArray[np.int64], steps: Sequence[StepRange]) -> npt.NDArray[np.int32]:
+def locate_in_steps(times_ns: npt.NDArray[np.int64], steps: Sequence[StepRange]) -> npt.NDArray[np.int32]:
     """The position in a process's steps of each of these times; -1: in none."""
     starts = np.array([step.start_ns for step in steps], np.int64)
     untils = np.array([_NEVER if step.until_ns is None else step.until_ns for step in steps], np.int64)

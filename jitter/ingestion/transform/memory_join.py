@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS, HOST
-from jitter.ingestion.transform.api_calls import capture_edge, is_launch, is_synchronising
-from jitter.ingestion.transform.correlation import match
-from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUse, Steps, step_rows_of
-from jitter.ingestion.transform.streams import Lanes
+from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.correlation import match_launches
+from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
+from jitter.ingestion.transform.streams import Streams
 
 _LAUNCH_COLUMNS = {
     "launch_name": "name",
@@ -31,7 +31,7 @@ _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class JoinedInMemory:
+class MemoryJoin:
     """See `joined.Joined`."""
 
     def __init__(
@@ -46,18 +46,18 @@ class JoinedInMemory:
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
         self._data_loading = data_loading
         self._names = names
-        self._lanes = Lanes(self._activities)
+        self._streams = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
         self._start_ns = self._activities["start_ns"].to_numpy()
         self._end_ns = self._activities["end_ns"].to_numpy()
         self._is_kernel = ~self._activities["is_memory"].to_numpy()
-        self._call, self._counts, is_answered = match(self._activities, self._calls)
+        self._call, self._counts, is_answered = match_launches(self._activities, self._calls)
         self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
         self._place_ns, self._is_placed = self._placed()
 
-    def gpus(self) -> list[GpuUse]:
-        return self._lanes.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
+    def gpus(self) -> list[GpuUsage]:
+        return self._streams.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
         wanted = self._of_kind(kind)
@@ -68,9 +68,9 @@ class JoinedInMemory:
         return pa.table({"name": self._activities["name"].to_numpy()[rows], "place_ns": self._place_ns[rows]})
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
-        for gpu in self._lanes.gpus:
+        for gpu in self._streams.gpus:
             rows = self._in_order(gpu)
-            step_rows = step_rows_of(self._place_ns[rows], steps.get(gpu.process, ()))
+            step_rows = locate_in_steps(self._place_ns[rows], steps.get(gpu.process, ()))
             rows, step_rows = rows[step_rows >= 0], step_rows[step_rows >= 0]
             begun = 0
             for last, end in _stretches(step_rows):
@@ -81,8 +81,8 @@ class JoinedInMemory:
                 yield gpu, self._rows(rows[begun:], step_rows[begun:])
 
     def before_capture(self) -> dict[Gpu, int]:
-        early = Counter(self._lanes.gpu_of_rows[self._is_kernel & ~self._is_placed].tolist())
-        return {self._lanes.gpus[number]: kernels for number, kernels in early.items()}
+        early = Counter(self._streams.gpu_of_row[self._is_kernel & ~self._is_placed].tolist())
+        return {self._streams.gpus[number]: kernels for number, kernels in early.items()}
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         process = self._calls["process"].to_numpy()[self._unanswered]
@@ -116,13 +116,13 @@ class JoinedInMemory:
         launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
         if launched.all():
             return launch_ns, launched
-        lane = self._lanes.of_rows
-        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, lane))
+        stream = self._streams.of_row
+        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, stream))
         at = np.where(launched[order], np.arange(len(order)), 0)
         before = order[np.maximum.accumulate(at)]
         place_ns, is_placed = np.empty_like(launch_ns), np.empty_like(launched)
         place_ns[order] = launch_ns[before]
-        is_placed[order] = launched[before] & (lane[before] == lane[order])
+        is_placed[order] = launched[before] & (stream[before] == stream[order])
         by_start = ~np.isin(self._process, list(self.has_launches))
         place_ns[by_start] = self._start_ns[by_start]
         return place_ns, is_placed | by_start
@@ -131,7 +131,7 @@ class JoinedInMemory:
     def _order(self) -> _Integers:
         """Activities with a place in launch order, GPU by GPU; ties as `in_order.sql` has them."""
         rows = np.flatnonzero(self._is_placed)
-        gpu, place_ns = self._lanes.gpu_of_rows[rows], self._place_ns[rows]
+        gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
         order = np.lexsort((place_ns, gpu))
         if ((np.diff(place_ns[order]) == 0) & (np.diff(gpu[order]) == 0)).any():
             correlation = self._activities["correlation"]
@@ -141,16 +141,16 @@ class JoinedInMemory:
                 self._activities["name"].to_numpy(),
                 self._end_ns,
                 self._start_ns,
-                self._lanes.of_rows,
+                self._streams.of_row,
             )
             order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
         return rows[order]
 
     def _in_order(self, gpu: Gpu) -> _Integers:
-        if gpu not in self._lanes.gpus:
+        if gpu not in self._streams.gpus:
             return self._order[:0]
-        number = self._lanes.gpus.index(gpu)
-        gpus = self._lanes.gpu_of_rows[self._order]
+        number = self._streams.gpus.index(gpu)
+        gpus = self._streams.gpu_of_row[self._order]
         return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
 
     def _rows(self, rows: _Integers, step_rows: npt.NDArray[np.int32]) -> pa.Table:
@@ -164,7 +164,7 @@ class JoinedInMemory:
     def _taken_down(self) -> _Bools:
         """Of the unanswered launches those made while their thread captured a graph: they run nothing."""
         taken = np.zeros(len(self._unanswered), np.bool_)
-        edges = [capture_edge(name) for name in self._names]
+        edges = [capture_boundary(name) for name in self._names]
         if not any(edges):
             return taken
         launches = self._calls.take(pa.array(self._unanswered))
@@ -214,5 +214,5 @@ def _step_rows(process: npt.NDArray[np.int32], times_ns: _Integers, steps: Steps
     """The position in its process's steps of each time; -1: in none."""
     found = np.full(len(times_ns), -1, np.int32)
     for one in np.unique(process).tolist():
-        found[process == one] = step_rows_of(times_ns[process == one], steps.get(one, ()))
+        found[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))
     return found

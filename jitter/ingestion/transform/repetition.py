@@ -49,7 +49,7 @@ def find_repetition(
     return _cut(ids, places_ns, names, ids[start : start + period])
 
 
-def cut_by(
+def cut_at_pattern(
     ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str], pattern: Sequence[str]
 ) -> Repetition | None:
     """Cut one stream's launches where another rank's steps begin: `pattern` names its kernels of one step."""

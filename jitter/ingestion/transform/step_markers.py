@@ -59,7 +59,7 @@ class StepRanges:
     problems: list[str]
 
 
-def step_pattern_of(expression: str | None) -> re.Pattern[str]:
+def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
     """Compile a step pattern; raise `UsageError` if it is no expression or has no group `step`."""
     if expression is None:
         return re.compile(DEFAULT_STEP_PATTERN)
@@ -79,7 +79,7 @@ _MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
 """What fits the lake's columns."""
 
 
-def read_marker(
+def parse_marker(
     pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
 ) -> Marker | None:
     """The step that a range's text names, or None. A group that holds no number, or too long a one, names nothing."""
@@ -102,7 +102,7 @@ def is_data_loading(text: str) -> bool:
     return _DATA_LOADING.search(text) is not None
 
 
-def step_ranges(markers: Iterable[Marker]) -> StepRanges:
+def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     """Decide which markers of one process are its steps.
 
     Steps are marked on one thread: the one with the most outermost ones (ties: the earliest). Ranges inside
@@ -120,7 +120,7 @@ def step_ranges(markers: Iterable[Marker]) -> StepRanges:
 
 
 def _outermost(markers: list[Marker]) -> list[Marker]:
-    """Those not inside another, by start. A range without an end cannot be told to hold others."""
+    """Those not inside another, by start. A range without an end cannot be options to hold others."""
     kept: list[Marker] = []
     covered_to = -1
     for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):

@@ -7,21 +7,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.ingestion.transform.launch_join import Gpu, GpuUse
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
 
 _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]
 
 
-class Lane(NamedTuple):
+class Stream(NamedTuple):
     """One stream of one GPU of one process."""
 
     gpu: Gpu
     stream: int | None
 
 
-class Lanes:
-    """Numbers of lanes and GPUs, for each activity: in order of process, device and stream, the unknown last."""
+class Streams:
+    """Number the streams and GPUs of activities, in order of process, device and stream; unknown ones last."""
 
     def __init__(self, activities: pa.Table) -> None:
         """Number those of these activities; needs `process`, `device`, `stream`."""
@@ -30,32 +30,34 @@ class Lanes:
         streams, stream = _numbered(activities["stream"])
         both, gpu = _numbered(pa.array(process * len(devices) + device))
         self.gpus = [Gpu(processes[number // len(devices)], devices[number % len(devices)]) for number in both]
-        self.gpu_of_rows = gpu
+        self.gpu_of_row = gpu
         """For each activity the position of its GPU in `gpus`."""
-        all_three, self.of_rows = _numbered(pa.array(gpu * len(streams) + stream))
-        """For each activity the position of its lane in `lanes`."""
-        self.lanes = [Lane(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three]
+        all_three, self.of_row = _numbered(pa.array(gpu * len(streams) + stream))
+        """For each activity the position of its stream in `streams`."""
+        self.streams = [
+            Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three
+        ]
 
-    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUse]:
+    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUsage]:
         """Sum up each GPU's kernels, in order; arrays by activity. GPUs without kernels are left out."""
-        lane = self.of_rows[is_kernel]
-        kernels = np.bincount(lane, minlength=len(self.lanes)).tolist()
-        compute = np.bincount(self.of_rows[is_compute], minlength=len(self.lanes)).tolist()
-        first_ns = np.full(len(self.lanes), np.iinfo(np.int64).max)
-        np.minimum.at(first_ns, lane, start_ns[is_kernel])
-        last_ns = np.full(len(self.lanes), np.iinfo(np.int64).min)
-        np.maximum.at(last_ns, lane, end_ns[is_kernel])
+        stream = self.of_row[is_kernel]
+        kernels = np.bincount(stream, minlength=len(self.streams)).tolist()
+        compute = np.bincount(self.of_row[is_compute], minlength=len(self.streams)).tolist()
+        first_ns = np.full(len(self.streams), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, stream, start_ns[is_kernel])
+        last_ns = np.full(len(self.streams), np.iinfo(np.int64).min)
+        np.maximum.at(last_ns, stream, end_ns[is_kernel])
         uses = []
         for gpu in self.gpus:
-            own = [number for number, one in enumerate(self.lanes) if one.gpu == gpu and kernels[number]]
+            own = [number for number, one in enumerate(self.streams) if one.gpu == gpu and kernels[number]]
             if own:
                 main = max(own, key=lambda number: (compute[number], -number))
                 uses.append(
-                    GpuUse(
+                    GpuUsage(
                         gpu,
                         sum(kernels[number] for number in own),
                         sum(compute[number] for number in own),
-                        self.lanes[main].stream if compute[main] else None,
+                        self.streams[main].stream if compute[main] else None,
                         int(first_ns[own].min()),
                         int(last_ns[own].max()),
                     )

@@ -24,7 +24,7 @@ _BLIT: Final = re.compile(r"^__amd_rocclr_(?:copy|fill)")
 _LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
 
 
-class Rows:
+class BatchBuilder:
     """Turns raw columns into batches, and keeps what they share: processes, names, counts of what was left out."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Rows:
         self.processes: list[Process] = []
         self.names: list[str] = []
         self.left_out: Counter[str] = Counter()
-        """Rows that could not be used, by what is wrong with them."""
+        """BatchBuilder that could not be used, by what is wrong with them."""
         self._process_of: dict[Hashable, int] = {}
         self._name_of: dict[str, int] = {}
         self._is_blit: list[bool] = []
@@ -67,7 +67,7 @@ class Rows:
     def named(self, texts: pa.Array) -> pa.Array:
         """The positions (int32) of these names (binary or string; a missing one is the empty name)."""
         encoded = texts.dictionary_encode("encode")
-        lookup = np.array([self.name(text_of(value)) for value in encoded.dictionary.to_pylist()], np.int32)
+        lookup = np.array([self.name(decode_text(value)) for value in encoded.dictionary.to_pylist()], np.int32)
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
     def activities(self, columns: Columns, *, copies: bool, grids_in_items: bool = True) -> Batch:
@@ -100,7 +100,7 @@ class Rows:
         mark = pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False)
         found = {name: column.filter(pc.invert(mark)) for name, column in columns.items()}
         started = self._started("ranges", found)
-        texts = [None if value is None else text_of(value) for value in started["text"].to_pylist()]
+        texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
         started["text"] = pa.array(texts, pa.string())
         has_text = started["text"].is_valid()
         missing = len(texts) - int(pc.sum(has_text.cast(pa.int64())).as_py() or 0)
@@ -125,16 +125,16 @@ class Rows:
             self.left_out[f"{_WORDS[table]} without a possible time"] += count
 
 
-def text_of(value: bytes | str | None) -> str:
+def decode_text(value: bytes | str | None) -> str:
     """A name or text as the profiler wrote it, its bad bytes replaced."""
     if value is None:
         return ""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
-def integers(values: pa.Array) -> pa.Array:
+def parse_integers(values: pa.Array) -> pa.Array:
     """Texts (binary or string) as int64; null where one is no whole number."""
-    texts = values.cast(pa.string()) if _is_utf8(values) else pa.array([text_of(v) for v in values.to_pylist()])
+    texts = values.cast(pa.string()) if _is_utf8(values) else pa.array([decode_text(v) for v in values.to_pylist()])
     try:
         return texts.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -142,24 +142,24 @@ def integers(values: pa.Array) -> pa.Array:
         return pc.if_else(plain, texts, pa.scalar(None, pa.string())).cast(pa.int64())
 
 
-def constant(value: int | None, rows: int, kind: pa.DataType | None = None) -> pa.Array:
+def constant_column(value: int | None, rows: int, kind: pa.DataType | None = None) -> pa.Array:
     """The same number for each row."""
     return pa.array([value], kind or pa.int64()).take(pa.array(np.zeros(rows, np.int32)))
 
 
-def of_processes(position: int, rows: int) -> pa.Array:
+def process_column(position: int, rows: int) -> pa.Array:
     """The same process for each row."""
-    return constant(position, rows, pa.int32())
+    return constant_column(position, rows, pa.int32())
 
 
-def looked_up(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
+def map_values(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
     """What each key (int64) stands for; where that is not known, the key itself or null."""
     encoded = keys.dictionary_encode("encode")
     found = [by_key.get(key, key if or_itself else None) for key in encoded.dictionary.to_pylist()]
     return pa.array(found, pa.int64()).take(encoded.indices)
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def join_names(names: Sequence[str], most: int = 5) -> str:
     """Some names in a sentence."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 

@@ -22,7 +22,7 @@ class CsvFile:
         """Read the heading. Raises UnreadableTraceError for a file that cannot be opened."""
         self.path = path
         try:
-            names = heading(path)
+            names = read_header(path)
         except OSError as error:
             raise UnreadableTraceError(
                 f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
@@ -97,7 +97,7 @@ class CsvFile:
             yield from reader
 
 
-def heading(path: Path) -> list[str]:
+def read_header(path: Path) -> list[str]:
     """The cells of the first line; empty if there is none or it is no text. Raises OSError."""
     with path.open("rb") as file:
         first = file.readline(_HEADER_BYTES)

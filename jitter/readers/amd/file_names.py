@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-HINT: Final = (
+NAMING_HINT: Final = (
     "name rocprof's output after the rank, as in `rocprofv3 -o rank-%env{RANK}%` "
     "(under srun %env{SLURM_PROCID}%; %pid% and, under torchrun, %rank% tell no rank)"
 )
@@ -19,14 +19,14 @@ _NO_RANK: Final = re.compile(
 )
 
 
-def beside(path: Path, prefix: str) -> list[Path]:
+def sibling_files(path: Path, prefix: str) -> list[Path]:
     """The other files in this file's folder whose names begin with this, in order."""
     # names alone: a folder may hold the files of a thousand ranks, and is looked through for each of them
     names = sorted(name for name in os.listdir(path.parent) if name.startswith(prefix) and name != path.name)  # noqa: PTH208
     return [file for name in names if (file := path.parent / name).is_file()]
 
 
-def rank_in_stem(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
+def rank_in_file_name(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
     """The rank at the end of a name given with -o (`myprofile-3`), if it can be no process id and no other number."""
     found = _TRAILING.fullmatch(stem.rstrip("-_."))
     if found is None or _NO_RANK.search(found["before"]):
@@ -35,7 +35,7 @@ def rank_in_stem(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
     return None if number in pids else number
 
 
-def pid_in_stem(stem: str) -> int | None:
+def pid_in_file_name(stem: str) -> int | None:
     """The process id that rocprofv3 begins its files' names with, unless told otherwise (`4711_kernel_trace.csv`)."""
     found = re.match(r"(\d{1,9})(?:_|$)", stem)
     return int(found[1]) if found else None

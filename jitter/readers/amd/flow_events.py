@@ -14,11 +14,11 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 _TIME_BITS = 47
 _MOST_LANES = 1 << 16
-Place = tuple[int | None, int | None, int | None]
+EventLocation = tuple[int | None, int | None, int | None]
 """Process, thread, microsecond, as the trace has them."""
 
 
-class Arrows:
+class FlowEvents:
     """All arrows of a trace, some 48 bytes each: `add` their ends, `close`, then ask."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Arrows:
         self.ambiguous = 0
         """Kernels whose arrows cannot be told apart."""
 
-    def add(self, is_begin: bool, place: Place, number: int | None) -> None:
+    def add(self, is_begin: bool, place: EventLocation, number: int | None) -> None:
         """Take in one end of the arrow with this number."""
         process, thread, at_us = place
         if process is None or thread is None or at_us is None or number is None:
@@ -58,11 +58,11 @@ class Arrows:
         self._ends, self._begin_of_end = places[count == 1], from_place[first[count == 1]]
         self._begins = np.unique(begins)
 
-    def of_kernels(self, places: Sequence[Place]) -> pa.Array:
+    def of_kernels(self, places: Sequence[EventLocation]) -> pa.Array:
         """The correlation (int64) of the kernels that start at these places; null for none or several."""
         return self._looked_up(self._ends, self._begin_of_end, self._keys(places))
 
-    def of_calls(self, places: Sequence[Place], durations_us: Sequence[int]) -> pa.Array:
+    def of_calls(self, places: Sequence[EventLocation], durations_us: Sequence[int]) -> pa.Array:
         """The correlation (int64) of the calls that start at these places; null for calls that launch nothing."""
         keys = self._keys(places)
         if not len(self._begins):
@@ -73,7 +73,7 @@ class Arrows:
         inside = (self._begins[at] >= keys) & (self._begins[at] <= lasts) & (keys >= 0)
         return pa.array(self._begins[at], mask=~inside)
 
-    def _keys(self, places: Sequence[Place]) -> Ints:
+    def _keys(self, places: Sequence[EventLocation]) -> Ints:
         keys = np.full(len(places), -1, np.int64)
         for row, (process, thread, at_us) in enumerate(places):
             lane = self._lanes.get((process, thread)) if process is not None and thread is not None else None

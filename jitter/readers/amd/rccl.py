@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.kernels import collective_operation, is_collective, parse_operation
-from jitter.readers.amd.batches import text_of
+from jitter.readers.amd.batches import decode_text
 
 
 class RcclCalls:
@@ -24,7 +24,7 @@ class RcclCalls:
         """Take in calls; columns of equal length, names as binary."""
         columns = (column.to_pylist() for column in (processes, threads, names, starts, ends))
         for process, thread, name, start, end in zip(*columns, strict=True):
-            said = parse_operation(text_of(name).removeprefix("nccl"))
+            said = parse_operation(decode_text(name).removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
                 self._calls[process, thread].append((start, end, said))
         self._sorted = False

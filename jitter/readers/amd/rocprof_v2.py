@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import Rows, constant, integers
-from jitter.readers.amd.csv_file import CsvFile, heading
-from jitter.readers.amd.file_names import HINT, beside, rank_in_stem
+from jitter.readers.amd.batches import BatchBuilder, constant_column, parse_integers
+from jitter.readers.amd.csv_file import CsvFile, read_header
+from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name, sibling_files
 
 _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
 _NUMBERS: Final = ("gpu_id", "queue_id", "pid", "start_timestamp", "end_timestamp", "correlation_id")
@@ -30,7 +30,7 @@ class RocprofV2Reader:
         if path.suffix.lower() != ".csv" or not path.is_file():
             return False
         try:
-            return {name.lower() for name in heading(path)} >= _NEEDED
+            return {name.lower() for name in read_header(path)} >= _NEEDED
         except OSError:
             return False
 
@@ -44,11 +44,11 @@ class RocprofV2Reader:
         file = CsvFile(path)
         if not file.has(*_NEEDED):
             raise UnreadableTraceError(f"{path}: no results of rocprofv2", "record again")
-        recording = Recording(path=path, format=self.name, rank_hint=f"with rocprofv3, {HINT}")
+        recording = Recording(path=path, format=self.name, rank_hint=f"with rocprofv3, {NAMING_HINT}")
         return recording, lambda advance: self._batches(recording, file, advance)
 
     def _batches(self, recording: Recording, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        rows, kernels = Rows(), 0
+        rows, kernels = BatchBuilder(), 0
         for batch in _kernels(file, rows, advance):
             kernels += batch.rows.num_rows
             yield batch
@@ -74,17 +74,19 @@ class RocprofV2Reader:
         recording.processes, recording.names = rows.processes, rows.names
         named = _RESULTS.fullmatch(recording.path.name)
         pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_stem(named["before"] + named["own"] if named else recording.path.stem, pids)
+        recording.rank_in_name = rank_in_file_name(
+            named["before"] + named["own"] if named else recording.path.stem, pids
+        )
         recording.problems += [*problems, *rows.problems()]
 
 
 READER: Reader = RocprofV2Reader()
 
 
-def _kernels(file: CsvFile, rows: Rows, advance: Advance) -> Iterator[Batch]:
+def _kernels(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batch]:
     for read in file.batches(("kernel_name", *_NUMBERS), advance):
-        number = {name: integers(read[name]) for name in _NUMBERS if name in read.schema.names}
-        missing = constant(None, read.num_rows)
+        number = {name: parse_integers(read[name]) for name in _NUMBERS if name in read.schema.names}
+        missing = constant_column(None, read.num_rows)
         columns = {
             "process": rows.by_pid(number.get("pid", missing)),
             "device": number["gpu_id"],
@@ -97,17 +99,17 @@ def _kernels(file: CsvFile, rows: Rows, advance: Advance) -> Iterator[Batch]:
         yield rows.activities(columns, copies=False)
 
 
-def _calls(file: CsvFile, rows: Rows, advance: Advance) -> Iterator[Batch]:
+def _calls(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batch]:
     if not file.has(*_CALL):
         raise UnreadableTraceError(f"{file.path}: no trace of HIP calls", "record again")
     for read in file.batches(_CALL, advance):
         batch = read.filter(pc.starts_with(read["function"], b"hip"))
         columns: dict[str, pa.Array] = {
-            "process": constant(0, batch.num_rows, pa.int32()),
+            "process": constant_column(0, batch.num_rows, pa.int32()),
             "name": rows.named(batch["function"]),
-            "start_ns": integers(batch["start_timestamp"]),
-            "end_ns": integers(batch["end_timestamp"]),
-            "correlation": integers(batch["correlation_id"]),
+            "start_ns": parse_integers(batch["start_timestamp"]),
+            "end_ns": parse_integers(batch["end_timestamp"]),
+            "correlation": parse_integers(batch["correlation_id"]),
         }
         yield rows.calls(columns)
 
@@ -122,4 +124,4 @@ def _beside(path: Path) -> list[Path]:
         + re.escape(named["own"]) + r"\.csv",
         re.IGNORECASE,
     )  # fmt: skip
-    return [file for file in beside(path, named["before"]) if pattern.fullmatch(file.name)]
+    return [file for file in sibling_files(path, named["before"]) if pattern.fullmatch(file.name)]

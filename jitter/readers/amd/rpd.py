@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import Rows, constant
-from jitter.readers.amd.file_names import rank_in_stem
-from jitter.readers.amd.sqlite_tables import Database, Share, tables_of
+from jitter.readers.amd.batches import BatchBuilder, constant_column
+from jitter.readers.amd.file_names import rank_in_file_name
+from jitter.readers.amd.sqlite_tables import Database, RowProgress, list_tables
 
 _OP: Final = frozenset({"gpuId", "queueId", "start", "end", "description_id", "opType_id"})
 _API: Final = frozenset({"pid", "tid", "start", "end", "apiName_id", "args_id"})
@@ -33,7 +33,7 @@ class RpdReader:
     def sniff(self, path: Path) -> bool:
         if path.suffix.lower() not in (".rpd", ".db", ".sqlite", ".sqlite3") or not path.is_file():
             return False
-        tables = tables_of(path)
+        tables = list_tables(path)
         return tables.get("rocpd_op", frozenset()) >= _OP and tables.get("rocpd_api", frozenset()) >= _API
 
     def files(self, path: Path) -> Files:
@@ -61,7 +61,7 @@ class _Trace:
     def __init__(self, database: Database, recording: Recording) -> None:
         self._database = database
         self._recording = recording
-        self._rows = Rows()
+        self._rows = BatchBuilder()
         self._strings: dict[int, str] = {}
         self._without_call = 0
         self._ranges = 0
@@ -69,7 +69,7 @@ class _Trace:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows. Raises UnreadableTraceError where the database is damaged."""
         tables = ("rocpd_op", "rocpd_api", "rocpd_api")
-        progress = Share(self._database.size, sum(self._database.count(table) for table in tables))
+        progress = RowProgress(self._database.size, sum(self._database.count(table) for table in tables))
         for part in (self._calls, self._operations, self._markers):
             for batch, read in part():
                 advance(progress.seen(read))
@@ -82,7 +82,7 @@ class _Trace:
             f"RPD schema {versions['schema_version']}" if "schema_version" in versions else None
         )
         pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_stem(recording.path.stem, pids)
+        recording.rank_in_name = rank_in_file_name(recording.path.stem, pids)
         if self._without_call:
             recording.problems.append(
                 f"{self._without_call} GPU operations have no call: which launched them is unknown"
@@ -174,7 +174,7 @@ class _Trace:
     def _processes(self, pids: pa.Array) -> pa.Array:
         """An operation without a call is of the one process, if there is one."""
         if pids.null_count and len(self._rows.processes) == 1:
-            pids = pc.coalesce(pids, constant(self._rows.processes[0].pid, len(pids)))
+            pids = pc.coalesce(pids, constant_column(self._rows.processes[0].pid, len(pids)))
         return self._rows.by_pid(pids)
 
     def _names(self, ids: pa.Array) -> pa.Array:

@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.amd.batches import BATCH_ROWS
-from jitter.readers.sqlite import connect, cut_short, is_sqlite, read, refuse_unfinished
+from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, truncation
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
 """What the libraries raise where a database is damaged."""
 
 
-def tables_of(path: Path) -> dict[str, frozenset[str]]:
+def list_tables(path: Path) -> dict[str, frozenset[str]]:
     """The columns of each table and view; empty for a file that is no database or too damaged to list them."""
     try:
         if not is_sqlite(path):
@@ -44,11 +44,11 @@ class Database:
         """Raises UnreadableTraceError for a database that is cut off or that its writer has not finished."""
         self.path = path
         self.size = path.stat().st_size
-        refuse_unfinished(path, "let the profiler finish, or record again")
-        cut = cut_short(path)
+        reject_unfinished(path, "let the profiler finish, or record again")
+        cut = truncation(path)
         if cut is not None:
             raise self.damaged(cut)
-        self.tables = tables_of(path)
+        self.tables = list_tables(path)
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether there is such a table with these columns."""
@@ -74,7 +74,7 @@ class Database:
 
         `source` is what stands behind FROM. Raises UnreadableTraceError where the database is damaged.
         """
-        batches = read(self.path, integers, texts, source, rows)
+        batches = read_batches(self.path, integers, texts, source, rows)
         while True:
             try:
                 batch = next(batches, None)
@@ -92,7 +92,7 @@ class Database:
         )
 
 
-class Share:
+class RowProgress:
     """Progress through a database: bytes in proportion to rows seen, for rows have no place in the file."""
 
     def __init__(self, size: int, total: int) -> None:

@@ -7,20 +7,20 @@ from msgspec import Raw
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.kineto.batches import Rows
-from jitter.readers.kineto.byte_stream import PIECE_BYTES, pieces
-from jitter.readers.kineto.events import Events
+from jitter.readers.kineto.batches import KinetoBatches
+from jitter.readers.kineto.byte_stream import CHUNK_BYTES, read_chunks
+from jitter.readers.kineto.events import EventList
 from jitter.readers.kineto.header import (
-    HEAD_BYTES,
-    Head,
-    base_ns_in,
-    head_of,
-    looks_like_kineto,
-    rank_in,
-    tail_members,
-    version_in,
+    HEADER_BYTES,
+    TraceHeader,
+    base_time_ns,
+    distributed_rank,
+    is_kineto,
+    parse_header,
+    parse_trailer,
+    profiler_version,
 )
-from jitter.readers.kineto.processes import Processes
+from jitter.readers.kineto.processes import ProcessTable
 
 _SNIFFED_BYTES = 64 * 1024
 _EPOCH_NS = 10**18
@@ -33,7 +33,7 @@ class KinetoReader:
     name = "kineto"
     version = 1
 
-    def __init__(self, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, piece_bytes: int = CHUNK_BYTES) -> None:
         self._piece_bytes = piece_bytes
 
     def sniff(self, path: Path) -> bool:
@@ -41,13 +41,13 @@ class KinetoReader:
             return False
         text = b""
         try:
-            for piece in pieces(path, _SNIFFED_BYTES, _ignore, []):
+            for piece in read_chunks(path, _SNIFFED_BYTES, _ignore, []):
                 text += piece
                 if len(text) >= _SNIFFED_BYTES:
                     break
         except OSError:
             return False
-        return looks_like_kineto(text)
+        return is_kineto(text)
 
     def files(self, path: Path) -> Files:
         return Files((path,))
@@ -78,19 +78,19 @@ class _Trace:
     def check(self) -> None:
         """Read up to the events."""
         problems: list[str] = []
-        _, head = self._begin(pieces(self._path, self._piece_bytes, _ignore, problems), problems)
+        _, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
         self._members = head.members
-        self.recording.profiler_version = version_in(self._members)
+        self.recording.profiler_version = profiler_version(self._members)
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         problems = self.recording.problems
-        source = pieces(self._path, self._piece_bytes, advance, problems)
+        source = read_chunks(self._path, self._piece_bytes, advance, problems)
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("what stands before the events is damaged: the rank or the base time may be missing")
-        events = Events(source, text[head.start :], head.start)
-        rows = Rows()
+        events = EventList(source, text[head.start :], head.start)
+        rows = KinetoBatches()
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed
         try:
@@ -113,17 +113,17 @@ class _Trace:
         self._set_clock(rows.about_ns)
         self._set_rank(rows.processes)
 
-    def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, Head]:
+    def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, TraceHeader]:
         """The text up to and past the beginning of the events."""
         text = b""
         try:
             for piece in source:
                 text += piece
                 # a cheap look first: the search is dear, and some other file may be long
-                head = head_of(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
+                head = parse_header(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
                 if head is not None:
                     return text, head
-                if len(text) > HEAD_BYTES:
+                if len(text) > HEADER_BYTES:
                     break
         except OSError as error:
             raise self._unreadable(f"cannot be read: {error.strerror or error}", "check its permissions") from error
@@ -135,9 +135,9 @@ class _Trace:
 
     def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
         """Take in what stands behind the events; None: the trace is cut before, and said to be."""
-        members, is_damaged = ({}, False) if tail is None else tail_members(tail, is_bare=is_bare)
+        members, is_damaged = ({}, False) if tail is None else parse_trailer(tail, is_bare=is_bare)
         self._members = self._members | members
-        self.recording.profiler_version = version_in(self._members)
+        self.recording.profiler_version = profiler_version(self._members)
         if is_damaged:
             self.recording.problems.append(
                 "all events are there, but what stands behind them is cut or damaged: the rank or the base time may "
@@ -145,14 +145,14 @@ class _Trace:
             )
 
     def _set_clock(self, about_ns: int | None) -> None:
-        base_ns = base_ns_in(self._members)
+        base_ns = base_time_ns(self._members)
         if about_ns is not None and about_ns >= _EPOCH_NS:
             self.recording.utc_offset_ns = 0  # even where a base is given, as it is by some that rewrite traces
         elif base_ns is not None:
             self.recording.utc_offset_ns = base_ns
 
-    def _set_rank(self, processes: Processes) -> None:
-        rank = rank_in(self._members)
+    def _set_rank(self, processes: ProcessTable) -> None:
+        rank = distributed_rank(self._members)
         if rank is None:
             return
         process = processes.only_one()

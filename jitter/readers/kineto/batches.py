@@ -14,19 +14,21 @@ from msgspec import Raw
 from jitter.core.kernels import is_collective
 from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
-from jitter.readers.kineto.collectives import Comms, comms_of
-from jitter.readers.kineto.columns import Gathered, Times, integers, kept, where
-from jitter.readers.kineto.gpu_activities import Activities
-from jitter.readers.kineto.names import Names
+from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
+from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, nullable_int64, select
+from jitter.readers.kineto.gpu_activities import ActivityBuffer
+from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
-from jitter.readers.kineto.processes import Processes
-from jitter.readers.kineto.scanner import KIND_OF, PARAMS, TAKEN, Event
+from jitter.readers.kineto.processes import ProcessTable
+from jitter.readers.kineto.scanner import CATEGORIES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
 
-ROWS: Final = 16_384
-_KIND_OF_CATEGORY: Final[dict[object, str]] = {category: kind for kind, those in TAKEN.items() for category in those}
-_MEMORY: Final = frozenset(TAKEN["memory"])
+BATCH_ROWS: Final = 16_384
+_KIND_OF_CATEGORY: Final[dict[object, str]] = {
+    category: kind for kind, those in CATEGORIES.items() for category in those
+}
+_MEMORY: Final = frozenset(CATEGORIES["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
-_PARAMS: Final = Raw(b'"%s"' % PARAMS)
+_PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
 _category = attrgetter("cat")
 _name = attrgetter("name")
 # old traces have operators and the user's own ranges in one category
@@ -36,26 +38,26 @@ _LONGEST_NS: Final = 7 * 86_400 * 10**9
 """No capture lasts a week: a time so far from the others is damage."""
 
 
-class Rows:
+class KinetoBatches:
     """Turns events into batches; what it had to leave out is in `problems`."""
 
     def __init__(self) -> None:
-        self.names = Names()
-        self.processes = Processes()
+        self.names = NameTable()
+        self.processes = ProcessTable()
         self.activities = 0
         """GPU activities that became rows."""
         self.about_ns: int | None = None
         """A time in the middle of the first rows."""
-        self._gpu = Activities()
-        self._late = Activities()
+        self._gpu = ActivityBuffer()
+        self._late = ActivityBuffer()
         self._late_ids: list[int] = []
-        self._calls = Gathered()
-        self._ranges = Gathered()
+        self._calls = EventBuffer()
+        self._ranges = EventBuffer()
         self._texts: list[str] = []
         self._collectives: set[int] = set()
         self._named = 0
-        self._params: dict[int, Comms] = {}
-        self._same: dict[Comms, Comms] = {}
+        self._params: dict[int, CollectiveArgs] = {}
+        self._same: dict[CollectiveArgs, CollectiveArgs] = {}
         self._untimed: Counter[str] = Counter()
         self._endless = 0
         self._duplicates = 0
@@ -66,14 +68,14 @@ class Rows:
             self._note_params(events)
             self._take(events, _category, _KIND_OF_CATEGORY)
         else:
-            self._take(events, type, KIND_OF)
-        if len(self._gpu) >= ROWS or len(self._calls) >= ROWS:
+            self._take(events, type, ROW_KIND_BY_TYPE)
+        if len(self._gpu) >= BATCH_ROWS or len(self._calls) >= BATCH_ROWS:
             yield from self._flush_calls()  # before activities: calls tell whose a GPU is
-        if len(self._ranges) >= ROWS:
+        if len(self._ranges) >= BATCH_ROWS:
             yield from self._flush_ranges()
-        if len(self._gpu) >= ROWS:
+        if len(self._gpu) >= BATCH_ROWS:
             yield from self._flush_gpu()
-        if len(self._late) >= ROWS:
+        if len(self._late) >= BATCH_ROWS:
             yield from self._flush_late()
 
     def finish(self) -> Iterator[Batch]:
@@ -98,7 +100,7 @@ class Rows:
         # most events are of no interest: they are passed over without a line of Python run for each
         if kind_of.keys().isdisjoint(map(key, events)):
             return
-        found: dict[str, list[Event]] = {kind: [] for kind in TAKEN}
+        found: dict[str, list[Event]] = {kind: [] for kind in CATEGORIES}
         found["memory"] = found["kernel"]  # in one order
         put = {category: found[kind].append for category, kind in kind_of.items()}
         for event in compress(events, map(put.__contains__, map(key, events))):
@@ -115,7 +117,7 @@ class Rows:
             return
         for event in events:
             if event.name == _PARAMS and event.cat in _OPERATORS:
-                external, told = comms_of(bytes(event.args))
+                external, told = parse_collective_args(bytes(event.args))
                 if external is not None and told is not None:
                     self._params.setdefault(external, self._same.setdefault(told, told))
 
@@ -126,11 +128,11 @@ class Rows:
                 self._collectives.add(number)
         self._named = len(self.names.listed)
         collectives = self._collectives
-        comms: dict[int, Comms] = {}
+        comms: dict[int, CollectiveArgs] = {}
         late: list[int] = []
         rows = [row for row, name in enumerate(names) if name in collectives]
         for row in rows:
-            external, told = comms_of(bytes(events[row].args))
+            external, told = parse_collective_args(bytes(events[row].args))
             if told is None and external is not None:
                 told = self._params.get(external)
                 if told is None:
@@ -170,7 +172,7 @@ class Rows:
 
     def _flush_gpu(self) -> Iterator[Batch]:
         yield from self._activities(self._gpu)
-        self._gpu = Activities()
+        self._gpu = ActivityBuffer()
 
     def _flush_late(self) -> Iterator[Batch]:
         """Collectives whose parameters had not been seen; by now they have been, or there are none."""
@@ -181,10 +183,10 @@ class Rows:
         }
         self._late.add([], [], [], {position - len(self._late): one for position, one in told.items()})
         yield from self._activities(self._late)
-        self._late = Activities()
+        self._late = ActivityBuffer()
         self._late_ids = []
 
-    def _activities(self, gathered: Activities) -> Iterator[Batch]:
+    def _activities(self, gathered: ActivityBuffer) -> Iterator[Batch]:
         if not len(gathered):
             return
         times = gathered.times()
@@ -196,31 +198,31 @@ class Rows:
             yield batch
 
     def _flush_calls(self) -> Iterator[Batch]:
-        calls, self._calls = self._calls, Gathered()
+        calls, self._calls = self._calls, EventBuffer()
         if not len(calls):
             return
         times = calls.times()
         keep = self._possible(times, times.has_start, "calls")
         chosen = None if keep.all() else keep
         self._endless += int((keep & ~times.has_end).sum())
-        process = self._processes(kept(calls.pids(), chosen))
-        correlation = integers(kept([args.correlation for args in calls.call_args()], chosen), pa.int64())
+        process = self._processes(select(calls.pids(), chosen))
+        correlation = integer_column(select([args.correlation for args in calls.call_args()], chosen), pa.int64())
         starts = times.start_ns[keep]
         numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
         for one in np.unique(process).tolist():
             self.processes.called(one, numbers[process == one], starts[process == one])
         columns = [
             pa.array(process),
-            integers(kept(calls.tids(), chosen), pa.int64()),
-            pa.array(kept(calls.names, chosen), pa.int32()),
+            integer_column(select(calls.tids(), chosen), pa.int64()),
+            pa.array(select(calls.names, chosen), pa.int32()),
             pa.array(starts),
-            where(times.end_ns[keep], times.has_end[keep]),
+            nullable_int64(times.end_ns[keep], times.has_end[keep]),
             correlation,
         ]
         yield Batch("calls", pa.record_batch(columns, schema=CALLS))
 
     def _flush_ranges(self) -> Iterator[Batch]:
-        ranges, self._ranges = self._ranges, Gathered()
+        ranges, self._ranges = self._ranges, EventBuffer()
         texts, self._texts = self._texts, []
         if not len(ranges):
             return
@@ -228,11 +230,11 @@ class Rows:
         keep = self._possible(times, times.has_start, "ranges")
         chosen = None if keep.all() else keep
         columns = [
-            pa.array(self._processes(kept(ranges.pids(), chosen))),
-            integers(kept(ranges.tids(), chosen), pa.int64()),
-            pa.array(kept(texts, chosen), pa.string()),
+            pa.array(self._processes(select(ranges.pids(), chosen))),
+            integer_column(select(ranges.tids(), chosen), pa.int64()),
+            pa.array(select(texts, chosen), pa.string()),
             pa.array(times.start_ns[keep]),
-            where(times.end_ns[keep], times.has_end[keep]),
+            nullable_int64(times.end_ns[keep], times.has_end[keep]),
         ]
         yield Batch("ranges", pa.record_batch(columns, schema=RANGES))
 

@@ -9,7 +9,7 @@ from isal import isal_zlib
 
 from jitter.readers import Advance
 
-PIECE_BYTES: Final = 256 * 1024  # measured: what follows still finds it in the processor's cache
+CHUNK_BYTES: Final = 256 * 1024  # measured: what follows still finds it in the processor's cache
 _MAGIC: Final = b"\x1f\x8b"
 _READ_BYTES: Final = 64 * 1024
 _GZIP: Final = 31  # zlib's way to say: the largest window, in a gzip wrapping
@@ -18,7 +18,7 @@ _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _DAMAGE: Final = (_IsalError, zlib.error, EOFError, ValueError)
 
 
-def pieces(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
+def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
     """Yield the content in pieces of at most `piece_bytes`; what is lost of it goes to `problems`.
 
     `advance` hears of the file's own bytes, in all as many as it has. Raises OSError.

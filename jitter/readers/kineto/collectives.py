@@ -36,7 +36,7 @@ _DTYPE_BYTES: Final = {
 }
 
 
-class Comms(NamedTuple):
+class CollectiveArgs(NamedTuple):
     """The columns of a collective; None where the trace does not tell."""
 
     collective: str | None = None
@@ -65,7 +65,7 @@ class _Args(Struct, gc=False):
 _DECODE = msgspec.json.Decoder(_Args).decode
 
 
-def comms_of(args: bytes) -> tuple[int | None, Comms | None]:
+def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | None]:
     """The External id among an event's arguments, and the collective they describe, if they do."""
     try:
         found = _DECODE(args)
@@ -77,7 +77,7 @@ def comms_of(args: bytes) -> tuple[int | None, Comms | None]:
     if not isinstance(found.name, str):
         return external, None
     group = found.group if found.group is not None else found.group_id
-    return external, Comms(
+    return external, CollectiveArgs(
         collective=_operation(found.name),
         message_bytes=_message_bytes(found),
         dtype=found.dtype if isinstance(found.dtype, str) and found.dtype else None,

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct, field
 
-from jitter.readers.kineto.numbers import Bools, Int64s, joined, nanoseconds
+from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
 from jitter.readers.kineto.scanner import Event
 
 ABSENT: Final = Raw(b"null")
@@ -56,7 +56,7 @@ class Times(NamedTuple):
     has_end: Bools
 
 
-class Gathered:
+class EventBuffer:
     """Events of one kind, until there are enough for a batch."""
 
     def __init__(self) -> None:
@@ -75,8 +75,8 @@ class Gathered:
         if not events:
             return
         self.names += names
-        self._starts.append(joined([event.ts for event in events]))
-        self._durations.append(joined([event.dur for event in events]))
+        self._starts.append(join_values([event.ts for event in events]))
+        self._durations.append(join_values([event.dur for event in events]))
         self._pids += [event.pid for event in events]
         self._tids += [event.tid for event in events]
         if with_args:
@@ -84,8 +84,8 @@ class Gathered:
 
     def times(self) -> Times:
         """When they were."""
-        start, has_start = nanoseconds(self._starts)
-        duration, has_duration = nanoseconds(self._durations)
+        start, has_start = parse_microseconds(self._starts)
+        duration, has_duration = parse_microseconds(self._durations)
         return Times(start, start + duration, has_start, has_start & has_duration & (duration >= 0))
 
     def pids(self) -> list[int | None]:
@@ -104,9 +104,9 @@ class Gathered:
             loose = [_lenient(text, _AnyGpuArgs) for text in _RAWS.decode(_list(self._args))]
             return [
                 GpuArgs(
-                    as_int(args.correlation),
-                    as_int(args.device),
-                    as_int(args.stream),
+                    parse_int(args.correlation),
+                    parse_int(args.device),
+                    parse_int(args.stream),
                     args.grid,
                     args.block,
                     args.kind if isinstance(args.kind, str) else None,
@@ -127,7 +127,8 @@ class Gathered:
             found = _CALL_ARGS.decode(_list(self._args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return [
-                CallArgs(as_int(_lenient(text, _AnyCallArgs).correlation)) for text in _RAWS.decode(_list(self._args))
+                CallArgs(parse_int(_lenient(text, _AnyCallArgs).correlation))
+                for text in _RAWS.decode(_list(self._args))
             ]
         return [args or _NO_CALL_ARGS for args in found]
 
@@ -143,7 +144,7 @@ def _list(texts: Sequence[bytes]) -> bytes:
 
 
 def _integers(values: list[Any]) -> list[int | None]:
-    return values if set(map(type, values)) == {int} else list(map(as_int, values))
+    return values if set(map(type, values)) == {int} else list(map(parse_int, values))
 
 
 def _lenient(text: Raw, kind: type[_Args]) -> _Args:
@@ -153,7 +154,7 @@ def _lenient(text: Raw, kind: type[_Args]) -> _Args:
         return kind()
 
 
-def as_int(value: object) -> int | None:
+def parse_int(value: object) -> int | None:
     """A whole number however it is written: 7, 7.0, "7", "0x7", "stream 7"; None for anything else."""
     if type(value) is int:
         return value
@@ -168,7 +169,7 @@ def as_int(value: object) -> int | None:
     return None
 
 
-def as_shape(text: bytes) -> list[int | None]:
+def parse_shape(text: bytes) -> list[int | None]:
     """Three whole numbers of a JSON list; missing ones are 1, and all are None where it is no such list."""
     try:
         value = msgspec.json.decode(text)
@@ -176,11 +177,11 @@ def as_shape(text: bytes) -> list[int | None]:
         value = None
     if not isinstance(value, list) or not 0 < len(value) <= 3:
         return [None] * 3
-    sizes = [as_int(size) for size in value]
+    sizes = [parse_int(size) for size in value]
     return [None] * 3 if None in sizes else sizes + [1] * (3 - len(sizes))
 
 
-def integers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
     """A column of integers; those that do not fit become null."""
     try:
         return pa.array(values, kind)
@@ -189,11 +190,11 @@ def integers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
         return pa.array([None if value is None or not -most <= value < most else value for value in values], kind)
 
 
-def where(values: Int64s, valid: Bools) -> pa.Array:
+def nullable_int64(values: Int64s, valid: Bools) -> pa.Array:
     """A column of int64, null where not valid."""
     return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
 
 
-def kept(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
+def select(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
     """Those to keep; None keeps all."""
     return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]

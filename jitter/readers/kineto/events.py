@@ -6,16 +6,16 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from jitter.readers.kineto.scanner import (
-    Border,
+    DecodeFault,
     Event,
-    Fault,
-    before_blanks,
-    events_of,
-    is_event,
-    last_border,
-    next_border,
-    repaired,
-    rest_of_object,
+    EventBoundary,
+    decode_events,
+    last_boundary,
+    looks_like_event,
+    next_boundary,
+    parse_object_tail,
+    repair,
+    whitespace_start,
 )
 
 _TRIES: Final = 16
@@ -32,7 +32,7 @@ _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
 _END_OF_LIST: Final = re.compile(rb"\}[ \t\r\n]*(?=\])")
 
 
-class Damage(NamedTuple):
+class DamagedSpan(NamedTuple):
     """A part of the JSON that is no event any more: its place in the decompressed text, and what is wrong."""
 
     first: int
@@ -41,7 +41,7 @@ class Damage(NamedTuple):
     reason: str
 
 
-class Events:
+class EventList:
     """The list of events in the text that `pieces` yields; `text` is its beginning, behind the list's bracket.
 
     `position` is where that stands in the decompressed text.
@@ -54,8 +54,8 @@ class Events:
         self.position = position
         """Where in the decompressed text the events read so far end."""
         self.count = 0
-        """Events read so far, of any kind."""
-        self.damage: list[Damage] = []
+        """EventList read so far, of any kind."""
+        self.damage: list[DamagedSpan] = []
         self.tail: bytes | None = None
         """What follows the list; None if the list does not end."""
         self.unfinished = 0
@@ -114,10 +114,10 @@ class Events:
         # of a long event, what is held grows: it must not be decoded again with every piece
         if self._is_lost or self.tail is not None or len(self._text) > len(piece):
             return None
-        border = last_border(piece, 0, len(piece))
+        border = last_boundary(piece, 0, len(piece))
         if border is None:
             return None
-        events, fault = events_of(b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")))
+        events, fault = decode_events(b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")))
         if fault is not None or not events:
             return None
         self.count += len(events)
@@ -129,14 +129,14 @@ class Events:
         """Take some events, or some damage, off the text; None if that needs more text, or all is done."""
         if self.tail is not None or not self._text:
             return None
-        border = None if at_end else last_border(self._text, 0, len(self._text))
+        border = None if at_end else last_boundary(self._text, 0, len(self._text))
         if border is not None:
             text, start = self._upto(border.end), border.start
         elif at_end or len(self._text) > _HELD_BYTES:
             text, start = b"[" + self._text, len(self._text)
         else:
             return None
-        events, fault = events_of(text)
+        events, fault = decode_events(text)
         if fault is None:
             if border is None:
                 self.tail = b""  # a bare list, closed where the file ends
@@ -152,8 +152,8 @@ class Events:
         return b"".join((b"[", memoryview(self._text)[:end], b"]"))
 
     def _take(self, events: list[Event], start: int) -> list[Event]:
-        if self._is_lost and events and not is_event(events[0]):
-            border = next_border(self._text, 0)
+        if self._is_lost and events and not looks_like_event(events[0]):
+            border = next_boundary(self._text, 0)
             return self._leave_out(start if border is None else min(border.start, start), 0, "")
         self._is_lost = False
         self.count += len(events)
@@ -169,7 +169,7 @@ class Events:
         after = self._text[len(text) - 1 :]
         if not at_end and len(after) < _TAIL_SEEN:
             return None
-        events, _ = events_of(text)
+        events, _ = decode_events(text)
         if not _TAIL.match(after):
             bracket = len(text.rstrip()) - 2
             if events:
@@ -187,15 +187,15 @@ class Events:
         """The text stops within an event, or at a border that is none: find the last one that holds."""
         if at_end:
             # cut right behind an event, or behind its comma
-            events, fault = events_of(self._upto(len(self._text.rstrip().removesuffix(b","))))
+            events, fault = decode_events(self._upto(len(self._text.rstrip().removesuffix(b","))))
             if fault is None:
                 return self._take(events, limit)
         for _ in range(_TRIES):
-            border = last_border(self._text, 0, limit)
+            border = last_boundary(self._text, 0, limit)
             if border is None:
                 break
             text = self._upto(border.end)
-            events, fault = events_of(text)
+            events, fault = decode_events(text)
             if fault is None:
                 return self._take(events, border.start)
             limit = border.start
@@ -203,57 +203,57 @@ class Events:
 
     def _first(self, *, at_end: bool) -> list[Event] | None:
         """Take the first event alone, or leave it out: something in it opens and never closes."""
-        borders: list[Border] = []
-        border = next_border(self._text, 0)
+        borders: list[EventBoundary] = []
+        border = next_boundary(self._text, 0)
         while border is not None and len(borders) < _TRIES_AT_ONE:
             text = self._upto(border.end)
-            events, fault = events_of(text)
+            events, fault = decode_events(text)
             if fault is None:
                 return self._take(events, border.start)
             borders.append(border)
-            border = next_border(self._text, border.start)
+            border = next_boundary(self._text, border.start)
         for this, following in zip_longest(borders, borders[1:]):
             end = len(self._text) if following is None else following.end
-            events, fault = events_of(b"[" + self._text[this.start : end] + b"]")
-            if fault is None and is_event(events[0]):
+            events, fault = decode_events(b"[" + self._text[this.start : end] + b"]")
+            if fault is None and looks_like_event(events[0]):
                 return self._leave_out(this.start, 0, "something opens and is never closed")
         # else: the event that was being written when the trace was cut
         return None if at_end else self._leave_out(len(self._text), 0, "something opens and is never closed")
 
-    def _before(self, fault: Fault) -> list[Event] | None:
+    def _before(self, fault: DecodeFault) -> list[Event] | None:
         """Take the events that stand before a fault."""
         limit = fault.at
         for _ in range(_TRIES):
-            border = last_border(self._text, 0, limit)
+            border = last_boundary(self._text, 0, limit)
             if border is None:
                 return None
             text = self._upto(border.end)
-            events, inner = events_of(text)
+            events, inner = decode_events(text)
             if inner is None:
                 return self._take(events, border.start)
             limit = border.start
         return None
 
-    def _step_over(self, fault: Fault, *, at_end: bool) -> list[Event] | None:
+    def _step_over(self, fault: DecodeFault, *, at_end: bool) -> list[Event] | None:
         """Mend the first event, which is wrong, or leave it out."""
         at = fault.at - 1
-        mended = repaired(self._text, at)
+        mended = repair(self._text, at)
         if mended is not None:
             self.position -= len(mended) - len(self._text)
             self._text = mended
             return []
         reason = fault.reason
-        quote = before_blanks(self._text, at, 0) - 1
+        quote = whitespace_start(self._text, at, 0) - 1
         if quote >= 0 and self._text[quote] == 0x22 and reason.startswith("expected ','"):
             at, reason = quote, "unescaped quote"
-        border = next_border(self._text, at)
+        border = next_boundary(self._text, at)
         if border is not None:
             return self._leave_out(border.start, at, reason)
         if not at_end and len(self._text) <= _SALVAGE_BYTES:
             return None
         for end in _END_OF_LIST.finditer(self._text, at):
             after = self._text[end.end() + 1 :]
-            if at_end and _TAIL.match(after) and (not after.strip() or rest_of_object(after) is not None):
+            if at_end and _TAIL.match(after) and (not after.strip() or parse_object_tail(after) is not None):
                 return self._leave_out(end.end(), at, reason)
         return self._leave_out(len(self._text), at, reason)
 
@@ -263,7 +263,7 @@ class Events:
         if self._is_lost and self.damage:  # its end was not where it seemed
             self.damage[-1] = self.damage[-1]._replace(last=last)
         else:
-            self.damage.append(Damage(first, last, first + at, reason))
+            self.damage.append(DamagedSpan(first, last, first + at, reason))
         self._is_lost = True
         self._drop(length)
         return []

@@ -10,11 +10,11 @@ from msgspec import Raw
 
 from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch
-from jitter.readers.kineto.collectives import Comms, comms_of
-from jitter.readers.kineto.columns import ABSENT, Gathered, Times, as_int, as_shape, integers, kept
-from jitter.readers.kineto.names import Names
+from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
+from jitter.readers.kineto.columns import ABSENT, EventBuffer, Times, integer_column, parse_int, parse_shape, select
+from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
-from jitter.readers.kineto.processes import Processes
+from jitter.readers.kineto.processes import ProcessTable
 from jitter.readers.kineto.scanner import Event
 
 _MARKER: Final = "Marker"
@@ -23,21 +23,21 @@ _COARSE_NS: Final = 1_000
 """Two kernels of a graph may be rounded to the same whole microsecond; longer ones that agree in all are one."""
 
 
-class Activities:
+class ActivityBuffer:
     """GPU activities, until there are enough for a batch."""
 
     def __init__(self) -> None:
-        self._gathered = Gathered()
+        self._gathered = EventBuffer()
         self._is_memory: list[bool] = []
-        self._comms: dict[int, Comms] = {}
+        self._comms: dict[int, CollectiveArgs] = {}
         self.duplicates = 0
-        """Activities recorded twice and left out once."""
+        """ActivityBuffer recorded twice and left out once."""
 
     def __len__(self) -> int:
         return len(self._gathered)
 
     def add(
-        self, events: Sequence[Event], names: Sequence[int], is_memory: Sequence[bool], comms: dict[int, Comms]
+        self, events: Sequence[Event], names: Sequence[int], is_memory: Sequence[bool], comms: dict[int, CollectiveArgs]
     ) -> None:
         """Take in some events; `comms` by their position among these."""
         first = len(self._gathered)
@@ -49,14 +49,14 @@ class Activities:
         """When they were."""
         return self._gathered.times()
 
-    def batch(self, times: Times, keep: Bools, processes: Processes, names: Names) -> Batch:
+    def batch(self, times: Times, keep: Bools, processes: ProcessTable, names: NameTable) -> Batch:
         """Their rows, those to be kept. The activities are then to be thrown away."""
         gathered = self._gathered
         args = gathered.gpu_args()
         # custom kernels may be collectives too
         custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
-            told = comms_of(text)[1]
+            told = parse_collective_args(text)[1]
             if told is not None:
                 self._comms[row] = told
         devices: list[int | None] = list(map(attrgetter("device"), args))
@@ -64,7 +64,9 @@ class Activities:
             devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
         streams = list(map(attrgetter("stream"), args))
         if set(map(type, streams)) != {int}:
-            streams = [tid if own is None else as_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)]
+            streams = [
+                tid if own is None else parse_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)
+            ]
         correlations = list(map(attrgetter("correlation"), args))
         marker = names.number(_MARKER)
         if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
@@ -73,16 +75,16 @@ class Activities:
         keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
         chosen = None if keep.all() else keep
         start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
-        device = integers(kept(devices, chosen), pa.int32())
-        correlation = integers(kept(correlations, chosen), pa.int64())
-        grids = _axes(kept(list(map(attrgetter("grid"), args)), chosen))
-        blocks = _axes(kept(list(map(attrgetter("block"), args)), chosen))
+        device = integer_column(select(devices, chosen), pa.int32())
+        correlation = integer_column(select(correlations, chosen), pa.int64())
+        grids = _axes(select(list(map(attrgetter("grid"), args)), chosen))
+        blocks = _axes(select(list(map(attrgetter("block"), args)), chosen))
         columns: dict[str, pa.Array] = {
             "process": _process(device, correlation, start_ns, processes),
             "device": device,
-            "stream": integers(kept(streams, chosen), pa.int64()),
-            "name": pa.array(kept(gathered.names, chosen), pa.int32()),
-            "is_memory": pa.array(kept(self._is_memory, chosen), pa.bool_()),
+            "stream": integer_column(select(streams, chosen), pa.int64()),
+            "name": pa.array(select(gathered.names, chosen), pa.int32()),
+            "is_memory": pa.array(select(self._is_memory, chosen), pa.bool_()),
             "start_ns": pa.array(start_ns),
             "end_ns": pa.array(end_ns),
             "correlation": correlation,
@@ -104,7 +106,7 @@ class Activities:
         rows = pa.array(numbers, mask=numbers < 0)
         return {
             name: pa.array([getattr(one, name) for one in told], ACTIVITIES.field(name).type).take(rows)
-            for name in Comms._fields
+            for name in CollectiveArgs._fields
         }
 
     def _repeated(self, times: Times, rest: Sequence[Sequence[object]]) -> Bools:
@@ -128,12 +130,12 @@ def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
     words = list(map(bytes, texts))
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}  # kernels are many, shapes few
     rows = pa.array(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
-    shapes = [as_shape(word) for word in numbers]
+    shapes = [parse_shape(word) for word in numbers]
     fit = [[size if size is not None and 0 <= size < 2**31 else None for size in shape] for shape in shapes]
     return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
 
 
-def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: Processes) -> pa.Array:
+def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: ProcessTable) -> pa.Array:
     found = np.zeros(len(device), dtype=np.int32)
     numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
     for one in device.unique():

@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from jitter.readers.kineto.scanner import rest_of_object
+from jitter.readers.kineto.scanner import parse_object_tail
 
-HEAD_BYTES: Final = 16 << 20
+HEADER_BYTES: Final = 16 << 20
 _SNIFFED_BYTES: Final = 64 * 1024
 _EVENTS: Final = re.compile(rb'(?<!\\)"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _BARE: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[(?=[ \t\r\n]*[{\]])")
@@ -32,7 +32,7 @@ _VERSIONS: Final = (
 )
 
 
-class Head(NamedTuple):
+class TraceHeader(NamedTuple):
     """Where the list of events begins, and what stands before it."""
 
     start: int
@@ -42,7 +42,7 @@ class Head(NamedTuple):
     """The file is the list of events and nothing else."""
 
 
-def looks_like_kineto(text: bytes) -> bool:
+def is_kineto(text: bytes) -> bool:
     """Whether a file that begins so is a trace of PyTorch's profiler, and not another Chrome trace."""
     text = text[:_SNIFFED_BYTES]
     if _NOT_KINETO.search(text) or not _KINETO.search(text):
@@ -52,30 +52,30 @@ def looks_like_kineto(text: bytes) -> bool:
     return _OBJECT.match(text) is not None and (b'"traceEvents"' in text or b'"schemaVersion"' in text)
 
 
-def head_of(text: bytes) -> Head | None:
+def parse_header(text: bytes) -> TraceHeader | None:
     """The head of a trace; None if the list of events has not begun yet."""
     bare = _BARE.match(text)
     if bare:
-        return Head(bare.end(), {}, False, is_bare=True)
+        return TraceHeader(bare.end(), {}, False, is_bare=True)
     opening = _OBJECT.match(text)
     if opening is None:
         return None
-    first: Head | None = None
+    first: TraceHeader | None = None
     for found in _EVENTS.finditer(text, opening.end() - 1):
         # closed here it must be an object: else the word stands within another value
         before = text[opening.end() : found.end()]
-        members = rest_of_object(b"," + before + b"]}")
+        members = parse_object_tail(b"," + before + b"]}")
         if members is not None:
-            return Head(found.end(), members, False)
-        first = first or Head(found.end(), _members_in(before), True)
+            return TraceHeader(found.end(), members, False)
+        first = first or TraceHeader(found.end(), _members_in(before), True)
     return first
 
 
-def tail_members(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
+def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
     """What stands behind the events, and whether it is damaged or cut."""
     if is_bare:
         return {}, False
-    members = rest_of_object(tail)
+    members = parse_object_tail(tail)
     return (members, False) if members is not None else (_members_in(tail), True)
 
 
@@ -90,7 +90,7 @@ def _members_in(text: bytes) -> dict[str, Raw]:
     return found
 
 
-def value_of(members: dict[str, Raw], name: str) -> Any:
+def member_value(members: dict[str, Raw], name: str) -> Any:
     """A member's value; None if it is absent or damaged."""
     try:
         return msgspec.json.decode(members[name]) if name in members else None
@@ -98,24 +98,24 @@ def value_of(members: dict[str, Raw], name: str) -> Any:
         return None
 
 
-def rank_in(members: dict[str, Raw]) -> int | None:
+def distributed_rank(members: dict[str, Raw]) -> int | None:
     """The rank that `distributedInfo` names."""
-    info = value_of(members, "distributedInfo")
+    info = member_value(members, "distributedInfo")
     if isinstance(info, str):  # written as a string by some
-        info = value_of({"": Raw(info.encode())}, "")
+        info = member_value({"": Raw(info.encode())}, "")
     rank = info.get("rank") if isinstance(info, dict) else None
     return rank if type(rank) is int and 0 <= rank < 2**31 else None
 
 
-def base_ns_in(members: dict[str, Raw]) -> int | None:
+def base_time_ns(members: dict[str, Raw]) -> int | None:
     """The base time: added to the times in the trace it gives UTC."""
-    base = value_of(members, "baseTimeNanoseconds")
+    base = member_value(members, "baseTimeNanoseconds")
     if isinstance(base, str) and base.isdecimal() and len(base) < 20:
         base = int(base)
     return base if type(base) is int and 0 < base < 2**62 else None
 
 
-def version_in(members: dict[str, Raw]) -> str | None:
+def profiler_version(members: dict[str, Raw]) -> str | None:
     """Who wrote the trace, as far as it says."""
-    told = [(words, value_of(members, name)) for name, words in _VERSIONS]
+    told = [(words, member_value(members, name)) for name, words in _VERSIONS]
     return ", ".join(f"{words} {value}" for words, value in told if isinstance(value, str | int | float)) or None

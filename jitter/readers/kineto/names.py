@@ -9,7 +9,7 @@ from msgspec import Raw
 _UNNAMED: Final = "(no name)"
 
 
-class Names:
+class NameTable:
     """Kernel and call names in the order they appear."""
 
     def __init__(self) -> None:

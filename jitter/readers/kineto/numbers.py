@@ -20,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def joined(values: Sequence[Raw]) -> bytes:
+def join_values(values: Sequence[Raw]) -> bytes:
     """JSON values with commas between them; those that hold commas of their own are made null."""
     text = b",".join(cast(Sequence[bytes], values))
     if text.count(b",") == len(values) - 1 or not values:
@@ -28,7 +28,7 @@ def joined(values: Sequence[Raw]) -> bytes:
     return b",".join(b"null" if b"," in value else value for value in map(bytes, values))
 
 
-def nanoseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
+def parse_microseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
     """Nanoseconds of the microseconds in `texts`, which hold JSON values with commas between them.
 
     Returns the values, rounded to whole ns where there are more than three decimals, and whether each is a time at

@@ -15,7 +15,7 @@ _LONGEST_WAIT_NS: Final = 60 * 10**9
 _Int64s = npt.NDArray[np.int64]
 
 
-class Processes:
+class ProcessTable:
     """Host processes in the order they appear; `listed` grows as rows come."""
 
     def __init__(self) -> None:

@@ -14,7 +14,8 @@ _NULL: Final = Raw(b"null")
 class Event(Struct, gc=False):
     """One event; what must not be lost of its values is still JSON text.
 
-    Where all goes well events are of other types, one a category (`KIND_OF`), and their names are texts already.
+    Where all goes well events are of other types, one a category
+    (`ROW_KIND_BY_TYPE`), and their names are texts already.
     """
 
     cat: str | None = None
@@ -26,9 +27,9 @@ class Event(Struct, gc=False):
     args: Raw = _NULL
 
 
-PARAMS: Final = b"record_param_comms"
+RECORD_PARAM_COMMS: Final = b"record_param_comms"
 """The operator that tells of a collective what its kernel does not."""
-TAKEN: Final = {
+CATEGORIES: Final = {
     "memory": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
     "kernel": ("kernel", "Kernel"),
     "call": ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
@@ -55,7 +56,7 @@ _PASSED: Final = (
 """Others that are common: of their events nothing is read, the operator above apart."""
 
 
-class Fault(NamedTuple):
+class DecodeFault(NamedTuple):
     """Why a text is no list of events. `at` is a position in the text, where the decoder knows it."""
 
     kind: Literal["open", "ended", "bad"]
@@ -64,7 +65,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-class Border(NamedTuple):
+class EventBoundary(NamedTuple):
     """Where one object of a list ends and the next begins."""
 
     end: int
@@ -85,13 +86,13 @@ _FIELDS: Final = [
     ("dur", Raw, _NULL),
     ("args", Raw, _NULL),
 ]
-KIND_OF: Final[dict[object, str]] = {
-    _of_category(category, _FIELDS): kind for kind, those in TAKEN.items() for category in those
+ROW_KIND_BY_TYPE: Final[dict[object, str]] = {
+    _of_category(category, _FIELDS): kind for kind, those in CATEGORIES.items() for category in those
 }
 """What events become, by their type; those of other types become nothing."""
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
 # what is not taken is passed over in C, without so much as a pointer to its values
-_KNOWN: Final = (*KIND_OF, *(_of_category(category, []) for category in _PASSED))
+_KNOWN: Final = (*ROW_KIND_BY_TYPE, *(_of_category(category, []) for category in _PASSED))
 _EVENTS_OF_KNOWN: Final = msgspec.json.Decoder(list[Union[_KNOWN]])  # type: ignore[valid-type]  # noqa: UP007
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
@@ -105,12 +106,12 @@ _STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,
 _NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
 
 
-def events_of(text: bytes) -> tuple[list[Event], Fault | None]:
+def decode_events(text: bytes) -> tuple[list[Event], DecodeFault | None]:
     """Decode a JSON list of events; what in it is no event at all is left out. Never raises on bad input.
 
-    Of an event whose category is neither taken nor that of `PARAMS` there may be nothing but the category.
+    Of an event whose category is neither taken nor that of `RECORD_PARAM_COMMS` there may be nothing but the category.
     """
-    if text.rfind(PARAMS) < 0:  # a third of the time that `in` takes
+    if text.rfind(RECORD_PARAM_COMMS) < 0:  # a third of the time that `in` takes
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _EVENTS_OF_KNOWN.decode(text), None
     try:
@@ -120,10 +121,10 @@ def events_of(text: bytes) -> tuple[list[Event], Fault | None]:
     except msgspec.DecodeError as error:
         return [], _fault(error)
     except RecursionError:
-        return [], Fault("open", len(text), "nested too deeply")
+        return [], DecodeFault("open", len(text), "nested too deeply")
 
 
-def _one_by_one(text: bytes) -> tuple[list[Event], Fault | None]:
+def _one_by_one(text: bytes) -> tuple[list[Event], DecodeFault | None]:
     try:
         raws = _RAWS.decode(text)
     except msgspec.DecodeError as error:
@@ -137,47 +138,47 @@ def _one_by_one(text: bytes) -> tuple[list[Event], Fault | None]:
     return events, None
 
 
-def _fault(error: msgspec.DecodeError) -> Fault:
+def _fault(error: msgspec.DecodeError) -> DecodeFault:
     found = _FAULT.match(str(error))
     if found is None:
-        return Fault("open", 0, "cut")
+        return DecodeFault("open", 0, "cut")
     at, reason = int(found["at"]), found["reason"]
     # of what follows the end the decoder names the second character
-    return Fault("ended", at - 1, reason) if reason == "trailing characters" else Fault("bad", at, reason)
+    return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
 
 
-def last_border(text: bytes, first: int, limit: int) -> Border | None:
+def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:
     """The last place in text[first:limit] that may be a border; whether it is, only decoding tells."""
     brace = text.rfind(b"{", first, limit)
     while brace > first:
-        at = before_blanks(text, brace, first)
+        at = whitespace_start(text, brace, first)
         if at > first and text[at - 1] == 0x2C:  # a comma
-            at = before_blanks(text, at - 1, first)
+            at = whitespace_start(text, at - 1, first)
             if at > first and text[at - 1] == 0x7D:  # a closing brace
-                return Border(at, brace)
+                return EventBoundary(at, brace)
         brace = text.rfind(b"{", first, brace)
     return None
 
 
-def next_border(text: bytes, first: int) -> Border | None:
+def next_boundary(text: bytes, first: int) -> EventBoundary | None:
     """The first place from `first` on that may be a border."""
     found = _BORDER.search(text, first)
-    return None if found is None else Border(found.start() + 1, found.end())
+    return None if found is None else EventBoundary(found.start() + 1, found.end())
 
 
-def before_blanks(text: bytes, at: int, first: int) -> int:
+def whitespace_start(text: bytes, at: int, first: int) -> int:
     """Where the blanks that end at `at` begin, `first` at the earliest."""
     while at > first and text[at - 1] in _BLANKS:
         at -= 1
     return at
 
 
-def is_event(event: Event) -> bool:
+def looks_like_event(event: Event) -> bool:
     """Whether it looks like an event, and not like an object within one."""
     return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not UNSET)
 
 
-def rest_of_object(tail: bytes) -> dict[str, Raw] | None:
+def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:
     """The members of a JSON object of which only the end is given, behind a value; None if it is damaged or cut."""
     try:
         found: dict[str, Raw] = _OBJECT.decode(b'{"":0' + tail)
@@ -186,7 +187,7 @@ def rest_of_object(tail: bytes) -> dict[str, Raw] | None:
     return found
 
 
-def repaired(text: bytes, at: int) -> bytes | None:
+def repair(text: bytes, at: int) -> bytes | None:
     """The text without the fault at `at`, if that one is harmless; None if it is not.
 
     Harmless and common: control characters in strings, NaN and Infinity, commas before a closing bracket, single
@@ -200,7 +201,7 @@ def repaired(text: bytes, at: int) -> bytes | None:
     if any(_NO_NUMBER_HERE.match(text, start) for start in range(max(0, at - 2), at + 1)):
         changed = _STRING_OR_NO_NUMBER.sub(_null, text)
         return changed if changed != text else None
-    comma = before_blanks(text, at, 0) - 1
+    comma = whitespace_start(text, at, 0) - 1
     if comma > 0 and text[comma] == 0x2C and text[at : at + 1] in (b"]", b"}"):
         return b"%s %s" % (text[:comma], text[comma + 1 :])
     if text[at - 1 : at] == b"\\":

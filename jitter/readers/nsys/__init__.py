@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.nsys.batches import Rows
-from jitter.readers.nsys.metadata import Origin, read_origin
-from jitter.readers.nsys.names import names_of
-from jitter.readers.nsys.parquet_tables import ParquetTables, sniff_parquet
-from jitter.readers.nsys.sqlite_tables import SqliteTables, sniff_sqlite
-from jitter.readers.nsys.tables import DAMAGE, GRAPH_TRACE, KERNEL, RUNTIME, Tables, damaged
+from jitter.readers.nsys.batches import NsysBatches
+from jitter.readers.nsys.metadata import ExportMetadata, read_metadata
+from jitter.readers.nsys.names import resolve_names
+from jitter.readers.nsys.parquet_tables import ParquetTables, is_parquet_export
+from jitter.readers.nsys.sqlite_tables import SqliteTables, is_sqlite_export
+from jitter.readers.nsys.tables import DAMAGE, GRAPH_TRACE, KERNEL, RUNTIME, Tables, damage_error
 
 _PID_BITS = 0xFF_FFFF
 _Item = TypeVar("_Item")
@@ -25,7 +25,7 @@ class NsysReader:
 
     def sniff(self, path: Path) -> bool:
         try:
-            return sniff_parquet(path) if path.is_dir() else sniff_sqlite(path)
+            return is_parquet_export(path) if path.is_dir() else is_sqlite_export(path)
         except (OSError, ValueError):
             return False
 
@@ -41,9 +41,9 @@ class NsysReader:
                 raise UnreadableTraceError(
                     f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
                 )
-            export = _Export(tables, read_origin(tables))
+            export = _Export(tables, read_metadata(tables))
         except DAMAGE as error:
-            raise damaged(path, error, kind.export_type) from error
+            raise damage_error(path, error, kind.export_type) from error
         return export.recording, export.batches
 
 
@@ -53,7 +53,7 @@ READER: Reader = NsysReader()
 class _Export:
     """One export: what it says of itself, and its rows on their way out."""
 
-    def __init__(self, tables: Tables, origin: Origin) -> None:
+    def __init__(self, tables: Tables, origin: ExportMetadata) -> None:
         self._tables = tables
         self._origin = origin
         self.recording = Recording(
@@ -65,7 +65,7 @@ class _Export:
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
-        rows = Rows(self._tables, self._origin)
+        rows = NsysBatches(self._tables, self._origin)
         parts = rows.parts()
         total = sum(self._guarded(lambda: (self._tables.rows(table) for table in parts)))
         seen = reported = 0
@@ -87,9 +87,9 @@ class _Export:
         try:
             yield from part()
         except DAMAGE as error:
-            raise damaged(self._tables.path, error, self._tables.export_type) from error
+            raise damage_error(self._tables.path, error, self._tables.export_type) from error
 
-    def _add_processes(self, rows: Rows) -> None:
+    def _add_processes(self, rows: NsysBatches) -> None:
         origin = self._origin
         for key in rows.processes.keys[len(self.recording.processes) :]:
             self.recording.processes.append(
@@ -101,15 +101,15 @@ class _Export:
                 )
             )
 
-    def _finish(self, rows: Rows) -> Iterator[None]:
+    def _finish(self, rows: NsysBatches) -> Iterator[None]:
         """Names, ranks and problems: known once all rows have been read."""
-        names, missing, invalid = names_of(self._tables, rows.names.keys)
+        names, missing, invalid = resolve_names(self._tables, rows.names.keys)
         self.recording.names = names
         self._add_ranks(rows)
         self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
         yield from ()
 
-    def _add_ranks(self, rows: Rows) -> None:
+    def _add_ranks(self, rows: NsysBatches) -> None:
         for process, key in zip(self.recording.processes, rows.processes.keys, strict=True):
             if key is None:
                 continue
@@ -125,7 +125,7 @@ class _Export:
                     process.rank_from = source.format(process.rank)
 
 
-def _problems(rows: Rows, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:
+def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:
     problems = []
     if not tables.columns(RUNTIME):
         problems.append("no CUDA API calls in this export: which call launched a kernel is unknown")

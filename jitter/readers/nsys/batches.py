@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import Batch
-from jitter.readers.nsys.metadata import Origin, process_of
-from jitter.readers.nsys.names import Numbering, decoded, registered_texts
-from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, Only, Tables
+from jitter.readers.nsys.metadata import ExportMetadata, process_key
+from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
+from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, RowFilter, Tables
 
-_CALLS: Final = Only("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
+_CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
 _MPI_RANK: Final = 39
-_RANGES: Final = Only("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
+_RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
 _THREAD_BITS: Final = 0xFF_FFFF
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
@@ -32,23 +32,23 @@ NameKey = int | str | None
 """What stands for a name until it is looked up: an id of StringIds, or the name itself."""
 
 
-class Rows:
+class NsysBatches:
     """Turns the tables of one export into batches, and keeps what they share: processes, names, counts."""
 
-    def __init__(self, tables: Tables, origin: Origin) -> None:
+    def __init__(self, tables: Tables, origin: ExportMetadata) -> None:
         """Nothing is read yet."""
         self._tables = tables
         self._origin = origin
-        self.processes: Numbering[int | None] = Numbering()
+        self.processes: Interner[int | None] = Interner()
         """By globalPid >> 24; None stands for rows that name no process."""
-        self.names: Numbering[NameKey] = Numbering()
+        self.names: Interner[NameKey] = Interner()
         self.nvtx_ranks: dict[int | None, set[int]] = {}
         """Ranks from "MPI Rank N" annotations, by globalPid >> 24."""
         self.graph_replays = 0
         self.invalid_texts = 0
         self.without_text = 0
         self.without_time: Counter[str] = Counter()
-        """Rows left out for they have no start, or end before it, by what they are."""
+        """NsysBatches left out for they have no start, or end before it, by what they are."""
 
     def parts(self) -> dict[str, Callable[[], Iterator[Batch]]]:
         """What to read, by the table it is in; only tables that the export has."""
@@ -126,7 +126,7 @@ class Rows:
         has = self._tables.columns(NVTX)
         if _RANGES.column not in has:
             return
-        registered = registered_texts(self._tables, NVTX, _RANGES)
+        registered = read_registered_strings(self._tables, NVTX, _RANGES)
         wanted = self._existing(NVTX, ["start", "end", "eventType", "globalTid", "textId"])
         inline = ["text"] if "text" in has else []
         for read in self._tables.read(NVTX, wanted, inline, _RANGES):
@@ -136,7 +136,7 @@ class Rows:
                 texts = pc.coalesce(rows["text"], texts)
             rows = rows.filter(texts.is_valid())
             self.without_text += len(texts) - rows.num_rows
-            text, invalid = decoded(texts.drop_null())
+            text, invalid = decode_utf8(texts.drop_null())
             self.invalid_texts += invalid
             is_rank = pc.equal(rows["eventType"], _MPI_RANK)
             self._note_ranks(rows.filter(is_rank), text.filter(is_rank))
@@ -206,7 +206,7 @@ def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:
 
 
 def _process_key(global_id: int | None) -> int | None:
-    return None if global_id is None else process_of(global_id)
+    return None if global_id is None else process_key(global_id)
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:

@@ -24,7 +24,7 @@ _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
 
 
 @dataclass
-class Origin:
+class ExportMetadata:
     """What the small tables of an export tell."""
 
     profiler_version: str | None = None
@@ -46,9 +46,9 @@ class Origin:
         return next(iter(self.hosts.values())) if len(set(self.hosts.values())) == 1 else None
 
 
-def read_origin(tables: Tables) -> Origin:
+def read_metadata(tables: Tables) -> ExportMetadata:
     """Read the small tables, as far as this version has them. Raises what `tables` raises."""
-    origin = Origin()
+    origin = ExportMetadata()
     for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
         for name, value in _rows(tables, meta, [], ["name", "value"]):
             if name == b"EXPORT_PRODUCT_VERSION" and value:
@@ -57,7 +57,7 @@ def read_origin(tables: Tables) -> Origin:
         origin.utc_offset_ns = utc
     for thread, rank in _rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
         if thread is not None and rank is not None:
-            origin.mpi_ranks.setdefault(process_of(thread), set()).add(rank)
+            origin.mpi_ranks.setdefault(process_key(thread), set()).add(rank)
     for gpu, cuda, pid in _rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"], []):
         if gpu is not None and cuda is not None and pid is not None:
             origin.gpus[pid, cuda] = gpu
@@ -68,16 +68,16 @@ def read_origin(tables: Tables) -> Origin:
     return origin
 
 
-def process_of(global_id: int) -> int:
+def process_key(global_id: int) -> int:
     """What tells processes apart in a globalPid or globalTid: host, virtual machine and pid."""
     return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
 
 
-def _read_system(tables: Tables, origin: Origin) -> None:
+def _read_system(tables: Tables, origin: ExportMetadata) -> None:
     environment: list[bytes] = []
     for vid, name, value in _rows(tables, "TARGET_INFO_SYSTEM_ENV", ["globalVid"], ["name", "value"]):
         if name == b"Hostname" and value:
-            origin.hosts[None if vid is None else process_of(vid) >> 24] = _text(value)
+            origin.hosts[None if vid is None else process_key(vid) >> 24] = _text(value)
         elif name == b"DeviceEnvironment" and value:
             # NUL in 2022, a semicolon later
             environment += re.split(rb"[\x00;]", value)

@@ -8,12 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.readers.nsys.tables import STRINGS, Only, Tables
+from jitter.readers.nsys.tables import STRINGS, RowFilter, Tables
 
 Key = TypeVar("Key")
 
 
-class Numbering(Generic[Key]):
+class Interner(Generic[Key]):
     """Gives each key its position in order of first appearance."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Numbering(Generic[Key]):
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
 
-class Strings:
+class StringTable:
     """Some rows of StringIds, by id."""
 
     def __init__(self, tables: Tables, ids: npt.NDArray[np.int64]) -> None:
         """Read the rows with these ids (any order, no duplicates). Raises what `tables` raises."""
         batches: list[Any] = []
         if len(ids) and tables.columns(STRINGS).issuperset({"id", "value"}):
-            batches = list(tables.read(STRINGS, ["id"], ["value"], Only("id", ids.tolist())))
+            batches = list(tables.read(STRINGS, ["id"], ["value"], RowFilter("id", ids.tolist())))
         found = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("value", pa.binary())]))
         found = found.sort_by("id").combine_chunks()
         self._ids = found["id"].to_numpy()
@@ -58,7 +58,7 @@ class Strings:
         return self._values.take(pa.array(places, pa.int64(), mask=absent))
 
 
-def decoded(values: pa.Array) -> tuple[pa.Array, int]:
+def decode_utf8(values: pa.Array) -> tuple[pa.Array, int]:
     """Binary as strings, and how many of them were not valid UTF-8 (their bad bytes are replaced). Nulls stay."""
     try:
         return values.cast(pa.string()), 0
@@ -71,13 +71,13 @@ def decoded(values: pa.Array) -> tuple[pa.Array, int]:
         return pa.array(texts, pa.string()), invalid
 
 
-def names_of(tables: Tables, keys: Sequence[int | str | None]) -> tuple[list[str], int, int]:
+def resolve_names(tables: Tables, keys: Sequence[int | str | None]) -> tuple[list[str], int, int]:
     """The names that keys stand for: an id of StringIds, or the name itself.
 
     Returns the names, how many ids have none (the name then says so), and how many names were invalid UTF-8.
     """
     ids = np.array(sorted(key for key in keys if isinstance(key, int)), np.int64)
-    texts, invalid = decoded(Strings(tables, ids).at(pa.array(ids)))
+    texts, invalid = decode_utf8(StringTable(tables, ids).at(pa.array(ids)))
     by_id = dict(zip(ids.tolist(), texts.to_pylist(), strict=True))
     names: list[str] = []
     missing = 0
@@ -88,10 +88,10 @@ def names_of(tables: Tables, keys: Sequence[int | str | None]) -> tuple[list[str
     return names, missing, invalid
 
 
-def registered_texts(tables: Tables, table: str, only: Only) -> Strings:
+def read_registered_strings(tables: Tables, table: str, only: RowFilter) -> StringTable:
     """The strings that a table's `textId` refers to, read in a first pass over that column."""
     ids = np.array([], np.int64)
     if "textId" in tables.columns(table):
         for batch in tables.read(table, ["textId"], only=only):
             ids = np.union1d(ids, pc.drop_null(batch.column(0)).to_numpy())
-    return Strings(tables, ids)
+    return StringTable(tables, ids)

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.readers.nsys.tables import BATCH_ROWS, DAMAGE, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
+from jitter.readers.nsys.tables import BATCH_ROWS, DAMAGE, TEXT_BATCH_ROWS, RowFilter, damage_error, looks_like_nsys
 
 _BUFFER_BYTES = 1 << 20
 
 
-def sniff_parquet(folder: Path) -> bool:
+def is_parquet_export(folder: Path) -> bool:
     """Whether the folder holds such tables; raises OSError if it cannot be listed."""
     return looks_like_nsys([file.stem for file in folder.glob("*.parquet")])
 
@@ -45,7 +45,7 @@ class ParquetTables:
             return int(file.metadata.num_rows)
 
     def read(
-        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
         names = [*integers, *texts]
         kept = None if only is None else pa.array(only.values, pa.int64())
@@ -66,7 +66,7 @@ class ParquetTables:
             # buffered: without it a row group (here maybe the whole table) is loaded before its first row
             return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         except DAMAGE as error:
-            raise damaged(path, error, self.export_type) from error
+            raise damage_error(path, error, self.export_type) from error
 
 
 def _plain(column: pa.Array) -> pa.Array:

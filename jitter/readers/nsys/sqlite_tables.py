@@ -10,15 +10,23 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.readers.nsys.tables import BATCH_ROWS, TEXT_BATCH_ROWS, Only, damaged, looks_like_nsys
-from jitter.readers.sqlite import connect, connect_for_batches, cut_short, is_sqlite, quoted, read, refuse_unfinished
-from jitter.readers.sqlite_pages import NotPlain, plain_rows
+from jitter.readers.nsys.tables import BATCH_ROWS, TEXT_BATCH_ROWS, RowFilter, damage_error, looks_like_nsys
+from jitter.readers.sqlite import (
+    connect,
+    connect_adbc,
+    is_sqlite,
+    quote_columns,
+    read_batches,
+    reject_unfinished,
+    truncation,
+)
+from jitter.readers.sqlite_pages import UnsupportedTable, read_integer_columns
 
 _HEAD_BYTES = 1 << 18
 _VALUES_A_QUERY = 10_000
 
 
-def sniff_sqlite(path: Path) -> bool:
+def is_sqlite_export(path: Path) -> bool:
     """Whether the file is such an export, damaged ones included; raises OSError if it cannot be opened."""
     if not is_sqlite(path):
         return False
@@ -50,10 +58,10 @@ class SqliteTables:
         """Read the list of tables. Raises UnreadableTraceError for a database that its writer has not finished."""
         self.path = path
         self.size = path.stat().st_size
-        refuse_unfinished(path, "let `nsys export` finish, or export the report again")
-        cut = cut_short(path)
+        reject_unfinished(path, "let `nsys export` finish, or export the report again")
+        cut = truncation(path)
         if cut is not None:
-            raise damaged(path, cut, self.export_type)
+            raise damage_error(path, cut, self.export_type)
         self._layouts: dict[str, _Layout] = {}
         with closing(connect(path)) as connection:
             listed = connection.execute(
@@ -67,22 +75,22 @@ class SqliteTables:
                 if key:
                     layout.keys.add(column)
         # one for all tables: many are small
-        self._database = connect_for_batches(path)
+        self._database = connect_adbc(path)
         weakref.finalize(self, self._database.close)
 
     def columns(self, table: str) -> frozenset[str]:
         return frozenset(self._layouts[table].positions) if table in self._layouts else frozenset()
 
     def has_rows(self, table: str) -> bool:
-        return any(read(self._database, {"one": "1"}, {}, f'"{table}" LIMIT 1', 1))
+        return any(read_batches(self._database, {"one": "1"}, {}, f'"{table}" LIMIT 1', 1))
 
     def rows(self, table: str) -> int:
         # count(*) would read the whole table; the last rowid is one look-up
-        (batch,) = read(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
+        (batch,) = read_batches(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
         return max(0, int(batch["last"][0].as_py()))
 
     def read(
-        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
         source = f'"{table}"'
         if not texts:
@@ -93,21 +101,27 @@ class SqliteTables:
                     if batch.num_rows:
                         yield batch
                 return
-            except NotPlain:
+            except UnsupportedTable:
                 source = f"(SELECT * FROM {source} LIMIT -1 OFFSET {seen})" if seen else source
         for restricted in _restricted(source, only):
-            yield from read(
-                self._database, quoted(integers), quoted(texts), restricted, TEXT_BATCH_ROWS if texts else BATCH_ROWS
+            yield from read_batches(
+                self._database,
+                quote_columns(integers),
+                quote_columns(texts),
+                restricted,
+                TEXT_BATCH_ROWS if texts else BATCH_ROWS,
             )
 
-    def _plain(self, table: str, integers: Sequence[str], only: Only | None) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """How many rows were looked at, and those of them that are wanted. Raises `NotPlain`, maybe after some."""
+    def _plain(
+        self, table: str, integers: Sequence[str], only: RowFilter | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the number of rows read and those kept. Raise `UnsupportedTable`, maybe after some rows."""
         layout = self._layouts[table]
         names = list(dict.fromkeys([*integers, *([only.column] if only else [])]))
         if layout.keys.intersection(names):
-            raise NotPlain  # it may be the row's number, which lies elsewhere
+            raise UnsupportedTable  # it may be the row's number, which lies elsewhere
         positions = [layout.positions[name] for name in names]
-        for columns in plain_rows(self.path, layout.root, len(layout.positions), positions):
+        for columns in read_integer_columns(self.path, layout.root, len(layout.positions), positions):
             arrays = {
                 name: pa.array(column.values, mask=column.is_null) for name, column in zip(names, columns, strict=True)
             }
@@ -118,7 +132,7 @@ class SqliteTables:
             yield len(columns[0].values), batch
 
 
-def _restricted(source: str, only: Only | None) -> Iterator[str]:
+def _restricted(source: str, only: RowFilter | None) -> Iterator[str]:
     if only is None:
         yield source
         return

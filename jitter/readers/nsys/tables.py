@@ -28,7 +28,7 @@ DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OS
 _OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
 
 
-class Only(NamedTuple):
+class RowFilter(NamedTuple):
     """Keeps the rows whose integer `column` is one of `values`."""
 
     column: str
@@ -57,7 +57,7 @@ class Tables(Protocol):
         ...
 
     def read(
-        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: Only | None = None
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Batches of these columns under their names: integers as int64, texts as binary, null where unknown.
 
@@ -71,7 +71,7 @@ def looks_like_nsys(tables: Sequence[str]) -> bool:
     return STRINGS in tables and any(table.startswith(_OF_NSYS) for table in tables)
 
 
-def damaged(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
+def damage_error(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
     """What to tell a person when a library could not read on."""
     if isinstance(error, OSError) and error.strerror:
         return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter, spread_of
+from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter
 from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
-from jitter.core.stats import lower_median
+from jitter.core.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 
 TO_SIGMA = 1.4826
@@ -90,7 +90,7 @@ def test_scatter_of_hardly_any_steps():
     assert scatter(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
     assert scatter(np.full((3, 2), np.nan)) == 0.0
     assert scatter(np.zeros((1, 0))) == 0.0
-    assert spread_of(np.array([np.nan])) == 0.0
+    assert mad_sigma(np.array([np.nan])) == 0.0
 
 
 @settings(max_examples=40, deadline=None)

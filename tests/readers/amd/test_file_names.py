@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.readers.amd.file_names import rank_in_stem
+from jitter.readers.amd.file_names import rank_in_file_name
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ from jitter.readers.amd.file_names import rank_in_stem
     ],
 )
 def test_trailing_numbers(stem: str, rank: int | None):
-    assert rank_in_stem(stem) == rank
+    assert rank_in_file_name(stem) == rank
 
 
 def test_a_known_process_is_no_rank():
-    assert rank_in_stem("out_77", frozenset({77})) is None
-    assert rank_in_stem("out_77", frozenset({78})) == 77
+    assert rank_in_file_name("out_77", frozenset({77})) is None
+    assert rank_in_file_name("out_77", frozenset({78})) == 77

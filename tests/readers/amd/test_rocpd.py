@@ -95,11 +95,11 @@ def test_the_database_is_not_touched(tmp_path: Path):
 def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
     """The databases have no index: every join must go by row id."""
     (path, _) = sample(tmp_path)
-    from jitter.readers.amd.rocpd.tables import sessions_of
+    from jitter.readers.amd.rocpd.tables import find_sessions
     from jitter.readers.amd.sqlite_tables import Database
 
     database = Database(path)
-    (session,) = sessions_of(database.tables)
+    (session,) = find_sessions(database.tables)
     for table in ("kernel_dispatch", "memory_copy", "region"):
         source, columns = session.source(database, table)
         plan = database.rows(f"EXPLAIN QUERY PLAN SELECT {', '.join(columns.values())} FROM {source}")

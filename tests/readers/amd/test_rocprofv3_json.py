@@ -12,7 +12,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.kernels import is_collective
 from jitter.readers import readers
 from jitter.readers.amd.rocprofv3 import json_batches
-from jitter.readers.amd.rocprofv3.json_batches import pieces
+from jitter.readers.amd.rocprofv3.json_batches import split_array
 from tests.support.amd_traces import needs_traces, read, real
 
 KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
@@ -146,7 +146,7 @@ def test_pieces_cover_every_record():
     before = json_batches._PIECE
     try:
         json_batches._PIECE = 1000
-        found = list(pieces(raw))
+        found = list(split_array(raw))
     finally:
         json_batches._PIECE = before
     assert len(found) > 20

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jitter.readers.kineto.events import Events
+from jitter.readers.kineto.events import EventList
 from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
 TRICKY = [
@@ -48,7 +48,7 @@ def test_all_objects_are_found(objects, piece: int, indent: int | None, after) -
     whole = json.dumps({"traceEvents": objects, "after": after}, indent=indent).encode()
     start = whole.index(b"[") + 1
     pieces = (whole[at : at + piece] for at in range(start, len(whole), piece))
-    events = Events(pieces, b"", start)
+    events = EventList(pieces, b"", start)
     assert sum(len(some) for some in events) == events.count == len(objects)
     assert events.problems() == []
     assert json.loads(b'{"":0' + (events.tail or b""))["after"] == after

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from jitter.readers.kineto.numbers import joined, nanoseconds
+from jitter.readers.kineto.numbers import join_values, parse_microseconds
 
 PLAIN = st.builds(
     lambda whole, digits: f"{whole}.{digits}" if digits else str(whole),
@@ -40,7 +40,7 @@ def oracle(word: str) -> int | None:
 def test_exact_as_decimals(words) -> None:
     @given(st.lists(st.lists(words, min_size=1), max_size=4))
     def check(parts: list[list[str]]) -> None:
-        values, valid = nanoseconds([",".join(part).encode() for part in parts])
+        values, valid = parse_microseconds([",".join(part).encode() for part in parts])
         flat = [oracle(word) for part in parts for word in part]
         assert valid.tolist() == [value is not None for value in flat]
         assert values.tolist() == [value or 0 for value in flat]
@@ -51,11 +51,11 @@ def test_exact_as_decimals(words) -> None:
 
 def test_epoch_microseconds_do_not_fit_a_float() -> None:
     words = [f"1712195495{k:06d}.{k % 1000:03d}" for k in range(20_000)]
-    values, _ = nanoseconds([",".join(words).encode()])
+    values, _ = parse_microseconds([",".join(words).encode()])
     assert values.tolist() == [int(word.replace(".", "")) for word in words]
     assert sum(round(float(word) * 1000) != int(word.replace(".", "")) for word in words) > 10_000
 
 
 def test_values_with_commas_of_their_own_keep_the_others_in_place() -> None:
-    assert joined([Raw(b"1"), Raw(b'"a,b"'), Raw(b"[1,2]"), Raw(b"4")]) == b"1,null,null,4"
-    assert joined([]) == b""
+    assert join_values([Raw(b"1"), Raw(b'"a,b"'), Raw(b"[1,2]"), Raw(b"4")]) == b"1,null,null,4"
+    assert join_values([]) == b""

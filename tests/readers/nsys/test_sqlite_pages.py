@@ -12,8 +12,8 @@ import pytest
 
 from jitter.readers.nsys import sqlite_tables
 from jitter.readers.nsys.sqlite_tables import SqliteTables
-from jitter.readers.nsys.tables import DAMAGE, Only
-from jitter.readers.sqlite_pages import NotPlain, plain_rows
+from jitter.readers.nsys.tables import DAMAGE, RowFilter
+from jitter.readers.sqlite_pages import UnsupportedTable, read_integer_columns
 
 EDGES = [0, 1, -1, None, *(sign * (1 << bits) + more for bits in (7, 8, 15, 23, 31, 47, 62) for sign in (1, -1)
                            for more in (-1, 0, 1)), 2**63 - 1, -(2**63)]  # fmt: skip
@@ -47,7 +47,7 @@ def through_sqlite(path: Path, columns: Sequence[str], where: str = "") -> list[
         return connection.execute(f"SELECT {casts} FROM t{where}").fetchall()
 
 
-def through_jitter(path: Path, columns: Sequence[str], only: Only | None = None) -> list[tuple[Any, ...]]:
+def through_jitter(path: Path, columns: Sequence[str], only: RowFilter | None = None) -> list[tuple[Any, ...]]:
     batches = list(SqliteTables(path).read("t", columns, only=only))
     assert all(set(batch.schema.types) == {pa.int64()} and batch.num_rows for batch in batches)
     return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
@@ -58,7 +58,7 @@ def is_plain(path: Path, columns: Sequence[str]) -> bool:
     try:
         for _ in SqliteTables(path)._plain("t", columns, None):
             pass
-    except NotPlain:
+    except UnsupportedTable:
         return False
     return True
 
@@ -78,7 +78,7 @@ def test_all_lengths_of_numbers(seed: int, page_size: int, tmp_path: Path, monke
     overflows = page_size == 512 and width == 120
     assert is_plain(path, some) or overflows
     assert through_jitter(path, some) == through_sqlite(path, some)
-    only = Only(names[-1], [7, 1, 0])
+    only = RowFilter(names[-1], [7, 1, 0])
     expected = through_sqlite(path, some, f" WHERE {names[-1]} IN (7, 1, 0)")
     assert sorted(map(str, through_jitter(path, some, only))) == sorted(map(str, expected))
 
@@ -126,7 +126,7 @@ def test_what_stops_being_plain_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     rows[500] = ("text", 1)
     path = make(tmp_path / "t.sqlite", rows, "a INTEGER, b INTEGER", 512)
     from_pages: list[int] = []
-    really = plain_rows
+    really = read_integer_columns
 
     def watched(*how: Any) -> Iterator[Any]:
         for found in really(*how):
@@ -137,7 +137,7 @@ def test_what_stops_being_plain_goes_on_where_it_stopped(tmp_path: Path, monkeyp
     assert through_jitter(path, ["a", "b"]) == through_sqlite(path, ["a", "b"])
     assert 300 < sum(from_pages) <= 500
     expected = through_sqlite(path, ["a"], " WHERE b IN (1)")
-    assert through_jitter(path, ["a"], Only("b", [1])) == expected
+    assert through_jitter(path, ["a"], RowFilter("b", [1])) == expected
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -6,13 +6,13 @@ from typing import Final
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import Rows
-from jitter.readers.amd.file_names import HINT, beside, rank_in_stem
-from jitter.readers.amd.rocpd.batches import SessionRows
-from jitter.readers.amd.rocpd.metadata import read_origin
-from jitter.readers.amd.rocpd.tables import Session, sessions_of
-from jitter.readers.amd.rocprofv3.csv import is_csv_of
-from jitter.readers.amd.sqlite_tables import Database, Share, tables_of
+from jitter.readers.amd.batches import BatchBuilder
+from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name, sibling_files
+from jitter.readers.amd.rocpd.batches import SessionBatches
+from jitter.readers.amd.rocpd.metadata import read_session_metadata
+from jitter.readers.amd.rocpd.tables import Session, find_sessions
+from jitter.readers.amd.rocprofv3.csv import is_companion_csv
+from jitter.readers.amd.sqlite_tables import Database, RowProgress, list_tables
 
 _OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
 
@@ -26,27 +26,27 @@ class RocpdReader:
     def sniff(self, path: Path) -> bool:
         if path.suffix.lower() not in (".db", ".rocpd", ".sqlite", ".sqlite3") or not path.is_file():
             return False
-        return bool(sessions_of(tables_of(path)))
+        return bool(find_sessions(list_tables(path)))
 
     def files(self, path: Path) -> Files:
         prefix = path.stem.removesuffix("results")
         others = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
         if prefix != path.stem:
             # the same run as CSV, where both were asked for
-            others += [file for file in beside(path, prefix) if is_csv_of(prefix, file.name)]
+            others += [file for file in sibling_files(path, prefix) if is_companion_csv(prefix, file.name)]
         return Files((path,), tuple(file for file in others if file.is_file()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Raises UnreadableTraceError for a damaged database, for one without kernels and for later schemas."""
         database = Database(path)
-        sessions = sessions_of(database.tables)
+        sessions = find_sessions(database.tables)
         for session in sessions:
             session.check(database)
         if not any(database.count(session.table("kernel_dispatch")) for session in sessions):
             raise UnreadableTraceError(
                 f"{path}: no kernels in this database", "did the process use a GPU? record with --kernel-trace"
             )
-        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
         return recording, lambda advance: _batches(recording, database, sessions, advance)
 
 
@@ -54,13 +54,13 @@ READER: Reader = RocpdReader()
 
 
 def _batches(recording: Recording, database: Database, sessions: list[Session], advance: Advance) -> Iterator[Batch]:
-    rows = Rows()
-    progress = Share(database.size, sum(session.size(database) for session in sessions))
+    rows = BatchBuilder()
+    progress = RowProgress(database.size, sum(session.size(database) for session in sessions))
     problems: list[str] = []
     for session in sessions:
-        origin = read_origin(database, session)
+        origin = read_session_metadata(database, session)
         recording.profiler_version = recording.profiler_version or origin.version
-        parts = SessionRows(database, session, origin, rows)
+        parts = SessionBatches(database, session, origin, rows)
         for batch, read in parts.batches():
             advance(progress.seen(read))
             if batch.rows.num_rows:
@@ -68,6 +68,6 @@ def _batches(recording: Recording, database: Database, sessions: list[Session], 
         problems += [*origin.problems, *parts.problems()]
     recording.processes, recording.names = rows.processes, rows.names
     pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
-    recording.rank_in_name = rank_in_stem(recording.path.stem.removesuffix("results"), pids)
+    recording.rank_in_name = rank_in_file_name(recording.path.stem.removesuffix("results"), pids)
     recording.problems += [*dict.fromkeys(problems), *rows.problems()]
     advance(progress.rest())

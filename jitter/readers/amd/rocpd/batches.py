@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.readers import Batch
-from jitter.readers.amd.batches import Rows, constant, looked_up
+from jitter.readers.amd.batches import BatchBuilder, constant_column, map_values
 from jitter.readers.amd.rccl import RcclCalls
-from jitter.readers.amd.rocpd.metadata import Origin
+from jitter.readers.amd.rocpd.metadata import SessionMetadata
 from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
 
@@ -25,10 +25,10 @@ _MARKERS: Final = "MARKER_CORE"
 _VALUES_A_QUERY: Final = 5_000
 
 
-class SessionRows:
+class SessionBatches:
     """The tables of one guid on their way out."""
 
-    def __init__(self, database: Database, session: Session, origin: Origin, rows: Rows) -> None:
+    def __init__(self, database: Database, session: Session, origin: SessionMetadata, rows: BatchBuilder) -> None:
         """Nothing is read yet but the names of categories."""
         self._database = database
         self._session = session
@@ -156,7 +156,7 @@ class SessionRows:
     def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
         return {
             "process": self._processes(self._column(read, "pid")),
-            "thread": looked_up(self._column(read, "tid"), self._origin.threads, or_itself=False),
+            "thread": map_values(self._column(read, "tid"), self._origin.threads, or_itself=False),
             "start_ns": read["start"],
             "end_ns": read["end"],
         }
@@ -209,4 +209,4 @@ class SessionRows:
 
     @staticmethod
     def _column(read: pa.RecordBatch, name: str) -> pa.Array:
-        return read[name] if name in read.schema.names else constant(None, read.num_rows)
+        return read[name] if name in read.schema.names else constant_column(None, read.num_rows)

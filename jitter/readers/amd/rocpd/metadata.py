@@ -15,7 +15,7 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 
 
 @dataclass
-class Origin:
+class SessionMetadata:
     """What the small tables of one session tell."""
 
     version: str | None = None
@@ -34,9 +34,9 @@ class Origin:
         return self.processes.get(-1 if row is None else row) or Process(None)
 
 
-def read_origin(database: Database, session: Session) -> Origin:
+def read_session_metadata(database: Database, session: Session) -> SessionMetadata:
     """Read the small tables, as far as they are there. Raises UnreadableTraceError where the database is damaged."""
-    origin = Origin()
+    origin = SessionMetadata()
     hosts = {row["id"]: row["hostname"] for row in _rows(database, session, "info_node", ["id", "hostname"])}
     for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
         process = Process(row["pid"], hosts.get(row["nid"]))
@@ -71,7 +71,7 @@ def rank_of(environment: object) -> tuple[int | None, str | None]:
     return None, None
 
 
-def _read_agents(origin: Origin, rows: list[dict[str, Any]]) -> None:
+def _read_agents(origin: SessionMetadata, rows: list[dict[str, Any]]) -> None:
     """Number GPUs for each process apart: each lists all agents of its node."""
     seen: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for row in rows:

@@ -66,7 +66,7 @@ class Session:
         return source, found
 
 
-def sessions_of(tables: Mapping[str, frozenset[str]]) -> list[Session]:
+def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[Session]:
     """The sessions whose tables are there, by guid; RPD's tables bear no guid and count none of these columns."""
     suffixes = set()
     for table in tables:

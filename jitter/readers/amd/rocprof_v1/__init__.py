@@ -7,19 +7,19 @@ from typing import Final, Protocol
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Rows
-from jitter.readers.amd.csv_file import CsvFile, heading
-from jitter.readers.amd.file_names import HINT, rank_in_stem
+from jitter.readers.amd.batches import BatchBuilder
+from jitter.readers.amd.csv_file import CsvFile, read_header
+from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
 from jitter.readers.amd.rocprof_v1.csv import CSV_COLUMNS, read_csv
 from jitter.readers.amd.rocprof_v1.db import read_database
-from jitter.readers.amd.rocprof_v1.events import is_v1_json
+from jitter.readers.amd.rocprof_v1.events import is_rocprof_v1_json
 from jitter.readers.amd.rocprof_v1.json import read_json
-from jitter.readers.amd.sqlite_tables import tables_of
+from jitter.readers.amd.sqlite_tables import list_tables
 
 _OPS: Final = frozenset({"BeginNs", "EndNs", "dev-id", "queue-id", "Name"})
 _FORMS: Final = (".db", ".json", ".csv")
 _SUMS: Final = (".stats.csv", ".hip_stats.csv", ".hsa_stats.csv", ".copy_stats.csv")
-_HINT: Final = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {HINT}"
+_HINT: Final = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 _MOST_SYSINFO: Final = 1 << 24
 
 
@@ -27,7 +27,7 @@ class _Read(Protocol):
     """Yields all rows of one of the forms, and appends to the problems what is wrong with them."""
 
     def __call__(
-        self, path: Path, rows: Rows, agents: Agents, problems: list[str], advance: Advance
+        self, path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance
     ) -> Iterator[Batch]: ...
 
 
@@ -46,10 +46,10 @@ class RocprofV1Reader:
             return False
         try:
             if form == ".db":
-                return tables_of(path).get("OPS", frozenset()) >= _OPS
+                return list_tables(path).get("OPS", frozenset()) >= _OPS
             if form == ".json":
-                return is_v1_json(path)
-            return {name.lower() for name in heading(path)} >= CSV_COLUMNS
+                return is_rocprof_v1_json(path)
+            return {name.lower() for name in read_header(path)} >= CSV_COLUMNS
         except OSError:
             return False
 
@@ -75,7 +75,7 @@ READER: Reader = RocprofV1Reader()
 
 def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     path = recording.path
-    rows = Rows()
+    rows = BatchBuilder()
     problems: list[str] = []
     kernels = 0
     agents = _agents(path.with_suffix(".sysinfo.txt"), advance)
@@ -87,7 +87,7 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
         raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --hip-trace")
     recording.processes = rows.processes
     recording.names = rows.names
-    recording.rank_in_name = rank_in_stem(path.stem, frozenset(p.pid for p in rows.processes if p.pid is not None))
+    recording.rank_in_name = rank_in_file_name(path.stem, frozenset(p.pid for p in rows.processes if p.pid is not None))
     recording.problems += [*problems, *rows.problems()]
 
 

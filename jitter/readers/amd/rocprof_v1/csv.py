@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Rows, integers, looked_up
+from jitter.readers.amd.batches import BatchBuilder, map_values, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 
 CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
@@ -16,16 +16,16 @@ CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
 _INTEGERS: Final = ("gpu-id", "queue-id", "pid", "tid", "beginns", "endns")
 
 
-def read_csv(path: Path, rows: Rows, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+def read_csv(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
     """Yield all kernels. Raises UnreadableTraceError where the file is damaged beyond a row."""
     file = CsvFile(path)
     problems.append("a CSV of kernels: which call launched them and which step they are of is not in it")
     for read in file.batches(("kernelname", *_INTEGERS), advance):
-        number = {name: integers(read[name]) for name in _INTEGERS if name in read.schema.names}
+        number = {name: parse_integers(read[name]) for name in _INTEGERS if name in read.schema.names}
         pids = number.get("pid", pa.nulls(read.num_rows, pa.int64()))
         columns = {
             "process": rows.by_pid(pids),
-            "device": looked_up(number["gpu-id"], agents.by_node, or_itself=True),
+            "device": map_values(number["gpu-id"], agents.by_node, or_itself=True),
             "stream": number["queue-id"],
             "name": rows.named(read["kernelname"]),
             "start_ns": number["beginns"],

@@ -9,15 +9,17 @@ import pyarrow as pa
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Columns, Rows, looked_up
-from jitter.readers.amd.sqlite_tables import Database, Share
-from jitter.readers.sqlite import quoted
+from jitter.readers.amd.batches import BatchBuilder, Columns, map_values
+from jitter.readers.amd.sqlite_tables import Database, RowProgress
+from jitter.readers.sqlite import quote_columns
 
 _TABLES: Final = ("OPS", "COPY", "HIP", "rocTX")
 _INTEGERS: Final = ("BeginNs", "EndNs", "pid", "tid", "Index", "dev-id", "queue-id", "stream-id")
 
 
-def read_database(path: Path, rows: Rows, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+def read_database(
+    path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance
+) -> Iterator[Batch]:
     """Yield all rows of a database. Raises UnreadableTraceError where it is damaged."""
     database = Database(path)
     present = [table for table in _TABLES if database.has(table, "BeginNs", "EndNs", "Name")]
@@ -25,20 +27,20 @@ def read_database(path: Path, rows: Rows, agents: Agents, problems: list[str], a
         problems.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
     if "OPS" not in present:
         raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
-    progress = Share(database.size, sum(database.count(table) for table in present))
+    progress = RowProgress(database.size, sum(database.count(table) for table in present))
     for table in present:
         integers = [name for name in _INTEGERS if database.has(table, name)]
         source = f'"{table}"'
         if table == "HIP":
             source += " WHERE \"Name\" LIKE 'hip%'"
-        for read in database.stream(quoted(integers), quoted(["Name"]), source):
+        for read in database.stream(quote_columns(integers), quote_columns(["Name"]), source):
             columns = {name: read[name] for name in read.schema.names}
-            yield batch_of(table, columns, rows, agents)
+            yield build_batch(table, columns, rows, agents)
             advance(progress.seen(read.num_rows))
     advance(progress.rest())
 
 
-def batch_of(table: str, raw: Columns, rows: Rows, agents: Agents) -> Batch:
+def build_batch(table: str, raw: Columns, rows: BatchBuilder, agents: Agents) -> Batch:
     """Rows of one of the tables, under its own column names; integers as int64, null where not recorded."""
     count = len(raw["BeginNs"])
 
@@ -55,6 +57,6 @@ def batch_of(table: str, raw: Columns, rows: Rows, agents: Agents) -> Batch:
     columns |= {"name": rows.named(raw["Name"]), "correlation": column("Index")}
     if table == "HIP":
         return rows.calls(columns | {"thread": column("tid")})
-    columns["device"] = looked_up(column("dev-id"), agents.by_node, or_itself=True)
+    columns["device"] = map_values(column("dev-id"), agents.by_node, or_itself=True)
     columns["stream"] = column("stream-id") if "stream-id" in raw else column("queue-id")
     return rows.activities(columns, copies=table == "COPY")

@@ -9,7 +9,7 @@ import msgspec
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance
 
-ARROW: Final = b'"DataFlow"'
+FLOW_EVENT: Final = b'"DataFlow"'
 """Stands in each end of an arrow and nowhere else."""
 _HEAD: Final = 4096
 _CHUNK: Final = 1 << 21
@@ -67,7 +67,7 @@ _DECODER: Final = msgspec.json.Decoder(Event, strict=False)
 _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 
-def is_v1_json(path: Path) -> bool:
+def is_rocprof_v1_json(path: Path) -> bool:
     """Whether it begins as rocprof's traces do: an empty event, then processes named after HIP and HSA."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
@@ -75,7 +75,7 @@ def is_v1_json(path: Path) -> bool:
     return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
 
 
-def events_of(path: Path, advance: Advance, problems: list[str], only: bytes = b"") -> Iterator[Event]:
+def read_events(path: Path, advance: Advance, problems: list[str], only: bytes = b"") -> Iterator[Event]:
     """All events, or those with these bytes in them; what is no event of rocprof's is counted."""
     with path.open("rb") as file:
         if _BETWEEN not in file.read(_HEAD):

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Rows
-from jitter.readers.amd.flow_events import Arrows, Place
-from jitter.readers.amd.rocprof_v1.db import batch_of
-from jitter.readers.amd.rocprof_v1.events import ARROW, Args, Event, events_of
+from jitter.readers.amd.batches import BatchBuilder
+from jitter.readers.amd.flow_events import EventLocation, FlowEvents
+from jitter.readers.amd.rocprof_v1.db import build_batch
+from jitter.readers.amd.rocprof_v1.events import FLOW_EVENT, Args, Event, read_events
 
 _MARKERS, _COPIES, _HIP, _HSA, _FIRST_GPU, _FIRST_BARRIERS = 0, 1, 2, 3, 6, 518
 _TABLE_OF: Final = {_MARKERS: "rocTX", _COPIES: "COPY", _HIP: "HIP"}
@@ -21,19 +21,19 @@ _LAUNCHING: Final = re.compile(r"hip\w*(?:Launch|Mem)")
 _EVENTS_A_BATCH: Final = 8192
 
 
-def read_json(path: Path, rows: Rows, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+def read_json(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
     """Yield all rows; kernels that no arrow leads to have no correlation.
 
     Arrows (`s` from the call, `t` to the kernel) come last, so they are read first. Raises UnreadableTraceError where
     the file is no JSON.
     """
-    arrows = Arrows()
-    for event in events_of(path, lambda _: None, [], only=ARROW):
+    arrows = FlowEvents()
+    for event in read_events(path, lambda _: None, [], only=FLOW_EVENT):
         if event.ph in ("s", "t"):
             arrows.add(event.ph == "s", _place(event), event.id)
     arrows.close()
     raw: dict[str, list[Event]] = {}
-    for event in events_of(path, advance, problems):
+    for event in read_events(path, advance, problems):
         table = _table(event)
         if table is None:
             continue
@@ -64,7 +64,7 @@ def _table(event: Event) -> str | None:
     return "OPS" if _FIRST_GPU <= lane < _FIRST_BARRIERS else None
 
 
-def _batch(table: str, events: list[Event], arrows: Arrows, rows: Rows, agents: Agents) -> Batch:
+def _batch(table: str, events: list[Event], arrows: FlowEvents, rows: BatchBuilder, agents: Agents) -> Batch:
     args = [event.args or Args() for event in events]
     names = [arg.name or event.name or "" for arg, event in zip(args, events, strict=True)]
     columns: dict[str, pa.Array] = {
@@ -88,10 +88,10 @@ def _batch(table: str, events: list[Event], arrows: Arrows, rows: Rows, agents: 
             _place(e) if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)
         ]
         columns["Index"] = arrows.of_calls(launching, [event.dur or 0 for event in events])
-    return batch_of(table, columns, rows, agents)
+    return build_batch(table, columns, rows, agents)
 
 
-def _place(event: Event) -> Place:
+def _place(event: Event) -> EventLocation:
     return event.pid, event.tid, event.ts
 
 

@@ -10,10 +10,10 @@ from typing import Final
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import listed
-from jitter.readers.amd.csv_file import CsvFile, heading
-from jitter.readers.amd.file_names import HINT, beside, pid_in_stem, rank_in_stem
-from jitter.readers.amd.rocprofv3.csv_batches import KNOWN, CsvRows
+from jitter.readers.amd.batches import join_names
+from jitter.readers.amd.csv_file import CsvFile, read_header
+from jitter.readers.amd.file_names import NAMING_HINT, pid_in_file_name, rank_in_file_name, sibling_files
+from jitter.readers.amd.rocprofv3.csv_batches import KNOWN_COLUMNS, CsvBatches
 
 _NEEDED: Final = frozenset({"agent_id", "kernel_name", "start_timestamp", "end_timestamp"})
 _KERNEL_TRACE: Final = re.compile(r"(?P<prefix>(?:.*_)?)kernel_trace\.csv", re.IGNORECASE)
@@ -54,7 +54,7 @@ class RocprofCsvReader:
         if path.suffix.lower() != ".csv" or not path.is_file():
             return False
         try:
-            columns = {name.lower() for name in heading(path)}
+            columns = {name.lower() for name in read_header(path)}
         except OSError:
             return False
         # with counters there is a row for each of them: another file has the kernels once
@@ -68,9 +68,9 @@ class RocprofCsvReader:
         """Raises UnreadableTraceError for a file whose heading is no kernel trace's."""
         kernels = CsvFile(path)
         if not kernels.has(*_NEEDED):
-            missing = listed(sorted(_NEEDED.difference(kernels.columns)))
+            missing = join_names(sorted(_NEEDED.difference(kernels.columns)))
             raise UnreadableTraceError(f"{path}: no kernel trace of rocprofv3: no column {missing}", "record again")
-        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
         return recording, _Trace(kernels, _parts(path), recording).batches
 
 
@@ -97,7 +97,7 @@ class _Trace:
             advance(size)
 
         agents = self._agents(counted)
-        rows = CsvRows(agents, pid_in_stem(self._parts.stem))
+        rows = CsvBatches(agents, pid_in_file_name(self._parts.stem))
         files: list[CsvFile] = []
         for kind, make in (
             ("rccl", rows.rccl),
@@ -141,7 +141,7 @@ class _Trace:
                 self._problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
         return Agents.of(found)
 
-    def _finish(self, rows: CsvRows, files: list[CsvFile]) -> None:
+    def _finish(self, rows: CsvBatches, files: list[CsvFile]) -> None:
         recording = self._recording
         if not self._kernel_rows:
             raise UnreadableTraceError(
@@ -150,7 +150,7 @@ class _Trace:
         recording.processes = rows.rows.processes
         recording.names = rows.rows.names
         pids = frozenset(p.pid for p in recording.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_stem(self._parts.stem, pids or frozenset(rows.threads))
+        recording.rank_in_name = rank_in_file_name(self._parts.stem, pids or frozenset(rows.threads))
         recording.problems += self._problems
         for kind, option, consequence in (
             ("hip", "--hip-trace", "which call launched a kernel is unknown"),
@@ -160,15 +160,15 @@ class _Trace:
                 recording.problems.append(f"no {kind}_api_trace.csv beside it: {consequence}; record with {option}")
         for file in files:
             recording.problems += file.problems()
-            unknown = [name for name in file.columns if name not in KNOWN]
+            unknown = [name for name in file.columns if name not in KNOWN_COLUMNS]
             if unknown:
                 recording.problems.append(
-                    f"{file.path.name}: columns unknown to jitter are not read: {listed(unknown)}"
+                    f"{file.path.name}: columns unknown to jitter are not read: {join_names(unknown)}"
                 )
         recording.problems += rows.rows.problems()
 
 
-def is_csv_of(prefix: str, name: str) -> bool:
+def is_companion_csv(prefix: str, name: str) -> bool:
     """Whether a file of this name is one of those that rocprofv3 writes with this prefix."""
     rest = name.removeprefix(prefix).lower()
     known = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
@@ -182,7 +182,7 @@ def _parts(path: Path) -> _Parts:
         return _Parts(path.stem)
     prefix = named["prefix"]
     found = _Parts(prefix.rstrip("_"))
-    for file in beside(path, prefix):
+    for file in sibling_files(path, prefix):
         rest = file.name[len(prefix) :]
         kind = next((k for k, p in _PARTS.items() if re.fullmatch(p + r"\.csv", rest, re.IGNORECASE)), None)
         if kind is not None:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from jitter.readers import Advance, Batch, Process
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Rows, constant, integers
+from jitter.readers.amd.batches import BatchBuilder, constant_column, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 from jitter.readers.amd.rccl import RcclCalls
 
@@ -23,7 +23,7 @@ _SHAPE: Final = {
     for axis in "xyz"
 }
 _COPY: Final = ("guid", "direction", "name", "stream_id", "source_agent_id", "destination_agent_id", *_TIMES)
-KNOWN: Final = frozenset(
+KNOWN_COLUMNS: Final = frozenset(
     {*_CALL, *_KERNEL, *_SHAPE.values(), *_COPY, "kind", "dispatch_id", "kernel_id", "region", "category", "pid", "tid"}
     | {"private_segment_size", "group_segment_size", "lds_block_size", "scratch_size", "vgpr_count"}
     | {"accum_vgpr_count", "sgpr_count", "lds_block_size_v", "agent_abs_index", "size"}
@@ -34,11 +34,11 @@ _HSA_LAUNCH: Final = r"^hsa_(?:signal_store|queue_(?:store|add|cas)_write)"
 _MANY_THREADS: Final = 10_000
 
 
-class CsvRows:
+class CsvBatches:
     """What the files of one recording share; read the calls before the kernels."""
 
     def __init__(self, agents: Agents, pid: int | None) -> None:
-        self.rows = Rows()
+        self.rows = BatchBuilder()
         self.threads: set[int] = set()
         """Threads that launched kernels: where no process id is recorded, one of them has it."""
         self._agents = agents
@@ -151,4 +151,4 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return integers(batch[name]) if name in batch.schema.names else constant(None, batch.num_rows)
+    return parse_integers(batch[name]) if name in batch.schema.names else constant_column(None, batch.num_rows)

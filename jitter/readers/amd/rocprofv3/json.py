@@ -15,9 +15,9 @@ import msgspec
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.batches import Rows
-from jitter.readers.amd.file_names import HINT, rank_in_stem
-from jitter.readers.amd.rocprofv3.json_batches import ToolRows
+from jitter.readers.amd.batches import BatchBuilder
+from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
+from jitter.readers.amd.rocprofv3.json_batches import ToolBatches
 from jitter.readers.amd.rocprofv3.json_records import Tool
 
 _HEAD: Final = 4096
@@ -51,7 +51,7 @@ class RocprofJsonReader:
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Raises nothing yet: what is wrong with the file shows as it is read."""
-        recording = Recording(path=path, format=self.name, rank_hint=HINT)
+        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
         return recording, lambda advance: _batches(recording, advance)
 
 
@@ -62,14 +62,14 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     """Yield all rows. Raises UnreadableTraceError where the document is cut or no JSON."""
     path = recording.path
     size = path.stat().st_size
-    rows = Rows()
+    rows = BatchBuilder()
     problems: list[str] = []
     kernels = reported = 0
     with _mapped(path) as content:
         document = _decoded(path, content)
         for position, tool in enumerate(document.tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
-            parts = ToolRows(tool, rows, process)
+            parts = ToolBatches(tool, rows, process)
             for batch, done in _guarded(path, parts.batches()):
                 kernels += batch.rows.num_rows if batch.table == "activities" else 0
                 due = size * min(done, len(content)) // max(len(content), 1)
@@ -84,7 +84,7 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     recording.processes, recording.names = rows.processes, rows.names
     named = _NAME.fullmatch(path.name)
     pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
-    recording.rank_in_name = rank_in_stem(named["stem"] if named else path.name.partition(".")[0], pids)
+    recording.rank_in_name = rank_in_file_name(named["stem"] if named else path.name.partition(".")[0], pids)
     recording.problems += [*problems, *rows.problems()]
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from jitter.readers import Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import Rows, of_processes
+from jitter.readers.amd.batches import BatchBuilder, process_column
 from jitter.readers.amd.rccl import RcclCalls
 from jitter.readers.amd.rocprofv3.json_records import Agent, Api, Copy, Kernel, Tool
 
@@ -21,10 +21,10 @@ _CALLS: Final = ("hip_api", "hsa_api")
 _HSA_LAUNCH: Final = re.compile(r"hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
 
 
-class ToolRows:
+class ToolBatches:
     """One process's records on their way out."""
 
-    def __init__(self, tool: Tool, rows: Rows, process: int) -> None:
+    def __init__(self, tool: Tool, rows: BatchBuilder, process: int) -> None:
         self._tool = tool
         self._rows = rows
         self._process = process
@@ -40,7 +40,7 @@ class ToolRows:
         """All rows, each batch with the bytes of records dealt with so far; calls come before the kernels."""
         done = 0
         for table in ("rccl_api", *_CALLS, "kernel_dispatch", "memory_copy", "marker_api"):
-            for piece, length in pieces(self._tool.buffer_records.get(table)):
+            for piece, length in split_array(self._tool.buffer_records.get(table)):
                 done += length
                 for batch in self._piece(table, piece):
                     yield batch, done
@@ -83,7 +83,7 @@ class ToolRows:
         infos = [record.dispatch_info for record in records]
         streams = [record.stream_id or info.queue_id for record, info in zip(records, infos, strict=True)]
         columns = {
-            "process": of_processes(self._process, len(records)),
+            "process": process_column(self._process, len(records)),
             "device": pa.array(
                 [self._gpus.get(info.agent_id.handle, info.agent_id.handle) for info in infos], pa.int64()
             ),
@@ -104,7 +104,7 @@ class ToolRows:
             for record, name in zip(records, names, strict=True)
         ]
         columns = {
-            "process": of_processes(self._process, len(records)),
+            "process": process_column(self._process, len(records)),
             "device": pa.array([None if end is None else self._gpus.get(end.handle) for end in ends], pa.int64()),
             "stream": pa.array([None if r.stream_id is None else r.stream_id.handle for r in records], pa.int64()),
             "name": self._rows.named(pa.array(names, pa.string())),
@@ -122,7 +122,7 @@ class ToolRows:
     def _columns(self, records: Sequence[Api]) -> dict[str, pa.Array]:
         threads = pa.array([record.thread_id for record in records], pa.int64())
         return {
-            "process": of_processes(self._process, len(records)),
+            "process": process_column(self._process, len(records)),
             "thread": pc.if_else(pc.equal(threads, 0), pa.scalar(None, pa.int64()), threads),
             **_times(records),
         }
@@ -145,7 +145,7 @@ class ToolRows:
         return f"operation {record.operation} of {record.kind}"
 
 
-def pieces(raw: msgspec.Raw | None) -> Iterator[tuple[bytes, int]]:
+def split_array(raw: msgspec.Raw | None) -> Iterator[tuple[bytes, int]]:
     """An array of records as JSON arrays of some MB, each with how many bytes of the whole it covers."""
     if raw is None:
         return

@@ -15,7 +15,7 @@ class Correlation(msgspec.Struct):
     internal: int | None = None
 
 
-class Sizes(msgspec.Struct):
+class Dimensions(msgspec.Struct):
     """Of a grid or a group, in work items."""
 
     x: int | None = None
@@ -29,8 +29,8 @@ class Dispatch(msgspec.Struct):
     agent_id: Handle
     kernel_id: int
     queue_id: Handle | None = None
-    workgroup_size: Sizes = msgspec.field(default_factory=Sizes)
-    grid_size: Sizes = msgspec.field(default_factory=Sizes)
+    workgroup_size: Dimensions = msgspec.field(default_factory=Dimensions)
+    grid_size: Dimensions = msgspec.field(default_factory=Dimensions)
 
 
 class Kernel(msgspec.Struct):

@@ -10,7 +10,7 @@ from jitter.ingestion.transform.repetition import Repetition
 
 
 @dataclass(frozen=True)
-class Phased:
+class RankRepetition:
     """One rank's repetition with what can place it in time.
 
     `utc_offset_ns` added to its times gives UTC (None: unknown); ranks of one `clock` share their clock exactly.
@@ -26,7 +26,7 @@ class Phased:
     collectives: str | None
 
 
-def rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
+def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
     """By how many kernels `names` is `of` begun later, as a circle: None where they are different programs."""
     if len(names) != len(of):
         return None
@@ -39,7 +39,7 @@ def rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
     return next((int(hit) for hit in hits if np.array_equal(circle[hit : hit + len(of)], wanted)), None)
 
 
-def offset(reference: Phased, other: Phased) -> int:
+def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     """Add this to a repetition's position on `other` to get its position on `reference`.
 
     By the clock they share, else by wall clock, else because both recorded the same whole sequence of collectives.
@@ -60,7 +60,7 @@ def offset(reference: Phased, other: Phased) -> int:
     )
 
 
-def _shift(reference: Phased, other: Phased) -> int | None:
+def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
     """Add this to a time of `other` to get the reference's; None where no clock relates them."""
     if reference.clock == other.clock:
         return 0
@@ -69,7 +69,7 @@ def _shift(reference: Phased, other: Phased) -> int | None:
     return other.utc_offset_ns - reference.utc_offset_ns
 
 
-def _offset_by_time(reference: Phased, other: Phased, shift_ns: int) -> int:
+def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
     """Match each start to the nearest of the reference's, by a quarter of a period at most."""
     theirs = np.array(reference.repetition.starts_ns)
     mine = np.array(other.repetition.starts_ns) + shift_ns

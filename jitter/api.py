@@ -287,9 +287,9 @@ class Lake:
 
     def compact(self, steps: Sequence[StepKey]) -> None:
         """Bring the files of these steps together, if they are so many that who goes through all of them gains."""
-        from jitter.lake.derived.compaction import compact_if_large
+        from jitter.lake.derived.compaction import compact_large_steps
 
-        compact_if_large(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
+        compact_large_steps(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
     def _summaries(self, key: StepKey) -> "list[StepSummary]":
         import pyarrow.compute as pc

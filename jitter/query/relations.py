@@ -137,9 +137,11 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
     small: list[Path] = []
     for key, held in records_by_step(lake.sources).items():
         files = StepFiles(lake.root, key, held)
-        whole = [part for part in files.parts if all(files.holder.get(piece.rank) is part for piece in part.pieces)]
-        compact += [part.path for part in whole]
-        small += [lake.root / kernels_file(key, rank) for rank in held if files.holder.get(rank) not in whole]
+        fresh = [
+            file for file in files.compacted if all(files.file_of_rank.get(span.rank) is file for span in file.spans)
+        ]
+        compact += [file.path for file in fresh]
+        small += [lake.root / kernels_file(key, rank) for rank in held if files.file_of_rank.get(rank) not in fresh]
     return compact + small
 
 

@@ -157,6 +157,12 @@ class TimingCache:
     """
 
     def __init__(self, path: Path, record: SourceRecord) -> None:
+        try:
+            self._open(path, record)
+        except (LookupError, pa.ArrowException) as error:
+            raise ValueError(f"{path}: is damaged") from error
+
+    def _open(self, path: Path, record: SourceRecord) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         metadata = reader.schema.metadata or {}
         content = metadata.get(_HEADER_KEY, b"")

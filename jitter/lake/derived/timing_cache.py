@@ -9,7 +9,7 @@ calls. Measured on 960 ranks x 10 steps x 904 activities: see `jitter.lake.deriv
 import hashlib
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -179,14 +179,21 @@ class TimingCache:
             np.array(header.call_thread, np.int64),
             tuple(header.call_names[name] for name in header.call_name),
         )
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        self._times = [[_values(batch.column(name)) for name in TIMES] for batch in batches]
-        self._kinds = [_values(batch.column("kind")) for batch in batches]
+        if reader.schema.names != [*TIMES, "kind"]:
+            raise ValueError(f"{path}: is damaged")
+        self._times: list[list[IntTimes]] = []
+        self._kinds: list[KindCodes] = []
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            batch.validate()
+            *times, kinds = map(_values, batch.columns)
+            self._times.append(times)
+            self._kinds.append(kinds)
         self.dtype = self._times[0][0].dtype
         """Of the times: int32 or int64."""
         if sum(map(len, self._kinds)) != sum(span.rows for span in header.steps):
             raise ValueError(f"{path}: is cut off")
-        if any(kinds.size and not 0 <= kinds.min() <= kinds.max() < len(KINDS) for kinds in self._kinds):
+        if any(kinds.view(np.uint8).max(initial=0) >= len(KINDS) for kinds in self._kinds):
             raise ValueError(f"{path}: is damaged")
         self._spans = {span.start_ns: span for span in header.steps}
 
@@ -230,11 +237,8 @@ def _nullable(values: IntTimes) -> pa.Array:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)])
 
 
-def _values(column: pa.Array) -> npt.NDArray[np.signedinteger]:
-    """Return the content of a column without a copy, nulls included."""
-    column.validate()
-    if column.offset or not pa.types.is_signed_integer(column.type):
-        raise ValueError("not a column of a timing cache")
+def _values(column: pa.Array) -> npt.NDArray[Any]:
+    """Return the content of an integer column without a copy, nulls included."""
     return np.frombuffer(column.buffers()[1], f"i{column.type.bit_width // 8}", len(column))
 
 

@@ -2,7 +2,7 @@ PYTHON ?= python
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock check format lint types imports test sample picture bench bench-quick accuracy accuracy-quick fuzz clean
+.PHONY: help install lock check format lint types imports test test-quick sample picture bench bench-quick accuracy accuracy-quick fuzz clean
 
 help:  ## show this
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -29,7 +29,11 @@ imports:  ## the direction of imports
 	lint-imports
 
 test:  ## the tests; real traces if JITTER_TRACES names their folder
-	$(PYTHON) -m pytest -n $(JOBS)
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+
+test-quick:  ## what to run while writing, under a minute: no browser, no notebooks, nothing that starts many processes
+	$(PYTHON) -m pytest -q -n $(JOBS) --dist worksteal -m 'not slow' \
+		--ignore tests/accuracy --ignore tests/end_to_end --ignore tests/notebooks
 
 sample:  ## make data/sample anew
 	$(PYTHON) -m jitter sample data/sample --force --quiet --ranks 8 --gpus-per-node 4 --steps 5 --first-step 2000 \

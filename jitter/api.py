@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from jitter.analysis.metrics.alignment import StepIndex
-from jitter.analysis.metrics.kernel_index import LakeIndices
+from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from jitter.analysis.detection.passes import Passes
-    from jitter.analysis.detection.run_analysis import Examination
-    from jitter.analysis.diagnosis.answer_cache import Answers, KeptAnswers
+    from jitter.analysis.detection.run_analysis import RunAnalysis
+    from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
     from jitter.analysis.execution.rules import Wait
     from jitter.analysis.execution.run_reader import LakeRun
     from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
-    from jitter.analysis.metrics.ttke_summary import StepSummary
+    from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import ExaminedSteps
 
 
@@ -57,8 +56,8 @@ class Lake:
         self._by_step = records_by_step(self.sources)
         if not self._by_step:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
-        self._lake_indices = LakeIndices(root, self._by_step)
-        self._examined: dict[tuple[StepKey, ...], Examination] = {}
+        self._lake_indices = KernelIndices(root, self._by_step)
+        self._examined: dict[tuple[StepKey, ...], RunAnalysis] = {}
         self._answered: dict[tuple[StepKey, ...], Answers] = {}
 
     @cached_property
@@ -116,7 +115,7 @@ class Lake:
         members = self._lake_indices.members
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[StepSummary]":
+    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
         """What each step tells, one a cohort and step, in order."""
         from jitter.analysis.metrics.run_summary import outstanding
 
@@ -157,12 +156,12 @@ class Lake:
         return Answers(diagnosis, tuple(examined.qualities), examined.run.team_of, examined.run.meetings.unpaired)
 
     @cached_property
-    def _kept_answers(self) -> "KeptAnswers | None":
+    def _kept_answers(self) -> "AnswerCache | None":
         """None: the lake is so small that nothing is kept."""
-        from jitter.analysis.diagnosis.answer_cache import WORTH_KEEPING, KeptAnswers
+        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
 
         activities = sum(step.rows for source in self.sources for step in source.steps)
-        return KeptAnswers(self.root, self.sources) if activities >= WORTH_KEEPING else None
+        return AnswerCache(self.root, self.sources) if activities >= MIN_ACTIVITIES else None
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
@@ -176,14 +175,14 @@ class Lake:
 
     def analyze(
         self, steps: Sequence[StepKey] | None = None, passes: "Callable[[ExaminedSteps], Passes] | None" = None
-    ) -> "Examination":
+    ) -> "RunAnalysis":
         """What the diagnosis rests on: dependencies, replay and critical path of these steps (all).
 
         `passes` makes what goes through the steps, if that is not to be done in this process.
         """
         from jitter.analysis.detection import pool_executor
-        from jitter.analysis.detection.outliers import Limits
-        from jitter.analysis.detection.run_analysis import Examination
+        from jitter.analysis.detection.run_analysis import RunAnalysis
+        from jitter.analysis.detection.thresholds import Thresholds
         from jitter.lake.derived.build_timing_cache import build_timing_cache
 
         chosen = tuple(self.steps if steps is None else steps)
@@ -192,7 +191,7 @@ class Lake:
             if passes is None:
                 rows = sum(one.step.rows for key in chosen for one in self._by_step[key].values())
                 passes = pool_executor.passes(self.root.absolute(), rows, len(chosen))
-            self._examined[chosen] = Examination(self.run_of(chosen), Limits(), passes)
+            self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), passes)
         return self._examined[chosen]
 
     def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":
@@ -242,12 +241,12 @@ class Lake:
         ranks: Sequence[int] | None = None,
     ) -> "MetricTable":
         """Do as `table` does, without pandas: arrays, which turn into Arrow too. Only what the metric needs is read."""
-        from jitter.analysis.metrics.tables import metric_table
+        from jitter.analysis.metrics.tables import build_metric_table
 
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         key, chosen = self.step(step, epoch), self.choose_cohort(cohort)
-        return metric_table(self._measured(key, (metric,)), metric, chosen, deviation, ranks)
+        return build_metric_table(self._measured(key, (metric,)), metric, chosen, deviation, ranks)
 
     def unmatched(self, step: int, epoch: int | None = None) -> "pd.DataFrame":
         """List the kernels of one step that have no partner in the reference: evidence in itself."""
@@ -256,9 +255,9 @@ class Lake:
 
     def unmatched_rows(self, step: int, epoch: int | None = None) -> pa.Table:
         """Do as `unmatched` does, without pandas."""
-        from jitter.analysis.metrics.tables import unmatched_rows
+        from jitter.analysis.metrics.tables import select_unmatched
 
-        return unmatched_rows(self.metrics(step, epoch).rows)
+        return select_unmatched(self.metrics(step, epoch).rows)
 
     def sql(self, text: str) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them) with an Arrow table.
@@ -281,7 +280,7 @@ class Lake:
         what = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {what} ({told})", "choose one with --cohort")
 
-    def indices(self, key: StepKey) -> list[StepIndex]:
+    def indices(self, key: StepKey) -> list[KernelIndex]:
         """Align each cohort's ranks in one step."""
         return self._lake_indices.of(key)
 
@@ -291,21 +290,21 @@ class Lake:
 
         compact_large_steps(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
 
-    def _summaries(self, key: StepKey) -> "list[StepSummary]":
+    def _summaries(self, key: StepKey) -> "list[TtkeReading]":
         import pyarrow.compute as pc
 
-        from jitter.analysis.metrics.ttke_summary import summarise
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
         measured = self.metrics_of(key)
         clocks = {
             rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
         }
         return [
-            summarise(
+            read_ttke(
                 key,
                 index.cohort,
                 measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.moments[index.cohort],
+                measured.alignments[index.cohort],
                 clocks,
                 index.left_out,
             )

@@ -36,7 +36,7 @@ class _Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            if stdio.reader_has_left():
+            if stdio.is_reader_closed():
                 raise
             raise ConnectionError("a process that worked for this one is gone") from error
 
@@ -55,7 +55,7 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
-    stdio.prepare()
+    stdio.prepare_streams()
     try:
         return _run(arguments)
     except JitterError as error:
@@ -95,14 +95,14 @@ def run() -> NoReturn:
 def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
-        stdio.flush()
+        stdio.flush_stdout()
     except (SystemExit, BrokenPipeError):  # the reader of our output has left, which is nobody's failure
-        stdio.forget()
+        stdio.discard_stdout()
         return ExitCode.DONE
     except OSError as error:
-        refused = stdio.refused(error)
+        refused = stdio.stdout_error(error)
         if refused is not None:
-            stdio.forget()
+            stdio.discard_stdout()
             raise refused from None
         if error.filename is None:
             raise

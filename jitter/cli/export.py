@@ -47,7 +47,7 @@ def export(
         jitter export --perfetto step.json.gz
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
     """
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.open_lake import open_lake_with_progress
     from jitter.core.errors import UsageError
     from jitter.core.formatting import parse_numbers
 
@@ -55,7 +55,7 @@ def export(
         raise UsageError("say what to write", "one of --csv DIR and --perfetto FILE.json")
     wanted = None if numbers is None else parse_numbers(numbers, "--step")
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
-    opened = open_lake(lake)
+    opened = open_lake_with_progress(lake)
     if folder is not None:
         _csv(opened, folder, wanted, epoch, chosen, force)
     elif timeline is not None:
@@ -65,9 +65,9 @@ def export(
 def _csv(
     lake: "Lake", folder: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.output.files import check_target
+    from jitter.cli.output.files import check_overwrite
     from jitter.core.errors import UsageError
-    from jitter.export.talk_csv import COLUMNS, csv_name, talk_rows, write_talk_csv
+    from jitter.export.kernel_csv import CSV_COLUMNS, csv_file_name, read_csv_rows, write_kernel_csv
 
     steps = [
         key for key in lake.steps if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
@@ -78,32 +78,32 @@ def _csv(
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", "name a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    heading = ",".join(COLUMNS).encode()
+    heading = ",".join(CSV_COLUMNS).encode()
     for key, rank in pairs:
-        check_target(folder / csv_name(key, rank), force, heading)
+        check_overwrite(folder / csv_file_name(key, rank), force, heading)
     for key, rank in pairs:
-        path = folder / csv_name(key, rank)
-        write_talk_csv(path, talk_rows(lake, key, rank))
+        path = folder / csv_file_name(key, rank)
+        write_kernel_csv(path, read_csv_rows(lake, key, rank))
         click.echo(path)
 
 
 def _timeline(
     lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.output.files import check_target
+    from jitter.cli.output.files import check_overwrite
     from jitter.cli.output.table import NEVER
     from jitter.core.errors import UsageError
     from jitter.core.formatting import format_numbers
-    from jitter.export.aligned import AlignedStep, ranks_to_see
-    from jitter.export.perfetto import begins_as_ours, write_perfetto
+    from jitter.export.aligned_step import AlignedStep, choose_ranks
+    from jitter.export.perfetto import is_perfetto_export, write_perfetto
 
     if wanted is not None and len(wanted) != 1:
         raise UsageError("a timeline is of one step", "give one number with --step")
-    check_target(path, force or begins_as_ours(path), NEVER)
+    check_overwrite(path, force or is_perfetto_export(path), NEVER)
     key = None if wanted is None else lake.step(wanted[0], epoch)
     if key is None or not chosen:
         step = lake.costliest(None if key is None else [key])
-        key, chosen = step.key, chosen or ranks_to_see(lake, step)
+        key, chosen = step.key, chosen or choose_ranks(lake, step)
     seen = AlignedStep(lake, key, chosen)
     write_perfetto(path, seen)
     click.echo(f"{key}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}", err=True)

@@ -45,9 +45,9 @@ def ingest(
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    from jitter.cli.open_lake import check_name
+    from jitter.cli.open_lake import check_lake_path
 
-    check_name(lake)
+    check_lake_path(lake)
     # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs != 1 and scheduler is None:
@@ -73,6 +73,6 @@ def ingest(
             scheduler=scheduler,
             progress=progress,
         )
-    from jitter.cli.ingest_text import say_ingested
+    from jitter.cli.ingest_text import print_ingest_report
 
-    return say_ingested(report, strict)
+    return print_ingest_report(report, strict)

@@ -10,7 +10,7 @@ from jitter.ingestion.ingest import IngestReport
 _MOST_WARNINGS = 20
 
 
-def say_ingested(report: IngestReport, strict: bool) -> ExitCode:
+def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
     """Say what went in and what did not, and return the exit code for it."""
     for error in report.refused:
         click.echo(f"left out: {error.message}", err=True)

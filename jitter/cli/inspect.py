@@ -32,7 +32,7 @@ def inspect(
         jitter inspect traces/
         jitter inspect report3.sqlite --json
     """
-    from jitter.cli.inspect_text import as_data, as_text
+    from jitter.cli.inspect_text import format_inspection, inspection_document
     from jitter.ingestion.inspect import inspect as run
 
     with byte_progress("Reading", quiet) as progress:
@@ -48,7 +48,7 @@ def inspect(
     if not findings:
         click.echo(f"no traces in {', '.join(map(str, paths))}", err=True)
     if as_json:
-        click.echo(json.dumps(as_data(findings), indent=1))
+        click.echo(json.dumps(inspection_document(findings), indent=1))
     else:
-        click.echo(as_text(findings), nl=False)
+        click.echo(format_inspection(findings), nl=False)
     return ExitCode.DONE if any(finding.records for finding in findings) else ExitCode.UNUSABLE_INPUT

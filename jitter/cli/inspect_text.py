@@ -7,7 +7,7 @@ from jitter.ingestion.inspect import InspectedSource
 from jitter.lake.records import SourceRecord
 
 
-def as_data(findings: Sequence[InspectedSource]) -> dict[str, Any]:
+def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
     """Plain values: a list of files, each with its ranks."""
     return {
         "schema_version": 1,
@@ -43,7 +43,7 @@ def _rank(record: SourceRecord) -> dict[str, Any]:
     }
 
 
-def as_text(findings: Sequence[InspectedSource]) -> str:
+def format_inspection(findings: Sequence[InspectedSource]) -> str:
     """One line a rank (file, format, rank, host, steps, kernels), what is wrong below it."""
     lines = []
     for finding in findings:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 
-def open_lake(path: Path) -> "Lake":
+def open_lake_with_progress(path: Path) -> "Lake":
     """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
-    check_name(path)
+    check_lake_path(path)
     announce_reads((path / "sources").glob("*.json"))  # its records come while we load what reads them
     from jitter import api
     from jitter.core.arrow import hide_pandas
@@ -26,10 +26,10 @@ def open_lake(path: Path) -> "Lake":
 
     hide_pandas()
     reduce_gc()
-    return api.open_lake(path, Preparing() if sys.stderr.isatty() else None)
+    return api.open_lake(path, PreparationProgress() if sys.stderr.isatty() else None)
 
 
-def check_name(path: Path) -> None:
+def check_lake_path(path: Path) -> None:
     """Raise `UsageError` for a lake whose path is not UTF-8: DuckDB opens none such."""
     try:
         str(path).encode()
@@ -37,7 +37,7 @@ def check_name(path: Path) -> None:
         raise UsageError(f"{path}: a lake's path must be UTF-8", "name another") from None
 
 
-class Preparing:
+class PreparationProgress:
     """A line on stderr for as long as what a large lake lacks of derived data is made, if that takes a moment."""
 
     def __init__(self) -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from jitter.cli.options import force_option, lake_argument
+from jitter.report.signatures import HTML_SIGNATURE, JSON_SIGNATURE, MARKDOWN_SIGNATURE
 
 if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
-    from jitter.report.views.run_overview import RunFacts
+    from jitter.report.views.run_overview import RunOverview
 
 _HTML = Path("jitter-report.html")
 _SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
@@ -48,13 +49,13 @@ def report(
     if chosen == "html":
         _page(asked)
     elif chosen == "json":
-        from jitter.report.json_report import MARK, json_report
+        from jitter.report.json_report import render_json
 
-        _text(asked, MARK, lambda opened, steps: json_report(*_answers(opened, steps)))
+        _text(asked, JSON_SIGNATURE, lambda opened, steps: render_json(*_answers(opened, steps)))
     elif chosen == "markdown":
-        from jitter.report.markdown import MARK, markdown_report
+        from jitter.report.markdown import render_markdown
 
-        _text(asked, MARK, lambda opened, steps: markdown_report(*_answers(opened, steps), opened.hosts))
+        _text(asked, MARKDOWN_SIGNATURE, lambda opened, steps: render_markdown(*_answers(opened, steps), opened.hosts))
     else:
         from rich.console import Console
 
@@ -75,37 +76,36 @@ class _Asked(NamedTuple):
 
 
 def _page(asked: _Asked) -> None:
-    from jitter.cli.output.files import check_target, write_whole
-    from jitter.report.page_mark import MARK
+    from jitter.cli.output.files import check_overwrite, write_text
 
     target = asked.output or _HTML
-    check_target(target, asked.force, MARK)  # before the work, not after it
+    check_overwrite(target, asked.force, HTML_SIGNATURE)  # before the work, not after it
     with _opened(asked) as (lake, steps):
-        from jitter.report.html import html_report
+        from jitter.report.html import render_html
 
-        write_whole(target, html_report(lake, steps))
+        write_text(target, render_html(lake, steps))
     click.echo(target)
 
 
 def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str]") -> None:
     """Write a form that is text to stdout, or to a file."""
-    from jitter.cli.output.files import check_target, write_whole
+    from jitter.cli.output.files import check_overwrite, write_text
 
     if asked.output is not None:
-        check_target(asked.output, asked.force, mark)
+        check_overwrite(asked.output, asked.force, mark)
     with _opened(asked) as (lake, steps):
         text = make(lake, steps)
     if asked.output is None:
         click.echo(text, nl=False)
     else:
-        write_whole(asked.output, text)
+        write_text(asked.output, text)
         click.echo(asked.output)
 
 
-def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunFacts]":
-    from jitter.report.views.run_overview import run_facts
+def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunOverview]":
+    from jitter.report.views.run_overview import build_run_overview
 
-    return lake.diagnose(steps), run_facts(lake, steps)
+    return lake.diagnose(steps), build_run_overview(lake, steps)
 
 
 def _form(output: Path | None) -> str | None:
@@ -124,11 +124,11 @@ def _form(output: Path | None) -> str | None:
 @contextmanager
 def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
     """Open the lake, for what is done here, or on a cluster while this lasts; gives also the steps asked for."""
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.open_lake import open_lake_with_progress
     from jitter.core.errors import UsageError
     from jitter.core.formatting import parse_numbers
 
-    lake = open_lake(asked.lake)
+    lake = open_lake_with_progress(asked.lake)
     steps = lake.steps
     if asked.numbers is not None:
         wanted = set(parse_numbers(asked.numbers, "--steps"))

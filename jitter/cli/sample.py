@@ -69,11 +69,11 @@ def _syncs(ctx: click.Context, param: click.Parameter, value: str) -> frozenset[
 def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
-    from jitter.simulate.formats import FORMATS, option_lines
+    from jitter.simulate.formats import FORMATS, format_options
 
     for name, what in FORMATS.items():
         click.echo(f"{name}: {what}")
-        for line in option_lines(name):
+        for line in format_options(name):
             click.echo(f"  {line}")
     ctx.exit()
 
@@ -203,7 +203,7 @@ def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quie
 def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> None:
     import json
 
-    from jitter.simulate import answers
+    from jitter.simulate import truth_document
 
-    said = {"written_by": _WRITER, "format": format_name, **answers(run), "traces": sorted(names)}
+    said = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
     path.write_text(json.dumps(said, indent=1) + "\n")

@@ -25,11 +25,11 @@ def serve(lake: Path, address: str, port: int) -> None:
     from jitter.api import open_lake
 
     opened = open_lake(lake)
-    from jitter.report.server import LiveRun, is_loopback
+    from jitter.report.server import ServedRun, is_loopback
     from jitter.report.server import serve as serve_page
-    from jitter.report.views.run_report import RunPage
+    from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):
         click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)
     click.echo(f"examining {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
-    serve_page(LiveRun(RunPage(opened)), address, port, lambda words: click.echo(words, err=True))
+    serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True))

@@ -22,12 +22,12 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     """
     import pyarrow as pa
 
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.open_lake import open_lake_with_progress
     from jitter.cli.output.table import write_table
-    from jitter.report.step_table import step_lines, step_text
+    from jitter.report.step_table import format_steps, tabulate_steps
 
-    frame = step_lines(open_lake(lake).diagnose().steps)
+    frame = tabulate_steps(open_lake_with_progress(lake).diagnose().steps)
     if form == "text" or (form is None and output is None):
-        click.echo(step_text(frame), nl=False)
+        click.echo(format_steps(frame), nl=False)
     else:
         write_table(pa.Table.from_pandas(frame, preserve_index=False), form, output, force)

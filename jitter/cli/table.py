@@ -46,12 +46,12 @@ def table(
         jitter table --metric duration --step 2003 --ranks 0-7,180
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.open_lake import open_lake_with_progress
     from jitter.cli.output.table import write_table
     from jitter.core.formatting import parse_numbers
 
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
-    opened = open_lake(lake)
+    opened = open_lake_with_progress(lake)
     if step is None:
         costliest = opened.costliest().key
         step, epoch = costliest.step, costliest.epoch

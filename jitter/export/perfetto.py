@@ -14,8 +14,8 @@ from typing import IO, Any, Literal
 
 from jitter.core.files import atomic_file
 from jitter.core.kernels import short_name
-from jitter.export.aligned import AlignedStep, RankStep
-from jitter.export.tracks import lanes
+from jitter.export.aligned_step import AlignedStep, RankStep
+from jitter.export.tracks import assign_tracks
 
 Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'
@@ -34,13 +34,13 @@ def write_perfetto(path: Path, step: AlignedStep) -> None:
         about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
         file.write(b'{"otherData":' + about + b',"displayTimeUnit":"ns","traceEvents":[\n')
         before = b""
-        for event in timeline(step):
+        for event in trace_events(step):
             file.write(before + _json(event))
             before = b",\n"
         file.write(b"\n]}\n")
 
 
-def timeline(step: AlignedStep) -> Iterator[Event]:
+def trace_events(step: AlignedStep) -> Iterator[Event]:
     """Give all events, rank by rank, each rank's in the order of time. The first begins at 0."""
     origin_ns = step.earliest_ns()
     arrows = count(1)
@@ -49,7 +49,7 @@ def timeline(step: AlignedStep) -> Iterator[Event]:
         yield from _Process(step.of(rank), name, number, origin_ns, arrows).events()
 
 
-def begins_as_ours(path: Path) -> bool:
+def is_perfetto_export(path: Path) -> bool:
     """Whether a file is a timeline that jitter wrote."""
     if not path.is_file():  # a pipe would be waited for
         return False
@@ -112,7 +112,7 @@ class _Process:
         for thread, its in sorted(calls.items(), key=lambda item: (item[0] is None, item[0])):
             label = "thread unknown" if thread is None else f"thread {thread}"
             spans = [(call[1], end if end is not None else call[1]) for call, (_, _, end) in its.items()]
-            for (call, (name, kind, end)), lane in zip(its.items(), lanes(spans), strict=True):
+            for (call, (name, kind, end)), lane in zip(its.items(), assign_tracks(spans), strict=True):
                 tracks[call] = self._track(label, lane)
                 args = {} if end is not None else {"end": "not recorded"}
                 self._slice(name, kind, tracks[call], call[1], end if end is not None else call[1], args)
@@ -128,7 +128,7 @@ class _Process:
         main = self._rank.main_stream
         for stream, rows in sorted(streams.items(), key=lambda item: (item[0] != main, item[0] is None, item[0])):
             label = "stream unknown" if stream is None else f"stream {stream}{' (main)' if stream == main else ''}"
-            for row, lane in zip(rows, lanes((row["start_ns"], row["end_ns"]) for row in rows), strict=True):
+            for row, lane in zip(rows, assign_tracks((row["start_ns"], row["end_ns"]) for row in rows), strict=True):
                 track = self._track(label, lane)
                 args = _told(row, of.get(row["ordinal"]))
                 self._slice(short_name(row["kernel_name"]), row["kind"], track, row["start_ns"], row["end_ns"], args)

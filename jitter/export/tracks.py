@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 
-def lanes(spans: Iterable[tuple[int, int]]) -> list[int]:
+def assign_tracks(spans: Iterable[tuple[int, int]]) -> list[int]:
     """Give each span (start, end) the first lane that is free at its start; spans in any order, lanes from 0."""
     given = list(spans)
     free_from: list[int] = []

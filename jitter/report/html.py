@@ -11,61 +11,61 @@ from markupsafe import Markup
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
-from jitter.report.page import Choice, page_body, templates
-from jitter.report.page_figures import page_figures
-from jitter.report.views.run_report import RunPage, Section
+from jitter.report.page import StepChoice, render_page_body, template_environment
+from jitter.report.page_figures import draw_page_figures
+from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
 
-MOST_STEPS = 6
+MAX_EMBEDDED_STEPS = 6
 """Steps whose details are embedded: the costliest, and one of each of the first culprits."""
-MOST_CULPRITS = 3
+MAX_EMBEDDED_CULPRITS = 3
 """Culprits that have one of their steps embedded in any case."""
 
 
-def html_report(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
+def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     """Write the page for these steps of the lake (all)."""
-    page, names = RunPage(lake, steps), KernelNames()
+    page, names = RunReport(lake, steps), KernelNames()
     sections = []
-    for step in embedded_steps(page.diagnosis):
+    for step in choose_embedded_steps(page.diagnosis):
         grid = StepGrid(lake, step)
         if not grid.empty:
             sections.append(page.section(grid, names))
     items: dict[str, LayoutDOM] = {}
     if sections:
-        items, _ = page_figures(page, sections, names.names, {section.place for section in sections})
+        items, _ = draw_page_figures(page, sections, names.names, {section.place for section in sections})
     return (
-        templates()
+        template_environment()
         .get_template("page.html.j2")
         .render(
             lake=str(lake.root),
-            body=page_body(page, sections, [_choice(section) for section in sections], items, live=False),
+            body=render_page_body(page, sections, [_choice(section) for section in sections], items, live=False),
             drawn=bool(sections),
-            figures=figures_json(items),
+            figures=serialize_figures(items),
             library=Markup("\n".join(_library())),
         )
     )
 
 
-def embedded_steps(diagnosis: Diagnosis) -> list[StepAnswer]:
+def choose_embedded_steps(diagnosis: Diagnosis) -> list[StepAnswer]:
     """Choose the steps to embed: one of each of the first culprits, and the costliest; these first."""
     by_cost = sorted(diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
     chosen: set[StepKey] = set()
-    for culprit in diagnosis.culprits[:MOST_CULPRITS]:
+    for culprit in diagnosis.culprits[:MAX_EMBEDDED_CULPRITS]:
         own = [step.key for step in by_cost if step.key in culprit.steps]
         named = [step.key for step in by_cost if step.key in culprit.steps and step.max_rank in culprit.ranks]
         chosen.update((named or own)[:1])
     for step in by_cost:
-        if len(chosen) < MOST_STEPS:
+        if len(chosen) < MAX_EMBEDDED_STEPS:
             chosen.add(step.key)
     return [step for step in by_cost if step.key in chosen]
 
 
-def _choice(section: Section) -> Choice:
-    return Choice(section.place, f"{section.answer.title} · loss {section.answer.loss}")
+def _choice(section: StepSection) -> StepChoice:
+    return StepChoice(section.place, f"{section.text.title} · loss {section.text.loss}")
 
 
-def figures_json(items: Mapping[str, LayoutDOM]) -> Markup:
+def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
     """Write all figures as one document, so that they share axes and data; safe inside a script element."""
     document = Document()
     for item in items.values():

@@ -4,23 +4,21 @@ import json
 from typing import Any
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
-from jitter.report.run_text import coverage_words, method_of, remainder_words
-from jitter.report.views.run_overview import RunFacts
+from jitter.report.run_text import alignment_method, describe_coverage, describe_excluded
+from jitter.report.views.run_overview import RunOverview
 
-SCHEMA_VERSION = 1
-MARK = b'{\n "schema_version"'
-"""How a file of ours begins."""
+REPORT_SCHEMA_VERSION = 1
 
 
-def json_report(diagnosis: Diagnosis, facts: RunFacts) -> str:
+def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
     """Write the whole document, one line a value."""
-    return json.dumps(document(diagnosis, facts), indent=1, allow_nan=False) + "\n"
+    return json.dumps(report_document(diagnosis, facts), indent=1, allow_nan=False) + "\n"
 
 
-def document(diagnosis: Diagnosis, facts: RunFacts) -> dict[str, Any]:
+def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
     """The document as plain data; times in ns."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": REPORT_SCHEMA_VERSION,
         "run": {
             "ranks": facts.ranks,
             "steps": facts.steps,
@@ -31,7 +29,10 @@ def document(diagnosis: Diagnosis, facts: RunFacts) -> dict[str, Any]:
             "cohorts": len(facts.cohorts),
             "unmatched_kernels": facts.unmatched_kernels,
             "outside_steps": facts.outside_steps,
-            "alignment": {"method": method_of(facts.alignment), "uncertainty_ns": facts.alignment.uncertainty_ns},
+            "alignment": {
+                "method": alignment_method(facts.alignment),
+                "uncertainty_ns": facts.alignment.uncertainty_ns,
+            },
             "warnings": _warnings(diagnosis, facts),
         },
         "loss": {"ns": diagnosis.loss.ns, "fraction": diagnosis.loss.fraction},
@@ -45,11 +46,11 @@ def document(diagnosis: Diagnosis, facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def _warnings(diagnosis: Diagnosis, facts: RunFacts) -> list[str]:
-    missing = [] if facts.whole else coverage_words(facts)
+def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
+    missing = [] if facts.whole else describe_coverage(facts)
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
-    return [*diagnosis.notes, *missing, *remainder_words(facts), *refused, *noted]
+    return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted]
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:

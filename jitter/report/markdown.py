@@ -4,16 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time
 from jitter.core.kernels import short_name
-from jitter.report.questions import Hosts, seven_answers
-from jitter.report.run_text import alignment_words, coverage_words, remainder_words
-from jitter.report.terminal import what_ran
-from jitter.report.views.run_overview import RunFacts
+from jitter.report.questions import Hosts, answer_questions
+from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded
+from jitter.report.signatures import MARKDOWN_SIGNATURE
+from jitter.report.terminal import describe_run
+from jitter.report.views.run_overview import RunOverview
 
-MARK = b"# jitter report"
-"""How a file of ours begins."""
 _MOST_STEPS = 10
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$])")
 _CALLS = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
@@ -22,10 +21,17 @@ _APART = "\u2060"
 """Nothing to be seen, but no name follows the @ any more."""
 
 
-def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
+def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> str:
     """Write the verdict, the seven answers, culprits and costliest steps; text from traces is escaped."""
-    lines = [MARK.decode(), "", f"{_plain(what_ran(facts))}", "", f"**{_plain(diagnosis.verdict)}**", ""]
-    for number, one in enumerate(seven_answers(diagnosis, hosts), 1):
+    lines = [
+        MARKDOWN_SIGNATURE.decode(),
+        "",
+        f"{_plain(describe_run(facts))}",
+        "",
+        f"**{_plain(diagnosis.verdict)}**",
+        "",
+    ]
+    for number, one in enumerate(answer_questions(diagnosis, hosts), 1):
         lines.append(f"{number}. **{one.question}** {_plain(one.answer)}")
         lines += [f"   - {_plain(line)}" for line in one.evidence]
     if diagnosis.culprits:
@@ -34,7 +40,7 @@ def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MOST_STEPS]
     columns = ("step", "time", "loss", "share", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
     lines += ["", "## Costliest steps", "", *_table(columns, map(_step, costly))]
-    told = [alignment_words(facts.alignment), *coverage_words(facts), *diagnosis.notes, *remainder_words(facts)]
+    told = [describe_alignment(facts.alignment), *describe_coverage(facts), *diagnosis.notes, *describe_excluded(facts)]
     lines += ["", "## How far to trust it", "", *(f"- {_plain(line)}" for line in told)]
     lines += [f"- Refused: {_plain(p.first_file)}: {_plain(p.text)}" for p in facts.refused]
     return "\n".join(lines) + "\n"
@@ -43,7 +49,7 @@ def markdown_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> str:
 def _culprit(one: Culprit) -> Sequence[str]:
     at = one.kernel_index
     return (
-        subject(one),
+        name_culprit(one),
         one.cause,
         one.confidence,
         format_time(one.excess_ns),

@@ -8,12 +8,12 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
-from jitter.report.figures.frame import stack
-from jitter.report.figures.kernel_axis import kernel_axis
-from jitter.report.figures.rank_lines import show_ranks
-from jitter.report.figures.step_axis import StepAxis, step_axis
-from jitter.report.views.run_report import RunPage
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
+from jitter.report.figures.frame import stack_figures
+from jitter.report.figures.kernel_axis import build_kernel_axis
+from jitter.report.figures.rank_lines import draw_ranks
+from jitter.report.figures.step_axis import StepAxis, build_step_axis
+from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_view import KernelNames
 
 
@@ -27,7 +27,7 @@ class Figures:
     def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
         """Draw these steps of the lake (all); nothing is computed before it is asked for."""
         self.lake = lake
-        self._page = RunPage(lake, steps)
+        self._page = RunReport(lake, steps)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -40,7 +40,7 @@ class Figures:
         Raises `UsageError` where no step tells anything: of two steps that do not follow each other none has a time.
         """
         page = self._page
-        grid = per_step.build(self._axis(), page.run, page.excess, page.named)
+        grid = run_figures.build(self._axis(), page.run, page.excess, page.named)
         return _there(grid, "nothing is known of the steps as a whole")
 
     def split(self) -> GridPlot:
@@ -49,7 +49,9 @@ class Figures:
         Raises `UsageError` where no critical path leads across ranks.
         """
         known = any(self._page.run.parts_ns)
-        return _there(stack([step_split.build(self._axis())]) if known else None, "no critical path leads across ranks")
+        return _there(
+            stack_figures([step_split.build(self._axis())]) if known else None, "no critical path leads across ranks"
+        )
 
     def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
         """The deviations of ttke, gap and duration along one step's kernels, and launch latency, all in ns.
@@ -58,9 +60,9 @@ class Figures:
         a rank that is not there, and for a step that no rank recorded whole.
         """
         grid, names = self._page.grid(self.lake.step(step, epoch)), KernelNames()
-        axis = kernel_axis(self._page.view(grid, names), names.names)
-        show_ranks(axis, grid, ranks)
-        return profile.build(axis)
+        axis = build_kernel_axis(self._page.view(grid, names), names.names)
+        draw_ranks(axis, grid, ranks)
+        return step_figures.build(axis)
 
     def collectives(self, step: int, epoch: int | None = None) -> GridPlot:
         """One step's collectives: time from the last arrival to the end (ns), against message size (bytes).
@@ -69,12 +71,16 @@ class Figures:
         """
         key, names = self.lake.step(step, epoch), KernelNames()
         view = self._page.view(self._page.grid(key), names)
-        drawn = stack([collective_sizes.build(kernel_axis(view, names.names))]) if view.collectives.sized else None
+        drawn = (
+            stack_figures([collective_sizes.build(build_kernel_axis(view, names.names))])
+            if view.collectives.sized
+            else None
+        )
         return _there(drawn, f"{key}: no collective has a recorded size")
 
     def _axis(self) -> StepAxis:
         run = self._page.run
-        return step_axis(run, run.position(self.diagnosis.costliest.key), range(len(run.steps)))
+        return build_step_axis(run, run.position(self.diagnosis.costliest.key), range(len(run.steps)))
 
 
 def _there(grid: GridPlot | None, otherwise: str) -> GridPlot:

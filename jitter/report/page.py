@@ -10,26 +10,26 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
-from jitter.report.questions import seven_answers
-from jitter.report.run_text import alignment_words, coverage_words, kernels_per_step_words, remainder_words
-from jitter.report.views.run_report import RunPage, Section
+from jitter.report.questions import answer_questions
+from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
+from jitter.report.views.run_report import RunReport, StepSection
 
-MOST_LINES = 200
+MAX_TABLE_ROWS = 200
 """Lines of the table of steps."""
 
 
-class Choice(NamedTuple):
+class StepChoice(NamedTuple):
     """A step that the page can show."""
 
     place: int
     words: str
 
 
-def templates() -> Environment:
+def template_environment() -> Environment:
     """The page's templates."""
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -41,14 +41,19 @@ def templates() -> Environment:
         percent=format_percent,
         short=short_name,
         count=format_count,
-        subject=subject,
+        subject=name_culprit,
         brief=abbreviate,
     )
     return environment
 
 
-def page_body(
-    page: RunPage, sections: Sequence[Section], choices: Sequence[Choice], roots: Collection[str], *, live: bool
+def render_page_body(
+    page: RunReport,
+    sections: Sequence[StepSection],
+    choices: Sequence[StepChoice],
+    roots: Collection[str],
+    *,
+    live: bool,
 ) -> Markup:
     """Write all but what surrounds it: answers, the run, the step in view, how to read it, with room for the figures.
 
@@ -57,7 +62,7 @@ def page_body(
     """
     run, facts, diagnosis, hosts = page.run, page.facts, page.diagnosis, page.lake.hosts
     text = (
-        templates()
+        template_environment()
         .get_template("body.html.j2")
         .render(
             lake=str(page.lake.root),
@@ -66,16 +71,16 @@ def page_body(
             excess=page.excess,
             most=_most_words(page),
             diagnosis=diagnosis,
-            questions=seven_answers(diagnosis, hosts),
-            alignment=alignment_words(facts.alignment),
-            coverage=coverage_words(facts),
-            remainder=remainder_words(facts),
-            kernels_per_step=kernels_per_step_words(facts),
+            questions=answer_questions(diagnosis, hosts),
+            alignment=describe_alignment(facts.alignment),
+            coverage=describe_coverage(facts),
+            remainder=describe_excluded(facts),
+            kernels_per_step=format_kernels_per_step(facts),
             sections=sections,
             choices=choices,
             embedded={run.steps[choice.place].key: choice.place for choice in choices},
-            lines=run.steps[:MOST_LINES],
-            lines_left_out=max(0, len(run.steps) - MOST_LINES),
+            lines=run.steps[:MAX_TABLE_ROWS],
+            lines_left_out=max(0, len(run.steps) - MAX_TABLE_ROWS),
             roots=list(roots),
             live=live,
             reading=how_to_read(),
@@ -90,20 +95,20 @@ def how_to_read() -> Markup:
     return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
-def step_body(section: Section) -> tuple[Markup, Markup]:
+def render_step(section: StepSection) -> tuple[Markup, Markup]:
     """One step's key to the lines, and what is told of it: what a live page exchanges when another is chosen."""
-    environment = templates()
+    environment = template_environment()
     given = {"section": section, "number": 0}
     key, told = (environment.get_template(name).render(given) for name in ("key.html.j2", "section.html.j2"))
     return Markup(key), Markup(told)
 
 
-def choice(page: RunPage, key: StepKey) -> Choice:
+def step_choice(page: RunReport, key: StepKey) -> StepChoice:
     """One step as the page offers it."""
-    return Choice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
+    return StepChoice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
 
 
-def _most_words(page: RunPage) -> str:
+def _most_words(page: RunReport) -> str:
     """Say where the map's first layer is highest."""
     excess = page.excess
     if excess is None or excess.layers[0].most is None:

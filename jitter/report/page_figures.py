@@ -4,15 +4,15 @@ from collections.abc import Collection, Sequence
 
 from bokeh.models import LayoutDOM
 
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
-from jitter.report.figures.frame import stack
-from jitter.report.figures.kernel_axis import KernelAxis, kernel_axis
-from jitter.report.figures.step_axis import step_axis
-from jitter.report.views.run_report import RunPage, Section
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
+from jitter.report.figures.frame import stack_figures
+from jitter.report.figures.kernel_axis import KernelAxis, build_kernel_axis
+from jitter.report.figures.step_axis import build_step_axis
+from jitter.report.views.run_report import RunReport, StepSection
 
 
-def page_figures(
-    page: RunPage, sections: Sequence[Section], names: list[str], there: Collection[int]
+def draw_page_figures(
+    page: RunReport, sections: Sequence[StepSection], names: list[str], there: Collection[int]
 ) -> tuple[dict[str, LayoutDOM], KernelAxis]:
     """Draw those of which anything is known: the first section's step, the data of the others with it.
 
@@ -20,13 +20,13 @@ def page_figures(
     with it.
     """
     views = [section.view for section in sections]
-    along_steps = step_axis(page.run, sections[0].place, there)
-    along_kernels = kernel_axis(views[0], names)
+    along_steps = build_step_axis(page.run, sections[0].place, there)
+    along_kernels = build_kernel_axis(views[0], names)
     items: dict[str, LayoutDOM | None] = {
-        "run": per_step.build(along_steps, page.run, page.excess, page.named),
-        "profile": profile.build(along_kernels, views[1:]),
-        "split": stack([step_split.build(along_steps)]) if any(page.run.parts_ns) else None,
-        "collectives": stack([collective_sizes.build(along_kernels)])
+        "run": run_figures.build(along_steps, page.run, page.excess, page.named),
+        "profile": step_figures.build(along_kernels, views[1:]),
+        "split": stack_figures([step_split.build(along_steps)]) if any(page.run.parts_ns) else None,
+        "collectives": stack_figures([collective_sizes.build(along_kernels)])
         if any(view.collectives.sized for view in views)
         else None,
     }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
-from jitter.analysis.diagnosis.verdict import subject
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 
@@ -22,7 +22,7 @@ SIDES: Mapping[Cause, str] = {
 }
 
 
-class Answered(NamedTuple):
+class QuestionAnswer(NamedTuple):
     """One question with its answer and what supports it."""
 
     question: str
@@ -30,17 +30,19 @@ class Answered(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-def seven_answers(diagnosis: Diagnosis, hosts: Hosts) -> list[Answered]:
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
     """Answer the talk's seven questions, in its order."""
     culprits = diagnosis.culprits
     return [
-        Answered("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        Answered("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
-        Answered("Which node?", _node(diagnosis, hosts)),
-        Answered("Which GPU?", _gpu(diagnosis, hosts)),
-        Answered("When in the step does it begin?", _when(diagnosis)),
-        Answered("Where to look?", _where(diagnosis)),
-        Answered("CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)),
+        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        QuestionAnswer("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
+        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
+        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
+        QuestionAnswer("Where to look?", _where(diagnosis)),
+        QuestionAnswer(
+            "CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)
+        ),
     ]
 
 
@@ -69,7 +71,7 @@ def _steps(diagnosis: Diagnosis) -> str:
 
 
 def _pattern(culprit: Culprit) -> str:
-    return f"{subject(culprit)}: {culprit.step_pattern}"
+    return f"{name_culprit(culprit)}: {culprit.step_pattern}"
 
 
 def _alone(diagnosis: Diagnosis) -> bool:
@@ -96,7 +98,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
         told = "; ".join(
-            f"{subject(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
+            f"{name_culprit(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
             for one in diagnosis.culprits[:_MOST]
         )
         return told + (f"; and {more} more" if more > 0 else "") + "."
@@ -122,7 +124,7 @@ def _when(diagnosis: Diagnosis) -> str:
                 (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
             )
             name = "" if began is None else f", from {abbreviate(short_name(began.kernel_name))} on"
-            told.append(f"{subject(one)}: {where}{name}")
+            told.append(f"{name_culprit(one)}: {where}{name}")
     if told:
         return "; ".join(told) + "."
     return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."

@@ -2,12 +2,12 @@
 
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.step_key import StepKey
-from jitter.report.views.run_overview import Alignment, RunFacts
+from jitter.report.views.run_overview import AlignmentSummary, RunOverview
 
 _MOST = 8
 
 
-def alignment_words(alignment: Alignment) -> str:
+def describe_alignment(alignment: AlignmentSummary) -> str:
     """Say how ranks were aligned, and with what uncertainty."""
     if not alignment.steps:
         return "Nothing to align: no two ranks run the same program in a step."
@@ -21,7 +21,7 @@ def alignment_words(alignment: Alignment) -> str:
     return " ".join(told)
 
 
-def _method(method: str, steps: int, alignment: Alignment) -> str:
+def _method(method: str, steps: int, alignment: AlignmentSummary) -> str:
     where = format_count(steps, "step") if len(alignment.steps) > 1 else "every step"
     if method == "collective":
         return f"In {where} ranks are aligned at the end of the last collective that all leave together. " + (
@@ -45,7 +45,7 @@ def _method(method: str, steps: int, alignment: Alignment) -> str:
     )
 
 
-def method_of(alignment: Alignment) -> str:
+def alignment_method(alignment: AlignmentSummary) -> str:
     """Name the method in a word: the weakest that some step needs."""
     for method in ("none", "wall clock", "collective"):
         if method in alignment.steps:
@@ -53,7 +53,7 @@ def method_of(alignment: Alignment) -> str:
     return "none"
 
 
-def coverage_words(facts: RunFacts) -> list[str]:
+def describe_coverage(facts: RunOverview) -> list[str]:
     """Say what is missing, one sentence each; one saying that nothing is, if so."""
     told = [
         f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
@@ -85,7 +85,7 @@ def _steps(steps: tuple[StepKey, ...]) -> str:
     return f"{format_count(len(steps), 'step')} in {len(epochs)} epochs"
 
 
-def remainder_words(facts: RunFacts) -> list[str]:
+def describe_excluded(facts: RunOverview) -> list[str]:
     """Say what is in no figure, one sentence each."""
     told = []
     if facts.unmatched_kernels:
@@ -113,7 +113,7 @@ def remainder_words(facts: RunFacts) -> list[str]:
     return told
 
 
-def kernels_per_step_words(facts: RunFacts) -> str:
+def format_kernels_per_step(facts: RunOverview) -> str:
     """Give one number, or the least and the most over steps and cohorts."""
     least, most = facts.kernels_per_step
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"

@@ -23,10 +23,10 @@ from jitter.core.formatting import parse_numbers
 from jitter.core.step_key import StepKey
 from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
-from jitter.report.figures.rank_lines import show_ranks
-from jitter.report.page import Choice, choice, page_body, step_body, templates
-from jitter.report.page_figures import page_figures
-from jitter.report.views.run_report import RunPage, Section
+from jitter.report.figures.rank_lines import draw_ranks
+from jitter.report.page import StepChoice, render_page_body, render_step, step_choice, template_environment
+from jitter.report.page_figures import draw_page_figures
+from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
 
@@ -35,15 +35,15 @@ _MOST_FROM_BROWSER = 2**20
 _MOST_LETTERS = 200
 
 
-class LiveRun:
+class ServedRun:
     """What all browsers' pages share: the run, and the step that was read last."""
 
-    def __init__(self, page: RunPage) -> None:
+    def __init__(self, page: RunReport) -> None:
         """Show this run; nothing is computed before it is asked for."""
         self.page = page
         self.names = KernelNames()
         self.keys = [step.key for step in page.diagnosis.steps]
-        self._last: tuple[StepGrid, Section] | None = None
+        self._last: tuple[StepGrid, StepSection] | None = None
         self._first: StepKey | None = None
 
     def prepare(self) -> None:
@@ -56,7 +56,7 @@ class LiveRun:
         """The step that a page begins with: the costliest that some rank recorded whole; None where none did."""
         return self._first
 
-    def read(self, key: StepKey) -> tuple[StepGrid, Section]:
+    def read(self, key: StepKey) -> tuple[StepGrid, StepSection]:
         """Read a step, unless it is the last one read; raises `UsageError` where no rank recorded it whole."""
         if self._last is None or self._last[1].step.key != key:
             grid = self.page.grid(key)
@@ -74,7 +74,7 @@ class LiveRun:
         return None
 
 
-def serve(run: LiveRun, address: str, port: int, say: Callable[[str], None]) -> None:
+def serve(run: ServedRun, address: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted; `say` is told the address once the first page can be had.
 
     Port 0 takes a free one. Raises `UsageError` for an address or a port that cannot be had.
@@ -92,12 +92,12 @@ def serve(run: LiveRun, address: str, port: int, say: Callable[[str], None]) -> 
 class LiveServer(BaseServer):
     """Bokeh's server on one address; its own class would name only localhost as a page's origin."""
 
-    def __init__(self, run: LiveRun, address: str, port: int) -> None:
+    def __init__(self, run: ServedRun, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listening = socket.create_server((address, port), family=family)
         listening.setblocking(False)
         self.bound_port: int = listening.getsockname()[1]
-        application = Application(FunctionHandler(lambda document: LivePage(run, document).open()))
+        application = Application(FunctionHandler(lambda document: ReportSession(run, document).open()))
         tornado = BokehTornado(
             {"/": application},
             extra_websocket_origins=[f"{name}:{self.bound_port}" for name in _names(address)],
@@ -108,7 +108,7 @@ class LiveServer(BaseServer):
         super().__init__(IOLoop.current(), tornado, http)
 
 
-def start(run: LiveRun, address: str, port: int) -> LiveServer:
+def start(run: ServedRun, address: str, port: int) -> LiveServer:
     """Answer from now on, as far as the current event loop runs; raises as `serve` does."""
     run.prepare()  # once, and before anybody waits for a page
     try:
@@ -133,10 +133,10 @@ def _names(address: str) -> list[str]:
     return sorted({"localhost", "127.0.0.1", address, socket.gethostname(), socket.getfqdn()})
 
 
-class LivePage:
+class ReportSession:
     """One browser's page. It says in `wanted` what it wants to see, and is answered in `told`."""
 
-    def __init__(self, run: LiveRun, document: Document) -> None:
+    def __init__(self, run: ServedRun, document: Document) -> None:
         """Show the run in this document."""
         self._run, self._document = run, document
         self._wanted = ColumnDataSource({"number": [], "place": [], "ranks": []}, name="wanted")
@@ -148,15 +148,15 @@ class LivePage:
     def open(self) -> None:
         """Put the page together, with its first step."""
         run, document = self._run, self._document
-        sections: list[Section] = []
+        sections: list[StepSection] = []
         choices, items = self._choices(), dict[str, LayoutDOM]()
         if run.first is not None:
             sections = [run.read(run.first)[1]]
-            items, self._axis = page_figures(run.page, sections, run.names.names, range(len(run.keys)))
+            items, self._axis = draw_page_figures(run.page, sections, run.names.names, range(len(run.keys)))
             self._shown = run.first
-        self._tell(body=page_body(run.page, sections, choices, items, live=True))
+        self._tell(body=render_page_body(run.page, sections, choices, items, live=True))
         document.title = f"jitter: {run.page.lake.root}"
-        document.template = templates().get_template("live.html.j2")
+        document.template = template_environment().get_template("live.html.j2")
         for name, item in items.items():
             item.name = name
             document.add_root(item)
@@ -164,8 +164,8 @@ class LivePage:
             document.add_root(source)
         self._wanted.on_change("data", lambda _name, _old, _new: self._want())
 
-    def _choices(self) -> list[Choice]:
-        return [choice(self._run.page, key) for key in self._run.keys]
+    def _choices(self) -> list[StepChoice]:
+        return [step_choice(self._run.page, key) for key in self._run.keys]
 
     def _want(self) -> None:
         """Answer the last of what was asked for meanwhile."""
@@ -183,11 +183,11 @@ class LivePage:
             chosen, key = self._chosen(str(ranks or "")), self._run.keys[at]
             grid, section = self._run.read(key)
             # lines first: an error leaves all as it was
-            show_ranks(self._axis, grid, chosen)
+            draw_ranks(self._axis, grid, chosen)
             if key != self._shown:
-                kernel_axis.show(self._axis, section.view, self._run.names.names)
+                kernel_axis.show_view(self._axis, section.view, self._run.names.names)
                 self._shown = key
-            shown, words = step_body(section)
+            shown, words = render_step(section)
             self._tell(number=number, place=at, key=shown, section=words, problem="")
         except JitterError as error:
             self._tell(number=number, problem=f"{error.message}; {error.hint}")

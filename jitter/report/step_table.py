@@ -15,7 +15,7 @@ _WHOLE = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "k
 _WHOLE_NS = ("start_ns", "cpu_ns", "gpu_ns")
 
 
-def step_lines(steps: Sequence[StepAnswer]) -> pd.DataFrame:
+def tabulate_steps(steps: Sequence[StepAnswer]) -> pd.DataFrame:
     """Put the steps' answers into rows. Times in ns; NA where the step does not tell.
 
     `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path, by where it arose.
@@ -25,7 +25,7 @@ def step_lines(steps: Sequence[StepAnswer]) -> pd.DataFrame:
     return frame.astype(types)
 
 
-def step_text(frame: pd.DataFrame) -> str:
+def format_steps(frame: pd.DataFrame) -> str:
     """Lay the lines out for a terminal or a pipe: milliseconds, `-` for the unknown."""
     heads = ["step", "time ms", "loss ms", "loss", "min rank", "max rank", "start ms", "cpu ms", "gpu ms"]
     rows = [[*heads, "cause", "began at"]]

@@ -12,7 +12,7 @@ Hosts = Mapping[int, str | None]
 
 
 @dataclass(frozen=True)
-class Part:
+class ExcessShare:
     """One part of the path's excess; `share` of the sum of their sizes, 0 to 1."""
 
     name: str
@@ -22,7 +22,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepText:
     """One step of one cohort in words. The parts are empty where the step does not tell."""
 
     title: str
@@ -33,17 +33,17 @@ class Answer:
     began: str
     began_full: str
     waits: str
-    parts: tuple[Part, ...]
+    parts: tuple[ExcessShare, ...]
 
 
-def answer(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> Answer:
+def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> StepText:
     """Put one step into words as its view shows it.
 
     `cohorts` is how many the run has, `transfers_ns` how much longer than usual the path's transfers took.
     """
     title = str(step.key) if cohorts == 1 else f"{step.key}, cohort {view.cohort}"
     began = step.divergence
-    return Answer(
+    return StepText(
         title=title,
         sentence=_sentence(step, view, hosts),
         loss=_loss(step),
@@ -109,11 +109,11 @@ def _waits(view: StepView) -> str:
     )
 
 
-def _parts(split: Split | None, transfers_ns: float | None) -> tuple[Part, ...]:
+def _parts(split: Split | None, transfers_ns: float | None) -> tuple[ExcessShare, ...]:
     """Late start, CPU and GPU of the max rank, and the path's transfers, which are nobody's own."""
     own = () if split is None else (split.start_ns, split.cpu_ns, split.gpu_ns)
     named = [*zip(("late start", "CPU", "GPU"), own, strict=False)]
     if transfers_ns is not None:
         named.append(("transfers, nobody's own", round(transfers_ns)))
     whole = sum(abs(ns) for _, ns in named) or 1
-    return tuple(Part(name, format_time(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)
+    return tuple(ExcessShare(name, format_time(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)

@@ -6,47 +6,47 @@ from rich.text import Text
 
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.formatting import escape_control, format_count
-from jitter.report.questions import Hosts, seven_answers
-from jitter.report.run_text import alignment_words, coverage_words, kernels_per_step_words, remainder_words
-from jitter.report.views.run_overview import RunFacts
+from jitter.report.questions import Hosts, answer_questions
+from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
+from jitter.report.views.run_overview import RunOverview
 
 _MOST_PROBLEMS = 3
 _MOST_EVIDENCE = 4
 
 
-def print_report(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts, console: Console) -> None:
+def print_report(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts, console: Console) -> None:
     """Print the seven answers."""
-    console.print(summary(diagnosis, facts, hosts))
+    console.print(render_terminal(diagnosis, facts, hosts))
 
 
-def summary(diagnosis: Diagnosis, facts: RunFacts, hosts: Hosts) -> RenderableType:
+def render_terminal(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:
     """Lay out: what the run is, the verdict, the seven answers, how far to trust them."""
     rows = []
-    for one in seven_answers(diagnosis, hosts):
+    for one in answer_questions(diagnosis, hosts):
         rows.append((one.question, one.answer))
         rows += [("", f"· {line}") for line in one.evidence[:_MOST_EVIDENCE]]
     return Group(
-        Text(escape_control(what_ran(facts)), style="dim"),
+        Text(escape_control(describe_run(facts)), style="dim"),
         Text(escape_control(diagnosis.verdict), style="bold"),
         _grid(rows),
         _grid(_trust(diagnosis, facts)),
     )
 
 
-def what_ran(facts: RunFacts) -> str:
+def describe_run(facts: RunOverview) -> str:
     """Say in a line what the run is."""
     hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
     return (
         f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
-        f"{kernels_per_step_words(facts)} kernels a step; {', '.join(facts.formats)}"
+        f"{format_kernels_per_step(facts)} kernels a step; {', '.join(facts.formats)}"
     )
 
 
-def _trust(diagnosis: Diagnosis, facts: RunFacts) -> list[tuple[str, str]]:
-    rows = [("alignment", alignment_words(facts.alignment)), ("coverage", " ".join(coverage_words(facts)))]
+def _trust(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
+    rows = [("alignment", describe_alignment(facts.alignment)), ("coverage", " ".join(describe_coverage(facts)))]
     if diagnosis.notes:
         rows.append(("limits", " ".join(diagnosis.notes)))
-    if remainder := remainder_words(facts):
+    if remainder := describe_excluded(facts):
         rows.append(("not in it", " ".join(remainder)))
     for problem in facts.refused[:_MOST_PROBLEMS]:
         rows.append(("refused", f"{problem.first_file}: {problem.text}"))

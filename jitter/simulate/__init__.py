@@ -4,35 +4,34 @@ It shares no code with the analysis. Everything is deterministic, in int64 nanos
 
     run = simulate(Job(ranks=8, steps=4, kernels=60, seed=1, first_step=2000),
                    [Fault.parse("cpu_stall:rank=3,step=2002,kernel=17,ms=2")])
-    for recording in run.ranks():          # a RankRun each: numpy columns, ranges, calls, in the rank's own clock
+    for recording in run.ranks():          # a RankRecording each: numpy columns, ranges, calls, in the rank's own clock
         recording.start_ns, recording.clock.offset_ns, recording.steps
     run.truth()                            # (epoch, step, rank) -> [KernelTruth], the three metrics
-    answers(run)                           # culprits, causes, and what each fault costs: `truth.json`
+    truth_document(run)                    # culprits, causes, and what each fault costs: `truth.json`
     run.dependencies()                     # stage -> [Dependency]: what waits for what, and where that held it
     run.step_times()                       # step -> ns, in global time; run.last_collective_ends()
     run.without(fault)                     # the same run and noise without it
     write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options: each format's `Options`
 """
 
-from jitter.simulate.answers import answers
-from jitter.simulate.dependencies import Dependency
 from jitter.simulate.faults import Fault
 from jitter.simulate.formats import write
 from jitter.simulate.job import Job
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.kernel_truth import KernelTruth, match_reference
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run, simulate
-from jitter.simulate.truth import KernelTruth, partners, truth
+from jitter.simulate.true_dependencies import Dependency
+from jitter.simulate.truth_document import truth_document
 
 __all__ = [
     "Dependency",
     "Fault",
     "Job",
     "KernelTruth",
-    "RankRun",
+    "RankRecording",
     "Run",
-    "answers",
-    "partners",
+    "match_reference",
     "simulate",
-    "truth",
+    "truth_document",
     "write",
 ]

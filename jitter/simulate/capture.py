@@ -7,11 +7,11 @@ import numpy as np
 
 from jitter.core.errors import UsageError
 from jitter.simulate.program import MAIN_THREAD
-from jitter.simulate.rank_run import Bools, Call, RankRun
+from jitter.simulate.recording import Bools, HostCall, RankRecording
 
 
 @dataclass(frozen=True)
-class Capture:
+class CaptureOptions:
     """How the profiler was set, and what it lost."""
 
     graphs: Literal["off", "graph", "node"] = "off"
@@ -32,11 +32,11 @@ class Capture:
             raise UsageError("unlaunched, early and cut_kernels are counts of kernels, 0 or more")
 
 
-def captured(recording: RankRun, capture: Capture) -> RankRun:
+def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankRecording:
     """The recording as this capture has it.
 
     Graphs show as activities that share their launch with the one before; a format that records whole graphs makes
-    one row of each (see `graph_heads`).
+    one row of each (see `find_graph_heads`).
     """
     if capture.graphs != "off":
         recording = _as_graphs(recording)
@@ -58,13 +58,13 @@ def captured(recording: RankRun, capture: Capture) -> RankRun:
     return recording
 
 
-def graph_heads(recording: RankRun) -> Bools:
+def find_graph_heads(recording: RankRecording) -> Bools:
     """Which activities are the first of a graph."""
     heads: Bools = ~recording.shares_launch & np.append(recording.shares_launch[1:], False)
     return heads
 
 
-def _as_graphs(recording: RankRun) -> RankRun:
+def _as_graphs(recording: RankRecording) -> RankRecording:
     """Give each step's forward kernels on the main stream one launch, that of the first of them."""
     of_graph = np.array(
         [op.kind == "compute" and op.phase == "forward" and op.thread == MAIN_THREAD for op in recording.operations]
@@ -81,10 +81,10 @@ def _as_graphs(recording: RankRun) -> RankRun:
     )
 
 
-def _cut(recording: RankRun, count: int) -> RankRun:
+def _cut(recording: RankRecording, count: int) -> RankRecording:
     late = np.argsort(recording.start_ns, kind="stable")[max(0, len(recording) - count) :]
     lost = [
-        Call(
+        HostCall(
             recording.operations[recording.operation[at]].call,
             False,
             recording.operations[recording.operation[at]].thread,

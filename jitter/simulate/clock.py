@@ -23,7 +23,7 @@ class Clock:
     """By how much that UTC is wrong."""
 
 
-def clock(job: Job, rank: int) -> Clock:
+def make_clock(job: Job, rank: int) -> Clock:
     """The clock of this rank's recording. Ranks of one node share the wall clock's error, not the zero."""
     own = np.random.default_rng((job.seed, _CLOCKS, rank))
     offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.costs import Costs
+from jitter.simulate.durations import PhaseDurations
 from jitter.simulate.job import Job
 from jitter.simulate.program import Operation
 
 Ints = NDArray[np.int64]
 
 
-class Arrival(NamedTuple):
+class CollectiveArrival(NamedTuple):
     """Where ranks of one program come to a collective, and cannot go on before they know when it ends."""
 
     at: int
@@ -34,7 +34,7 @@ _NEVER = np.iinfo(np.int64).min
 
 
 @dataclass
-class State:
+class BlockState:
     """Where the ranks of a block stand (ns, global)."""
 
     cpu: Ints
@@ -45,13 +45,13 @@ class State:
     """(slots, ranks) the latest starts on the GPU, in no order: as many as the launch queue has places."""
 
     @classmethod
-    def at(cls, begin: Ints, slots: int | None) -> "State":
+    def at(cls, begin: Ints, slots: int | None) -> "BlockState":
         """All streams idle, the queue empty."""
         return cls(begin, queue=None if slots is None else np.full((slots, len(begin)), _NEVER))
 
 
 @dataclass
-class Events:
+class PhaseEvents:
     """What happened in one phase (ns, global): one row an operation, one column a rank."""
 
     launch_start: Ints
@@ -68,7 +68,9 @@ class Events:
     finish: Ints
 
 
-def run_phase(job: Job, ops: tuple[Operation, ...], costs: Costs, state: State) -> Generator[Arrival, Ints, Events]:
+def simulate_phase(
+    job: Job, ops: tuple[Operation, ...], costs: PhaseDurations, state: BlockState
+) -> Generator[CollectiveArrival, Ints, PhaseEvents]:
     """Advance `state` by one phase and tell what happened; yields at each collective, to be sent its ends (ranks,).
 
     A kernel starts at the latest of: its launch's end and a latency, its stream's last end and a gap, the ends of
@@ -104,7 +106,7 @@ def run_phase(job: Job, ops: tuple[Operation, ...], costs: Costs, state: State) 
         for other in op.after:
             np.maximum(ready, end[other], out=ready)
         if op.kind == "collective":
-            done = end[at] = yield Arrival(at, op, ready, costs.transfer[at])
+            done = end[at] = yield CollectiveArrival(at, op, ready, costs.transfer[at])
         else:
             done = np.add(ready, costs.duration[at], out=end[at])
         if costs.absent is not None and costs.absent[at].any():
@@ -116,7 +118,7 @@ def run_phase(job: Job, ops: tuple[Operation, ...], costs: Costs, state: State) 
             _enqueue(state.queue, ready if costs.absent is None else np.where(costs.absent[at], _NEVER, ready))
     finish = cpu + _STEP_NS
     state.cpu = finish
-    return Events(
+    return PhaseEvents(
         launch_start,
         launch_end,
         start,

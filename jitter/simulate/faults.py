@@ -6,7 +6,7 @@ from typing import Final
 
 from jitter.core.errors import UsageError
 
-CAUSES: Final = {
+FAULT_CAUSES: Final = {
     "cpu_stall": "cpu_launch",
     "slow_cpu": "cpu_launch",
     "slow_gpu": "gpu_compute",
@@ -20,7 +20,7 @@ CAUSES: Final = {
 }
 """Each kind of fault and its cause, as the report words causes."""
 
-NEEDS: Final = {
+REQUIRED_OPTIONS: Final = {
     "cpu_stall": ("ranks", "kernel", "ms"),
     "slow_cpu": ("ranks", "factor"),
     "slow_gpu": ("ranks", "factor"),
@@ -73,12 +73,12 @@ class Fault:
     """The factor grows from 1 in the job's first step to its whole in the last."""
 
     def __post_init__(self) -> None:
-        if self.kind not in CAUSES:
-            raise UsageError(f"no fault is called {self.kind!r}", f"there are {', '.join(CAUSES)}")
-        for need in NEEDS[self.kind]:
+        if self.kind not in FAULT_CAUSES:
+            raise UsageError(f"no fault is called {self.kind!r}", f"there are {', '.join(FAULT_CAUSES)}")
+        for need in REQUIRED_OPTIONS[self.kind]:
             if getattr(self, need) in (None, frozenset()):
                 wanted = "rank" if need == "ranks" else need
-                raise UsageError(f"the fault {self.kind} needs {wanted}=", f"for example {EXAMPLES[self.kind]}")
+                raise UsageError(f"the fault {self.kind} needs {wanted}=", f"for example {FAULT_EXAMPLES[self.kind]}")
         if self.ms is not None and self.ms <= 0:
             raise UsageError(f"the fault {self.kind} needs ms > 0, not {self.ms:g}")
         if self.factor is not None and self.factor <= 0:
@@ -89,7 +89,7 @@ class Fault:
     @property
     def cause(self) -> str:
         """What an analysis should call it."""
-        return CAUSES[self.kind]
+        return FAULT_CAUSES[self.kind]
 
     @property
     def delay_ns(self) -> int:
@@ -131,9 +131,9 @@ class Fault:
         """
         kind, _, rest = text.partition(":")
         kind = kind.strip()
-        if kind not in CAUSES:
-            raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(CAUSES)}")
-        known = {*NEEDS[kind], *_TAKES.get(kind, ()), *_EVERYWHERE}
+        if kind not in FAULT_CAUSES:
+            raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(FAULT_CAUSES)}")
+        known = {*REQUIRED_OPTIONS[kind], *_TAKES.get(kind, ()), *_EVERYWHERE}
         values: dict[str, object] = {}
         for part in filter(None, (p.strip() for p in rest.split(","))):
             word, equals, value = (p.strip() for p in part.partition("="))
@@ -141,18 +141,20 @@ class Fault:
             if not equals or name not in known:
                 raise UsageError(
                     f"the fault {kind} has no {word!r} (in {text!r})",
-                    f"it takes {', '.join(sorted(known))}; for example {EXAMPLES[kind]}",
+                    f"it takes {', '.join(sorted(known))}; for example {FAULT_EXAMPLES[kind]}",
                 )
             if name in values:
                 raise UsageError(f"the fault {text!r} says {word} twice")
             try:
                 values[name] = _VALUES[name](value)
             except ValueError:
-                raise UsageError(f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", EXAMPLES[kind]) from None
+                raise UsageError(
+                    f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", FAULT_EXAMPLES[kind]
+                ) from None
         return cls(kind, **values)  # type: ignore[arg-type]
 
 
-EXAMPLES: Final = {
+FAULT_EXAMPLES: Final = {
     "cpu_stall": "cpu_stall:rank=3,step=2,kernel=17,ms=2.5",
     "slow_cpu": "slow_cpu:rank=3,factor=4,kernels=100-400",
     "slow_gpu": "slow_gpu:rank=3,factor=1.2",

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.names import Era
+from jitter.simulate.kernel_names import Era
 
-Marker = Literal["talk", "profiler", "iteration", "none"]
+MarkerStyle = Literal["talk", "profiler", "iteration", "none"]
 SYNCS: Final = ("loss", "before", "after")
 """Where a step waits for the GPU: to read the loss after the forward, before and after the weight update."""
-SMALLEST_STEP = 8
+MIN_KERNELS = 8
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Job:
     first_step: int = 0
     epoch: int | None = 1
     """Named by the markers of style "talk" only."""
-    marker: Marker = "talk"
+    marker: MarkerStyle = "talk"
     """How step ranges are worded; formats that have only one way (PyTorch's profiler) use theirs."""
     era: Era = "2024"
     """Whose spelling of kernel names."""
@@ -83,7 +83,7 @@ class Job:
     """A second stream on which a third of the compute kernels run, with events both ways."""
 
     def __post_init__(self) -> None:
-        for what, least in (("ranks", 1), ("steps", 1), ("kernels", SMALLEST_STEP), ("gpus_per_node", 1)):
+        for what, least in (("ranks", 1), ("steps", 1), ("kernels", MIN_KERNELS), ("gpus_per_node", 1)):
             if getattr(self, what) < least:
                 raise UsageError(f"a simulated job needs {what} >= {least}, not {getattr(self, what)}")
         if not 0 <= self.noise < 1 or not 0 <= self.cpu_noise < 1:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
-Kind = Literal["compute", "collective", "memory", "call", "sync"]
+OperationKind = Literal["compute", "collective", "memory", "call", "sync"]
 KERNEL_KINDS: Final = frozenset({"compute", "collective"})
 """What the kernel index counts."""
 GPU_KINDS: Final = frozenset({"compute", "collective", "memory"})
@@ -25,7 +25,7 @@ class Operation:
     """One call of the program and, unless it is a mere call, what it makes the GPU do. Times are means in ns."""
 
     name: str
-    kind: Kind
+    kind: OperationKind
     call: str
     """The host call, without version suffix: `cudaLaunchKernel`."""
     stream: int
@@ -109,13 +109,13 @@ class Plan:
         return ranks
 
 
-def alone(program: Program, ranks: int, groups: Mapping[str, Ints] | None = None) -> Plan:
+def single_program_plan(program: Program, ranks: int, groups: Mapping[str, Ints] | None = None) -> Plan:
     """The plan of a job whose ranks all run one program; its groups beside that of the whole job."""
     everyone = np.zeros(ranks, np.int64)
     return Plan((program,), everyone, {WORLD: everyone, **(groups or {})})
 
 
-def numbered(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def number_operations(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """The operations with their kernel indices and their places in the random numbers."""
     done: list[Operation] = []
     kernel = 0

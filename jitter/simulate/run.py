@@ -8,18 +8,18 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.core.errors import UsageError
-from jitter.simulate.assemble import assemble
-from jitter.simulate.costs import costs, operations
-from jitter.simulate.dependencies import Dependency, dependencies
-from jitter.simulate.engine import Events, State, run_phase
+from jitter.simulate.durations import draw_durations, phase_operations
+from jitter.simulate.engine import BlockState, PhaseEvents, simulate_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
-from jitter.simulate.meet import Ends, Life, run_together
-from jitter.simulate.names import EXTRA
+from jitter.simulate.kernel_names import EXTRA_KERNEL
+from jitter.simulate.kernel_truth import TruthTable, compute_truth, find_cohorts
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.record_rank import record_rank
+from jitter.simulate.recording import RankRecording
+from jitter.simulate.rendezvous import CollectiveEnds, StageRun, run_stages
 from jitter.simulate.shapes import plan
-from jitter.simulate.truth import Truth, cohorts, truth
+from jitter.simulate.true_dependencies import Dependency, find_dependencies
 
 _BLOCK_CELLS = 4_000_000
 """Operations x ranks of all steps that are in memory at once (some 32 bytes each)."""
@@ -34,31 +34,31 @@ class Run:
     plan: Plan
 
     @cached_property
-    def _first_pass(self) -> tuple[Ends, dict[int, list[Events]]]:
+    def _first_pass(self) -> tuple[CollectiveEnds, dict[int, list[PhaseEvents]]]:
         """When each collective ended; all events of each stage if they are few."""
-        kept: dict[int, list[Events]] = {stage: [] for stage in range(len(self.plan.programs))}
+        kept: dict[int, list[PhaseEvents]] = {stage: [] for stage in range(len(self.plan.programs))}
         keep = self._block >= self.job.ranks
-        found = run_together(
+        found = run_stages(
             self.plan, {stage: self._life(stage, self.plan.ranks_of(stage), kept[stage], keep) for stage in kept}
         )
         return found, kept if keep else {}
 
     @property
-    def _ends(self) -> Ends:
+    def _ends(self) -> CollectiveEnds:
         return self._first_pass[0]
 
     @property
     def _block(self) -> int:
         return max(1, _BLOCK_CELLS // (max(len(one.step) for one in self.plan.programs) * self.job.steps))
 
-    def _life(self, stage: int, ranks: Ints, events: list[Events], keep: bool) -> Life:
+    def _life(self, stage: int, ranks: Ints, events: list[PhaseEvents], keep: bool) -> StageRun:
         begin = [int(np.random.default_rng((self.job.seed, int(r))).integers(400_000)) for r in ranks]
-        state = State.at(np.array(begin, np.int64), self.job.launch_queue)
+        state = BlockState.at(np.array(begin, np.int64), self.job.launch_queue)
         program = self.plan.programs[stage]
         for phase in range(self.job.steps + 2):
-            ops = operations(program, phase, self.job.steps)
-            prices = costs(self.job, self.faults, program, self.plan.groups, phase, ranks)
-            running = run_phase(self.job, ops, prices, state)
+            ops = phase_operations(program, phase, self.job.steps)
+            prices = draw_durations(self.job, self.faults, program, self.plan.groups, phase, ranks)
+            running = simulate_phase(self.job, ops, prices, state)
             ends: Ints | None = None
             while True:
                 try:
@@ -69,9 +69,9 @@ class Run:
                     break
                 ends = yield phase, arrival
 
-    def _replay(self, stage: int, ranks: Ints) -> list[Events]:
+    def _replay(self, stage: int, ranks: Ints) -> list[PhaseEvents]:
         """The events of some ranks of a stage, now that the ends of their collectives are known."""
-        events: list[Events] = []
+        events: list[PhaseEvents] = []
         groups = {name: group[ranks] for name, group in self.plan.groups.items()}
         life = self._life(stage, ranks, events, keep=True)
         ends: Ints | None = None
@@ -82,7 +82,7 @@ class Run:
                 return events
             ends = self._ends[stage, phase, arrival.at][groups[arrival.operation.group or ""]]
 
-    def ranks(self, wanted: Sequence[int] | None = None) -> Iterator[RankRun]:
+    def ranks(self, wanted: Sequence[int] | None = None) -> Iterator[RankRecording]:
         """The recordings of these ranks (all), in this order; a few at a time are in memory."""
         numbers = np.array(range(self.job.ranks) if wanted is None else wanted, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.job.ranks:
@@ -91,7 +91,7 @@ class Run:
         if whole := self._first_pass[1]:
             for rank in numbers.tolist():
                 column = int((stages[:rank] == stages[rank]).sum())
-                yield assemble(self.job, self.plan, whole[int(stages[rank])], column, rank)
+                yield record_rank(self.job, self.plan, whole[int(stages[rank])], column, rank)
             return
         for first in range(0, len(numbers), self._block):
             some = numbers[first : first + self._block]
@@ -100,7 +100,7 @@ class Run:
             for rank in some.tolist():
                 stage = int(stages[rank])
                 column = int(np.flatnonzero(of_stage[stage] == rank)[0])
-                yield assemble(self.job, self.plan, phases[stage], column, rank)
+                yield record_rank(self.job, self.plan, phases[stage], column, rank)
 
     def last_collective_ends(self) -> list[int]:
         """When each step's last collective of the whole job ended (ns, global): a step lasts from one to the next.
@@ -129,21 +129,21 @@ class Run:
 
     def cohorts(self) -> list[list[int]]:
         """The ranks whose kernels are alike, the commonest first: stages, but for those that differ by little."""
-        return cohorts(self.plan)
+        return find_cohorts(self.plan)
 
-    def truth(self) -> Truth:
-        """The three metrics of every kernel, from the events in global time; see `jitter.simulate.truth`."""
-        found: Truth = {}
+    def truth(self) -> TruthTable:
+        """The three metrics of every kernel, from the events in global time; see `jitter.simulate.kernel_truth`."""
+        found: TruthTable = {}
         for ranks in self.cohorts():
-            found |= truth(list(self.ranks(ranks)), self.job.epoch)
+            found |= compute_truth(list(self.ranks(ranks)), self.job.epoch)
         return dict(sorted(found.items(), key=lambda one: one[0][1:]))
 
     def dependencies(self) -> dict[int, list[Dependency]]:
-        """For each stage what its operations wait for; see `jitter.simulate.dependencies`."""
+        """For each stage what its operations wait for; see `jitter.simulate.true_dependencies`."""
         found = {}
         for stage, program in enumerate(self.plan.programs):
             phases = self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
-            found[stage] = dependencies(self.job, program.step, phases)
+            found[stage] = find_dependencies(self.job, program.step, phases)
         return found
 
     def without(self, *faults: Fault) -> "Run":
@@ -160,15 +160,15 @@ def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
     for fault in faults:
         if fault.kind == "extra_kernel":
             extra = Operation(
-                EXTRA.name,
+                EXTRA_KERNEL.name,
                 "compute",
                 "cudaLaunchKernel",
                 job.main_stream,
-                duration_ns=fault.delay_ns or EXTRA.duration_ns,
+                duration_ns=fault.delay_ns or EXTRA_KERNEL.duration_ns,
                 cpu_ns=job.cpu_ns,
                 call_ns=job.call_ns,
-                grid=(EXTRA.grid, 1, 1),
-                block=(EXTRA.block, 1, 1),
+                grid=(EXTRA_KERNEL.grid, 1, 1),
+                block=(EXTRA_KERNEL.block, 1, 1),
             )
             more = tuple(one.with_extra(fault.kernel or 0, extra) for one in whole.programs)
             whole = replace(whole, programs=more)

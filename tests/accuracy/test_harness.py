@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -12,8 +13,8 @@ import pytest
 
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
-from tests.accuracy import scoring
-from tests.accuracy.cases import JOBS, REPORTED, TUNING, Case, case, tenth
+from tests.accuracy import cases, scoring
+from tests.accuracy.cases import JOBS, REPORTED, TUNING, Case, tenth
 from tests.accuracy.fault_kinds import KINDS
 from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
@@ -25,6 +26,12 @@ SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, 
 
 def small(shape: str, *faults: Fault) -> Run:
     return simulate(Job(**SMALL, shape=shape), faults)  # type: ignore[arg-type]
+
+
+@cache
+def case(seed: int) -> Case:
+    """Return the job of this seed; several tests ask for the same."""
+    return cases.case(seed)
 
 
 @dataclass

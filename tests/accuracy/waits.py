@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from jitter.simulate import Dependency, RankRun, Run
+from jitter.simulate import Dependency, RankRecording, Run
 from jitter.simulate.program import GPU_KINDS
 
 NOISE_NS: Final = 20_000
@@ -110,7 +110,7 @@ def _too_early(cell: Sequence[tuple[int, int, int]], wait: _Wait) -> bool:
     return (launched if wait.kind == "sync" else start) < cell[wait.on_ordinal][2]
 
 
-def _ordinals(recording: RankRun) -> dict[int, list[tuple[int, int, int]]]:
+def _ordinals(recording: RankRecording) -> dict[int, list[tuple[int, int, int]]]:
     """step -> (launch, start, end) of each operation that all ranks run."""
     found: dict[int, list[tuple[int, int, int]]] = {}
     rows = zip(

@@ -11,6 +11,8 @@ import jitter
 from jitter import cli
 from jitter.cli import main
 
+pytestmark = pytest.mark.slow
+
 VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample", "explain")
 JITTER = [sys.executable, "-m", "jitter"]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CHILDREN = Path("/proc/self/task", str(os.getpid()), "children")
 
 

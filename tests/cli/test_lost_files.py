@@ -7,6 +7,8 @@ import pytest
 
 from jitter.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["gone", "cut"])
 def damaged(request: pytest.FixtureRequest, small_lake: Path, tmp_path: Path) -> tuple[Path, Path]:

@@ -12,6 +12,8 @@ import pytest
 
 from jitter.cli import main
 
+pytestmark = pytest.mark.slow
+
 JITTER = [sys.executable, "-m", "jitter"]
 FULL = Path("/dev/full")
 

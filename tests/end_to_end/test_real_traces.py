@@ -9,10 +9,10 @@ import pytest
 
 import jitter
 from jitter.core.errors import LakeError
-from jitter.report.json_report import json_report
-from jitter.report.markdown import markdown_report
-from jitter.report.step_table import step_lines, step_text
-from jitter.report.views.run_overview import run_facts
+from jitter.report.json_report import render_json
+from jitter.report.markdown import render_markdown
+from jitter.report.step_table import format_steps, tabulate_steps
+from jitter.report.views.run_overview import build_run_overview
 from tests.support.replay_assertions import assert_replay_matches_recording
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
@@ -47,9 +47,9 @@ def _report(lake: "jitter.Lake") -> dict[str, Any]:
     def never(word: str) -> float:
         raise AssertionError(f"{word} is no JSON")
 
-    facts = run_facts(lake, lake.steps)
-    assert markdown_report(lake.diagnose(), facts, lake.hosts).startswith("# jitter report")
-    return json.loads(json_report(lake.diagnose(), facts), parse_constant=never)
+    facts = build_run_overview(lake, lake.steps)
+    assert render_markdown(lake.diagnose(), facts, lake.hosts).startswith("# jitter report")
+    return json.loads(render_json(lake.diagnose(), facts), parse_constant=never)
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(TRACES)))
@@ -59,7 +59,7 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
         pytest.skip("nothing in it can be read")
     capsys.readouterr()
     said = _report(lake)
-    assert step_text(step_lines(lake.diagnose().steps)).count("\n") == len(lake.steps) + 1
+    assert format_steps(tabulate_steps(lake.diagnose().steps)).count("\n") == len(lake.steps) + 1
     assert capsys.readouterr() == ("", "")
     assert said["verdict"]
     assert [step["step"] for step in said["steps"]] == [key.step for key in lake.steps]

@@ -14,7 +14,7 @@ import pytest
 from jitter.cli import main
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
-from jitter.export.aligned import AlignedStep
+from jitter.export.aligned_step import AlignedStep
 from jitter.export.perfetto import write_perfetto
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import write_host

@@ -5,14 +5,14 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.export.tracks import lanes
+from jitter.export.tracks import assign_tracks
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda span: (span[0], sum(span))), max_size=20)
 
 
 @given(spans)
 def test_lanes(given_spans: list[tuple[int, int]]):
-    found = lanes(given_spans)
+    found = assign_tracks(given_spans)
     assert len(found) == len(given_spans)
     placed = sorted(zip(found, given_spans, strict=True))
     for (lane, (_, end)), (other, (start, _)) in pairwise(placed):
@@ -27,4 +27,4 @@ def test_lanes(given_spans: list[tuple[int, int]]):
 
 
 def test_in_the_order_given():
-    assert lanes([(5, 9), (0, 6), (6, 7), (9, 9)]) == [1, 0, 0, 0]
+    assert assign_tracks([(5, 9), (0, 6), (6, 7), (9, 9)]) == [1, 0, 0, 0]

@@ -15,7 +15,7 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.cli import cli
@@ -27,9 +27,9 @@ from jitter.ingestion.ranks import rank_in_path
 from jitter.ingestion.transform.step_markers import compile_step_pattern, is_data_loading, parse_marker
 from jitter.lake.records import SourceRecord, StepRecord
 from jitter.query.relations import METRICS_SCHEMA, lake_relations
-from jitter.report.json_report import document
+from jitter.report.json_report import report_document
 from jitter.report.page import how_to_read
-from jitter.report.views.run_overview import run_facts
+from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Job, simulate, write
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -153,7 +153,7 @@ def test_each_cause_is_said_how_it_is_decided():
 
 def test_thresholds():
     told = {name: float(value) for name, value, *_ in tables("confidence")[0]}
-    assert told == {field.name: getattr(Limits(), field.name) for field in dataclasses.fields(Limits)}
+    assert told == {field.name: getattr(Thresholds(), field.name) for field in dataclasses.fields(Thresholds)}
 
 
 def test_alignment_methods():
@@ -172,7 +172,7 @@ CONTAINERS = {"run", "run.alignment", "loss", "steps", "culprits", "what_if"}
 
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
-    for key, kind in _keys(document(sample_lake.diagnose(), run_facts(sample_lake, sample_lake.steps))):
+    for key, kind in _keys(report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))):
         found.setdefault(key, set()).add(kind)
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}
     assert set(told) == set(found) - CONTAINERS

@@ -19,6 +19,8 @@ from jitter.lake import catalog, staging
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content, records
 
+pytestmark = pytest.mark.slow
+
 # as on a machine of that name
 NODE = """
 import socket, sys

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.core import dask_client
 from jitter.core.errors import JitterError, UsageError
 from jitter.ingestion import dask_workers
 from jitter.ingestion.convert import Task
@@ -16,6 +17,8 @@ from jitter.ingestion.discover import discover
 from tests.support.added_reader import added_reader
 from tests.support.dask_cluster import StartCluster, address_of
 from tests.support.lake_content import content
+
+pytestmark = pytest.mark.slow
 
 PLUGIN = """
 import os, signal
@@ -91,7 +94,7 @@ def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster:
 
 
 def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(dask_workers, "_ANSWERS_WITHIN_S", 0.5)
+    monkeypatch.setattr(dask_client, "_ANSWERS_WITHIN_S", 0.5)
     with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
         jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
     assert not (tmp_path / "lake" / ".staging").exists()

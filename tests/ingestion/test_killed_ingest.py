@@ -17,6 +17,8 @@ from jitter.lake.layout import files_of_record
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content
 
+pytestmark = pytest.mark.slow
+
 INGEST = [sys.executable, "-m", "jitter", "ingest", "--jobs", "2", "--quiet"]
 
 

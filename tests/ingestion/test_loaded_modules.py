@@ -9,6 +9,8 @@ import pytest
 
 from jitter.simulate import Job, simulate, write
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("form", ["nsys", "kineto"])

@@ -12,6 +12,8 @@ from jitter.simulate import Job, simulate, write
 from tests.support.killed_ingest import ingest_killed_at
 from tests.support.lake_content import content, kernel_files, records
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def rivals(tmp_path: Path) -> Path:

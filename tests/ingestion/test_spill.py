@@ -11,6 +11,8 @@ from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", ["nsys", "kineto"])
 def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

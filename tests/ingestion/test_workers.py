@@ -15,6 +15,8 @@ from jitter.lake import catalog
 from jitter.readers import Advance, Batch, Files, Recording, readers
 from tests.support.added_reader import added_reader
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 import os
 from jitter.readers import Files

@@ -24,6 +24,8 @@ from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import StepColumns, StepFiles, read_step
 from tests.support.random_lake import RandomLake, small_files
 
+pytestmark = pytest.mark.slow
+
 ONE, TWO = StepKey(None, 7), StepKey(3, 7)
 
 

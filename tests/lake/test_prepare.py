@@ -10,10 +10,12 @@ import pytest
 import jitter
 import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.compaction
-from jitter.cli.open_lake import Preparing
+from jitter.cli.open_lake import PreparationProgress
 from jitter.lake.derived.compaction import compact_steps
 from jitter.lake.layout import COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
+
+pytestmark = pytest.mark.slow
 
 RANKS, STEPS = 6, 4
 FILES = RANKS * STEPS
@@ -173,7 +175,7 @@ def test_a_file_that_cannot_be_read_is_said_by_who_needs_it(without_extracts: Pa
 def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     now = iter([0.0, 0.5, 1.5, 9.0, 20.0, 20.1, 20.2])
     monkeypatch.setattr("time.monotonic", lambda: next(now))
-    line = Preparing()
+    line = PreparationProgress()
     for done in range(4):
         line(done, 3)
     said = "preparing the lake, once: 2 of 3"

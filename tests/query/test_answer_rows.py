@@ -5,7 +5,7 @@ import pytest
 from jitter.analysis.diagnosis.model import Diagnosis, Divergence, Loss, Split, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row, answer_rows
-from jitter.report.step_table import step_lines
+from jitter.report.step_table import tabulate_steps
 
 
 def answer(number, loss_ns, *, told=True):
@@ -49,7 +49,7 @@ def test_a_row_is_the_answer_flat():
 
 def test_sql_and_steps_have_the_same_rows():
     steps = (answer(3, 40), answer(4, None, told=False))
-    lines = step_lines(steps)
+    lines = tabulate_steps(steps)
     assert list(lines.columns) == ANSWERS_SCHEMA.names
     rows = answer_rows(diagnosis(*steps)).to_pylist()
     for line, row in zip(lines.astype(object).where(lines.notna(), None).to_dict("records"), rows, strict=True):

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.report.views.downsample import thin
+from jitter.report.views.downsample import keep_extremes
 
 values = st.one_of(st.just(float("nan")), st.integers(-50, 50).map(float))
 
@@ -17,7 +17,7 @@ values = st.one_of(st.just(float("nan")), st.integers(-50, 50).map(float))
 )
 def test_every_line_keeps_its_extremes_in_every_column(x, columns, data):
     lines = [data.draw(st.lists(values, min_size=len(x), max_size=len(x))) for _ in range(2)]
-    kept = thin(np.array(x, dtype=np.int32), [np.array(line) for line in lines], columns).tolist()
+    kept = keep_extremes(np.array(x, dtype=np.int32), [np.array(line) for line in lines], columns).tolist()
     assert kept == sorted(set(kept))
     assert {0, len(x) - 1} <= set(kept)
     width = (x[-1] - x[0] + 1) / columns
@@ -34,4 +34,4 @@ def test_every_line_keeps_its_extremes_in_every_column(x, columns, data):
 
 
 def test_nothing_to_thin():
-    assert thin(np.empty(0, dtype=np.int32), [np.empty(0)], 10).size == 0
+    assert keep_extremes(np.empty(0, dtype=np.int32), [np.empty(0)], 10).size == 0

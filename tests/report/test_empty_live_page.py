@@ -2,16 +2,16 @@
 
 from bokeh.document import Document
 
-from jitter.report.server import LivePage, LiveRun
-from jitter.report.views.run_report import RunPage
+from jitter.report.server import ReportSession, ServedRun
+from jitter.report.views.run_report import RunReport
 from tests.support.report_lakes import report_lake, step_rows
 
 
 def test_no_rank_recorded_a_step_whole(tmp_path):
     rows = {r: {(1, 0): [row for row in step_rows(r, 0) if row["kind"] != "collective"]} for r in range(2)}
-    run, document = LiveRun(RunPage(report_lake(tmp_path / "lake", rows, cut=[(0, 0), (1, 0)]))), Document()
+    run, document = ServedRun(RunReport(report_lake(tmp_path / "lake", rows, cut=[(0, 0), (1, 0)]))), Document()
     run.prepare()
-    LivePage(run, document).open()
+    ReportSession(run, document).open()
     told = document.get_model_by_name("told")
     assert run.first is None
     assert "There is nothing to draw" in told.data["body"][0]

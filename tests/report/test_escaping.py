@@ -10,10 +10,10 @@ from rich.console import Console
 
 from jitter.analysis.diagnosis.model import Divergence
 from jitter.cli import main
-from jitter.report.markdown import markdown_report
-from jitter.report.step_table import step_lines, step_text
+from jitter.report.markdown import render_markdown
+from jitter.report.step_table import format_steps, tabulate_steps
 from jitter.report.terminal import print_report
-from jitter.report.views.run_overview import run_facts
+from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_lake, step_rows
 
 COMMANDS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
@@ -44,7 +44,7 @@ def obeyed(text):
 
 def test_a_terminal_is_not_commanded(lake):
     out = io.StringIO()
-    facts = run_facts(lake, lake.steps)
+    facts = build_run_overview(lake, lake.steps)
     print_report(lake.diagnose(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
     assert "octocat" in out.getvalue()
     assert obeyed(out.getvalue()) == []
@@ -52,13 +52,13 @@ def test_a_terminal_is_not_commanded(lake):
 
 def test_steps_do_not_command_it_either(lake):
     step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat"))
-    out = step_text(step_lines([step]))
+    out = format_steps(tabulate_steps([step]))
     assert "octocat" in out
     assert obeyed(out) == []
 
 
 def test_markdown_stays_text(lake):
-    text = markdown_report(lake.diagnose(), run_facts(lake, lake.steps), lake.hosts)
+    text = render_markdown(lake.diagnose(), build_run_overview(lake, lake.steps), lake.hosts)
     assert "octocat" in text
     assert [char for char in obeyed(text) if char != "\u2060"] == []
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jitter.analysis.replay.critical_path import Part
 from jitter.analysis.replay.scenario_times import CPU
 from jitter.report.views import excess_heatmap as module
-from jitter.report.views.excess_heatmap import PATH, excess_map, lay_out, own_layer
+from jitter.report.views.excess_heatmap import PATH_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 values = st.one_of(st.just(float("nan")), st.integers(-9, 9).map(float))
@@ -27,9 +27,9 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
     names = [3 * rank + 1 for rank in range(ranks)]
     host_of = dict(zip(names, hosts, strict=False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MOST_ROWS", 4)
-        patch.setattr(module, "MOST_COLUMNS", 3)
-        drawn = lay_out(names, host_of, {"x": ("x", ns)}, there, 2.0)
+        patch.setattr(module, "MAX_ROWS", 4)
+        patch.setattr(module, "MAX_COLUMNS", 3)
+        drawn = arrange_heatmap(names, host_of, {"x": ("x", ns)}, there, 2.0)
     assert sorted(rank for row in drawn.rows for rank in row) == names
     assert len(drawn.rows) <= 4
     assert len(drawn.columns) <= 3
@@ -64,8 +64,8 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
 def test_the_path_is_the_sum_of_its_charges(tmp_path):
     lake = report_job(tmp_path / "lake")
     examined = lake.analyze()
-    drawn = excess_map(lake, examined)
-    assert drawn.layers[0].name == PATH
+    drawn = build_excess_heatmap(lake, examined)
+    assert drawn.layers[0].name == PATH_LAYER
     assert drawn.rows == ((0,), (1,), (2,), (3,))
     assert drawn.hosts == ("node0", "node0", "node1", "node1")
     for number, path in enumerate(examined.paths):
@@ -80,8 +80,8 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
 def test_own_time_is_that_of_the_deviations(tmp_path):
     lake = report_job(tmp_path / "lake")
     examined = lake.analyze()
-    drawn = excess_map(lake, examined, own_layer(CPU))
-    assert drawn.layers[0].name == own_layer(CPU)
+    drawn = build_excess_heatmap(lake, examined, self_time_layer(CPU))
+    assert drawn.layers[0].name == self_time_layer(CPU)
     (team,) = examined.deviations
     np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[CPU].T, rtol=1e-6)
 
@@ -90,10 +90,10 @@ def test_a_missing_step_is_a_hole(tmp_path):
     ranks = {r: {(1, s): step_rows(r, s) for s in range(4)} for r in range(3)}
     del ranks[1][1, 2], ranks[1][1, 3]
     lake = report_lake(tmp_path / "lake", ranks)
-    drawn = excess_map(lake, lake.analyze())
+    drawn = build_excess_heatmap(lake, lake.analyze())
     assert [(hole.row, hole.first, hole.last) for hole in drawn.holes] == [(1, 2, 3)]
 
 
 def test_one_rank_has_no_map(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000))
-    assert excess_map(lake, lake.analyze()) is None
+    assert build_excess_heatmap(lake, lake.analyze()) is None

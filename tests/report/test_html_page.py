@@ -9,14 +9,16 @@ import pytest
 import jitter
 from jitter.analysis.replay.scenario_times import START
 from jitter.cli import main
-from jitter.report.html import MOST_STEPS, embedded_steps, html_report
-from jitter.report.questions import seven_answers
-from jitter.report.step_text import answer
-from jitter.report.views.excess_heatmap import PATH, TRANSFERS, own_layer
-from jitter.report.views.run_report import RunPage, first_layer
+from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
+from jitter.report.questions import answer_questions
+from jitter.report.step_text import describe_step
+from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
+from jitter.report.views.run_report import RunReport, choose_first_layer
 from jitter.report.views.step_view import KernelNames
 from tests.support.page import Text, item, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
+
+pytestmark = pytest.mark.slow
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -31,7 +33,7 @@ def lake(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(lake):
-    return html_report(lake)
+    return render_html(lake)
 
 
 def simulated(folder, *options):
@@ -44,7 +46,7 @@ def test_the_answers_are_the_diagnosis(page, lake):
     text, diagnosis = Text(page).all, lake.diagnose()
     assert diagnosis.culprits[0].rank == 5
     assert diagnosis.verdict in text
-    for one in seven_answers(diagnosis, lake.hosts):
+    for one in answer_questions(diagnosis, lake.hosts):
         assert one.question in text
         assert one.answer in text
         for line in one.evidence:
@@ -114,7 +116,7 @@ def test_no_element_asks_for_anything(page):
 def test_what_a_trace_says_stays_text(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r}, name=lambda k: f"{EVIL}{k}")} for r in range(3)}
     lake = report_lake(tmp_path / "lake", ranks, problems=[EVIL], refused=[EVIL], host=lambda rank: EVIL)
-    page = html_report(lake)
+    page = render_html(lake)
     seen = Text(page)
     assert [tag for tag, _ in seen.tags if tag == "img"] == []
     assert EVIL not in page
@@ -123,14 +125,14 @@ def test_what_a_trace_says_stays_text(tmp_path):
 
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
-    lake = report_job(tmp_path / "lake", ranks=2, steps=MOST_STEPS + 3, late=(1, 4, 5, 400_000))
-    page, diagnosis = html_report(lake), lake.diagnose()
-    assert f"{MOST_STEPS} steps of {MOST_STEPS + 3} are in this page in detail" in Text(page).all
+    lake = report_job(tmp_path / "lake", ranks=2, steps=MAX_EMBEDDED_STEPS + 3, late=(1, 4, 5, 400_000))
+    page, diagnosis = render_html(lake), lake.diagnose()
+    assert f"{MAX_EMBEDDED_STEPS} steps of {MAX_EMBEDDED_STEPS + 3} are in this page in detail" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
-    assert [step.loss_ns for step in embedded_steps(diagnosis)] == losses[:MOST_STEPS]
+    assert [step.loss_ns for step in choose_embedded_steps(diagnosis)] == losses[:MAX_EMBEDDED_STEPS]
     options = [a for tag, a in Text(page).tags if tag == "option" and (a["value"] or "").isdigit()]
-    assert len(options) == MOST_STEPS
-    assert f"view-{MOST_STEPS - 1}:gap" in sources(page, "profile")
+    assert len(options) == MAX_EMBEDDED_STEPS
+    assert f"view-{MAX_EMBEDDED_STEPS - 1}:gap" in sources(page, "profile")
 
 
 def test_a_node_that_is_late_is_seen_whole(tmp_path):
@@ -138,8 +140,8 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
-    assert first_layer(diagnosis) == own_layer(START)
-    cells = sources(html_report(lake), "run")["shown:excess"]["image"][0]
+    assert choose_first_layer(diagnosis) == self_time_layer(START)
+    cells = sources(render_html(lake), "run")["shown:excess"]["image"][0]
     assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
         (row, column) for row in range(4, 8) for column in (3, 6)
     }
@@ -148,8 +150,8 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
 def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
     options = ["--shape", "expert", "--experts", "4", "--ranks", "8", "--steps", "5", "--kernels", "120"]
     lake = simulated(tmp_path, *options, "--format", "kineto", "--fault", "slow_link:rank=6,factor=4")
-    assert first_layer(lake.diagnose()) == TRANSFERS
-    page = html_report(lake)
+    assert choose_first_layer(lake.diagnose()) == TRANSFER_LAYER
+    page = render_html(lake)
     cells = sources(page, "run")["shown:excess"]["image"][0]
     assert cells[4:].min() > 5 * np.abs(cells[:4]).max()
     met = sources(page, "collectives")["shown:collectives"]
@@ -161,7 +163,7 @@ def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
 
 
 def test_one_rank(tmp_path):
-    page = html_report(report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
+    page = render_html(report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
     text = Text(page).all
     assert "Only one rank ran these kernels in this step" in text
     assert "With one rank there is nobody to compare with" in text
@@ -173,30 +175,30 @@ def test_one_rank(tmp_path):
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
-    page = RunPage(report_job(tmp_path / "lake", ranks=3))
+    page = RunReport(report_job(tmp_path / "lake", ranks=3))
     step = replace(page.diagnosis.steps[1], split=None)
     view = page.view(page.grid(step.key), KernelNames())
-    told = answer(step, view, page.lake.hosts, 1, None).sentence
+    told = describe_step(step, view, page.lake.hosts, 1, None).sentence
     who = f"rank {step.max_rank} (node{step.max_rank // 2})"
     assert told == f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
 
 
 def test_words_that_the_page_uses_are_explained(tmp_path):
-    text = Text(html_report(report_job(tmp_path / "lake"))).all
+    text = Text(render_html(report_job(tmp_path / "lake"))).all
     told = text[text.index("How to read this") :]
     for word in ("Loss", "Cohort", "Gain", "Own time", "Critical path", "Excess", "Began to diverge", "Deviation"):
         assert word in told
 
 
 def test_one_step(tmp_path):
-    page = html_report(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
+    page = render_html(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
     assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
     assert "Step time" not in titles(page)
 
 
 def test_ranks_that_cannot_be_aligned(tmp_path):
     lake = report_lake(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
-    page = html_report(lake)
+    page = render_html(lake)
     text = Text(page).all
     assert "Its ranks cannot be aligned" in text
     assert "No collective lies in this step" in text
@@ -217,7 +219,7 @@ def test_cohorts(tmp_path):
         for r in range(6)
     }
     lake = report_lake(tmp_path / "lake", ranks)
-    page = html_report(lake)
+    page = render_html(lake)
     text = Text(page).all
     assert "compared within 2 cohorts" in text
     assert "cohort 0: 0,2,4" in text
@@ -231,7 +233,7 @@ def test_cohorts(tmp_path):
 
 def test_every_rank_cut(tmp_path):
     ranks = {r: {(1, 0): step_rows(r, 0)[:5]} for r in range(2)}
-    page = html_report(report_lake(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
+    page = render_html(report_lake(tmp_path / "lake", ranks, cut=[(0, 0), (1, 0)]))
     assert "There is nothing to draw" in Text(page).all
 
 
@@ -239,13 +241,13 @@ def test_epochs_that_repeat_step_numbers(tmp_path):
     lake = report_lake(
         tmp_path / "lake", {r: {(e, s): step_rows(r, s) for e in (1, 2) for s in (0, 1)} for r in range(2)}
     )
-    drawn = sources(html_report(lake), "run")
+    drawn = sources(render_html(lake), "run")
     assert list(drawn["steps"]["x"]) == [0, 1, 2, 3]
     assert drawn["steps"]["step"][3] == "epoch 2, step 1"
 
 
 def test_a_single_culprit_is_shown_on_the_path(lake):
-    assert first_layer(lake.diagnose()) == PATH
+    assert choose_first_layer(lake.diagnose()) == PATH_LAYER
 
 
 def test_names_cannot_close_the_data(page):

@@ -7,9 +7,11 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.report.html import html_report
+from jitter.report.html import render_html
 from tests.support.chromium import INK, PLACE
 from tests.support.report_lakes import report_job, report_lake, step_rows
+
+pytestmark = pytest.mark.slow
 
 FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
@@ -33,7 +35,7 @@ def lake(tmp_path_factory):
 @pytest.fixture(scope="module")
 def path(lake):
     path = lake.root.parent / "page.html"
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 
@@ -208,7 +210,7 @@ def test_figures_follow_the_colour_scheme(page):
 
 
 def written(lake, path):
-    path.write_text(html_report(lake), encoding="utf-8")
+    path.write_text(render_html(lake), encoding="utf-8")
     return path
 
 

@@ -1,21 +1,24 @@
 """The largest page there can be: figures from plain data, as a server or a notebook would build them."""
 
 import numpy as np
+import pytest
 from bokeh.resources import Resources
 
 from jitter.analysis.diagnosis.model import Divergence, Split, StepAnswer
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, per_step, profile, step_split
-from jitter.report.figures.kernel_axis import kernel_axis
-from jitter.report.figures.step_axis import step_axis
-from jitter.report.html import MOST_STEPS, figures_json
-from jitter.report.views.collective_waits import Collectives
-from jitter.report.views.excess_heatmap import MOST_COLUMNS, lay_out
-from jitter.report.views.run_series import RunView
-from jitter.report.views.step_view import COLUMNS, METRICS, MOST_POINTS, Series, StepView
+from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
+from jitter.report.figures.kernel_axis import build_kernel_axis
+from jitter.report.figures.step_axis import build_step_axis
+from jitter.report.html import MAX_EMBEDDED_STEPS, serialize_figures
+from jitter.report.views.collective_waits import CollectiveWaits
+from jitter.report.views.excess_heatmap import MAX_COLUMNS, arrange_heatmap
+from jitter.report.views.run_series import RunSeries
+from jitter.report.views.step_view import MAX_POINTS, METRICS, PIXEL_COLUMNS, MetricSeries, StepView
+
+pytestmark = pytest.mark.slow
 
 RANKS, STEPS, LIMIT = 960, 50, 8_000_000
-POINTS = max(MOST_POINTS, 8 * COLUMNS + 2)  # four lines with a highest and a lowest in each column, and both ends
+POINTS = max(MAX_POINTS, 8 * PIXEL_COLUMNS + 2)  # four lines with a highest and a lowest in each column, and both ends
 
 
 def noise(rng, *shape):
@@ -26,10 +29,12 @@ def view_of(rng, step, kernels=20_000, met=300):
     kept = np.sort(rng.choice(kernels, POINTS, replace=False)).astype(np.int32)
     codes = rng.integers(0, 200, POINTS).astype(np.int32)
     series = {
-        metric: Series(kept, codes, *noise(rng, 4, POINTS), *rng.integers(0, RANKS, (2, POINTS)).astype(np.float64))
+        metric: MetricSeries(
+            kept, codes, *noise(rng, 4, POINTS), *rng.integers(0, RANKS, (2, POINTS)).astype(np.float64)
+        )
         for metric in METRICS
     }
-    collectives = Collectives(
+    collectives = CollectiveWaits(
         np.sort(rng.choice(kernels, met, replace=False)).astype(np.int32),
         ("all_reduce",) * met,
         abs(noise(rng, met)),
@@ -62,7 +67,7 @@ def run_of(steps):
         for n in range(steps)
     )
     labels = tuple(str(n) for n in range(steps))
-    return RunView(answers, labels, tuple(range(RANKS)), ((1.0, 2.0, 3.0, -1.0),) * steps)
+    return RunSeries(answers, labels, tuple(range(RANKS)), ((1.0, 2.0, 3.0, -1.0),) * steps)
 
 
 def size_of(steps):
@@ -70,14 +75,14 @@ def size_of(steps):
     run, ranks = run_of(steps), list(range(RANKS))
     layers = {name: (name, noise(rng, RANKS, steps)) for name in ("path", "transfers", "gpu", "cpu", "start")}
     hosts = {rank: f"node{rank // 8:04}" for rank in ranks}
-    excess = lay_out(ranks, hosts, layers, np.ones((RANKS, steps), np.bool_), 1.0)
-    views = [view_of(rng, step) for step in range(MOST_STEPS)]
-    along_steps = step_axis(run, 0, range(MOST_STEPS))
-    along_kernels = kernel_axis(views[0], [f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)])
-    text = figures_json(
+    excess = arrange_heatmap(ranks, hosts, layers, np.ones((RANKS, steps), np.bool_), 1.0)
+    views = [view_of(rng, step) for step in range(MAX_EMBEDDED_STEPS)]
+    along_steps = build_step_axis(run, 0, range(MAX_EMBEDDED_STEPS))
+    along_kernels = build_kernel_axis(views[0], [f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)])
+    text = serialize_figures(
         {
-            "run": per_step.build(along_steps, run, excess, {5}),
-            "profile": profile.build(along_kernels, views[1:]),
+            "run": run_figures.build(along_steps, run, excess, {5}),
+            "profile": step_figures.build(along_kernels, views[1:]),
             "split": step_split.build(along_steps),
             "collectives": collective_sizes.build(along_kernels),
         }
@@ -88,4 +93,4 @@ def size_of(steps):
 
 def test_no_page_is_larger_than_eight_megabytes():
     assert size_of(STEPS) < LIMIT
-    assert size_of(2 * MOST_COLUMNS) < LIMIT  # two steps a column
+    assert size_of(2 * MAX_COLUMNS) < LIMIT  # two steps a column

@@ -2,14 +2,14 @@
 
 import pytest
 
-from jitter.report.run_text import alignment_words, coverage_words, remainder_words
-from jitter.report.views.run_overview import run_facts
+from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded
+from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 def facts_of(lake, steps=None):
     chosen = lake.steps if steps is None else steps
-    return run_facts(lake, chosen)
+    return build_run_overview(lake, chosen)
 
 
 def test_a_whole_run(tmp_path):
@@ -17,9 +17,9 @@ def test_a_whole_run(tmp_path):
     assert (facts.ranks, facts.steps, facts.hosts, facts.formats) == (4, 3, ("node0", "node1"), ("nsys 2026.2",))
     assert (facts.kernels, facts.kernels_per_step) == (4 * 3 * 14, (14, 14))
     assert (facts.outside_steps, facts.before_capture) == (12, 4)
-    assert coverage_words(facts) == ["Every rank has every step, whole."]
+    assert describe_coverage(facts) == ["Every rank has every step, whole."]
     assert facts.alignment.steps == {"collective": 3}
-    assert "unknown" in alignment_words(facts.alignment)  # one collective a step: nothing to check it against
+    assert "unknown" in describe_alignment(facts.alignment)  # one collective a step: nothing to check it against
 
 
 def test_holes_cut_and_left_out(tmp_path):
@@ -30,7 +30,7 @@ def test_holes_cut_and_left_out(tmp_path):
     facts = facts_of(report_lake(tmp_path / "lake", ranks, cut=[(2, 0)]))
     assert [(hole.ranks, [key.step for key in hole.steps]) for hole in facts.holes] == [((1, 3), [2])]
     assert (facts.cut, facts.left_out) == (1, 1)
-    told = coverage_words(facts)
+    told = describe_coverage(facts)
     assert told[0] == "Ranks 1,3 lack step 2 of epoch 1."
     assert "1 recording of a rank's step is cut" in told[1]
     assert "1 of a rank's steps is left out" in told[2]
@@ -40,7 +40,7 @@ def test_leaving_steps_out_counts_only_the_others(tmp_path):
     lake = report_job(tmp_path / "lake")
     facts = facts_of(lake, lake.steps[1:])
     assert (facts.steps, facts.steps_left_out, facts.kernels) == (2, 1, 2 * 4 * 14)
-    assert "1 step left out by --steps." in remainder_words(facts)
+    assert "1 step left out by --steps." in describe_excluded(facts)
 
 
 def test_unmatched_kernels_and_their_time(tmp_path):
@@ -50,7 +50,7 @@ def test_unmatched_kernels_and_their_time(tmp_path):
     ranks[1][1, 0] = [*ranks[1][1, 0], extra]
     facts = facts_of(report_lake(tmp_path / "lake", ranks))
     assert (facts.unmatched_kernels, facts.unmatched_ns) == (1, 4000)
-    assert any("1 kernel (4.00 µs) without a partner" in told for told in remainder_words(facts))
+    assert any("1 kernel (4.00 µs) without a partner" in told for told in describe_excluded(facts))
 
 
 def test_problems_are_said_once_with_their_count(tmp_path):
@@ -65,5 +65,5 @@ def test_problems_are_said_once_with_their_count(tmp_path):
 @pytest.mark.parametrize("collective", [True, False])
 def test_unaligned_ranks_are_told(tmp_path, collective):
     ranks = {r: {(1, 0): step_rows(r, 0, collective=collective)} for r in range(2)}
-    words = alignment_words(facts_of(report_lake(tmp_path / "lake", ranks)).alignment)
+    words = describe_alignment(facts_of(report_lake(tmp_path / "lake", ranks)).alignment)
     assert ("cannot be aligned" in words) is not collective

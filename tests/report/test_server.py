@@ -14,10 +14,12 @@ from bokeh.document import Document
 
 import jitter
 from jitter.cli import main
-from jitter.report.html import html_report
-from jitter.report.server import LivePage, LiveRun
-from jitter.report.views.run_report import RunPage
+from jitter.report.html import render_html
+from jitter.report.server import ReportSession, ServedRun
+from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
+
+pytestmark = pytest.mark.slow
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
@@ -114,7 +116,7 @@ def test_the_page_itself_holds_nothing_of_the_run(port, lake):
 
 @pytest.fixture(scope="module")
 def run(lake):
-    run = LiveRun(RunPage(lake))
+    run = ServedRun(RunReport(lake))
     run.prepare()
     return run
 
@@ -122,7 +124,7 @@ def run(lake):
 @pytest.fixture
 def page(run):
     document = Document()
-    LivePage(run, document).open()
+    ReportSession(run, document).open()
     return document
 
 
@@ -152,7 +154,7 @@ def drawn_line(document, rank, metric):
 
 def test_the_page_is_the_written_one(page, lake):
     """Answers, tables and labels, word for word; what differs is that any step can be chosen."""
-    body, written = told(page)["body"], html_report(lake)
+    body, written = told(page)["body"], render_html(lake)
     for part in ("<header>.*?</header>", "<h2>How to read this</h2>.*?</div>", "<section .*?</section>"):
         assert re.search(part, body, re.DOTALL)[0] == re.search(part, written, re.DOTALL)[0]
     labels = re.findall('aria-label="[^"]*"', written)

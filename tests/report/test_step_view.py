@@ -6,7 +6,7 @@ import pytest
 
 from jitter.report.views import step_view as module
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, step_view
+from jitter.report.views.step_view import KernelNames, build_step_view
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
@@ -19,7 +19,7 @@ def view_of(lake, number=1, names=None):
     """The view of the step at this position of the run."""
     examined = lake.analyze()
     step = lake.diagnose().steps[number]
-    return step_view(StepGrid(lake, step), examined, step, examined.paths[number], names or KernelNames())
+    return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], names or KernelNames())
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])
@@ -88,8 +88,8 @@ def test_a_single_rank_shows_its_own_values(tmp_path):
 
 
 def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MOST_POINTS", 100)
-    monkeypatch.setattr(module, "COLUMNS", 10)
+    monkeypatch.setattr(module, "MAX_POINTS", 100)
+    monkeypatch.setattr(module, "PIXEL_COLUMNS", 10)
     lake = report_lake(
         tmp_path / "lake",
         {r: {(1, 0): step_rows(r, 0, kernels=400, late={123: 70_000} if r == 1 else None)} for r in range(3)},

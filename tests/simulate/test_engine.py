@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.simulate import Fault, Job, RankRun, simulate
+from jitter.simulate import Fault, Job, RankRecording, simulate
 from jitter.simulate import run as run_module
 
 JOB = Job(ranks=3, steps=3, kernels=60, seed=5, first_step=2000, gpus_per_node=2, buckets=3)
 
 
-def rows(recording: RankRun):
+def rows(recording: RankRecording):
     return [(at, op) for at, op in enumerate(recording.ops())]
 
 
@@ -101,7 +101,7 @@ def test_no_markers():
     assert recording.steps == []
 
 
-def assert_same(one: RankRun, other: RankRun):
+def assert_same(one: RankRecording, other: RankRecording):
     for name in ("operation", "step", "start_ns", "end_ns", "launch_start_ns", "correlation", "grid_x"):
         assert (getattr(one, name) == getattr(other, name)).all(), name
     assert one.ranges == other.ranges

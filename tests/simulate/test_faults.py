@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.simulate import Fault, Job, RankRun, answers, simulate
+from jitter.simulate import Fault, Job, RankRecording, simulate, truth_document
 
 JOB = Job(ranks=3, steps=4, kernels=60, seed=2, first_step=10, buckets=2)
 
 
-def pair(text: str) -> tuple[list[RankRun], list[RankRun]]:
+def pair(text: str) -> tuple[list[RankRecording], list[RankRecording]]:
     run = simulate(JOB, [Fault.parse(text)])
     return list(run.ranks()), list(run.without().ranks())
 
 
-def of_step(recording: RankRun, step: int, kernels: bool = True) -> list[int]:
+def of_step(recording: RankRecording, step: int, kernels: bool = True) -> list[int]:
     return [
         at
         for at, op in enumerate(recording.ops())
@@ -22,12 +22,12 @@ def of_step(recording: RankRun, step: int, kernels: bool = True) -> list[int]:
     ]
 
 
-def launch_delays(recording: RankRun, step: int):
+def launch_delays(recording: RankRecording, step: int):
     which = of_step(recording, step)
     return recording.launch_start_ns[which] - recording.launch_start_ns[which[0]]
 
 
-def durations(recording: RankRun, step: int):
+def durations(recording: RankRecording, step: int):
     """Of the compute kernels: a collective's own tells of the others."""
     which = [at for at in of_step(recording, step) if recording.operations[recording.operation[at]].kind == "compute"]
     return recording.end_ns[which] - recording.start_ns[which]
@@ -75,11 +75,11 @@ def test_slow_gpu_and_unequal_work():
 def test_late_start(covered: bool):
     with_it, without = pair(f"late_start:rank=1,step=11,ms=6,loading={'yes' if covered else 'no'}")
 
-    def lead(recording: RankRun) -> int:
+    def lead(recording: RankRecording) -> int:
         marker = next(r for r in recording.steps if r.step == 11)
         return int(recording.launch_start_ns[of_step(recording, 11, kernels=False)[0]]) - marker.start_ns
 
-    def loading(recording: RankRun) -> int:
+    def loading(recording: RankRecording) -> int:
         one = next(r for r in recording.ranges if r.kind == "data_loading" and r.step == 11)
         return (one.end_ns or 0) - one.start_ns
 
@@ -119,7 +119,7 @@ def test_several_added_kernels_keep_apart():
 def test_slow_collective():
     with_it, without = pair("slow_collective:step=12,factor=5")
 
-    def transfers(recordings: list[RankRun], step: int):
+    def transfers(recordings: list[RankRecording], step: int):
         first = recordings[0]
         at = [a for a in of_step(first, step) if first.operations[first.operation[a]].kind == "collective"]
         arrived = np.max([r.start_ns[at] - r.clock.offset_ns for r in recordings], axis=0)
@@ -132,7 +132,7 @@ def test_slow_collective():
 GROUPED = Job(ranks=8, steps=3, kernels=110, seed=2, first_step=10, shape="tensor_data", gpus_per_node=2)
 
 
-def transfers_by_group(recordings: list[RankRun], step: int) -> dict[tuple[str, int], int]:
+def transfers_by_group(recordings: list[RankRecording], step: int) -> dict[tuple[str, int], int]:
     """(group, which of its collectives) -> from the last arrival to the end."""
     come: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for recording in recordings:
@@ -166,7 +166,7 @@ def test_groups_have_noise_of_their_own():
     assert len(set(first)) == len(first) > 4
 
 
-def host_times(recording: RankRun, step: int):
+def host_times(recording: RankRecording, step: int):
     """Between the end of each call of a step and the start of the next, from the end of the loading on."""
     launched = zip(recording.launch_start_ns, recording.launch_end_ns, recording.step, strict=True)
     calls = [(call.start_ns, call.end_ns, call.step) for call in recording.calls]
@@ -186,7 +186,7 @@ def test_pauses_come_in_turn():
             if longer.any():
                 hit.add((one.rank, step))
     assert hit == {(rank, step) for rank in range(3) for step in JOB.step_numbers if (rank + step) % 3 == 0}
-    said = answers(run)
+    said = truth_document(run)
     assert said["faults"][0]["ranks"] == [0, 1, 2]
     assert [one["culprits"] for one in said["steps"]] == [[2], [1], [0], [2]]
 
@@ -199,17 +199,17 @@ def test_drift():
 
 def test_answers_of_a_pipeline_name_its_stages():
     job = Job(ranks=4, steps=2, kernels=110, shape="pipeline", stages=2, microbatches=2)
-    said = answers(simulate(job, [Fault.parse("slow_gpu:rank=3,factor=2")]))
+    said = truth_document(simulate(job, [Fault.parse("slow_gpu:rank=3,factor=2")]))
     assert [one["ranks"] for one in said["stages"]] == [[0, 1], [2, 3]]
     assert said["faults"][0]["gain_ns"] > 0
-    assert "stages" not in answers(simulate(JOB))
+    assert "stages" not in truth_document(simulate(JOB))
 
 
 def test_answers():
     run = simulate(
         JOB, [Fault.parse("cpu_stall:rank=1,step=12,kernel=17,ms=4"), Fault.parse("slow_gpu:rank=0,factor=1.3")]
     )
-    said = answers(run)
+    said = truth_document(run)
     stall, slow = said["faults"]
     assert (stall["cause"], stall["ranks"], stall["steps"], stall["kernel"]) == ("cpu_launch", [1], [12], 17)
     assert (slow["cause"], slow["ranks"], slow["steps"]) == ("gpu_compute", [0], [10, 11, 12, 13])
@@ -221,7 +221,7 @@ def test_answers():
     # the stall hides the slow kernels of the other rank behind it
     assert lost[1] > 3_000_000 > lost[0] > 200_000
     alone = simulate(JOB, [Fault.parse("cpu_stall:rank=1,step=12,kernel=17,ms=4")])
-    assert answers(alone)["faults"][0]["gain_ns"] == pytest.approx(3_700_000, rel=0.1)
+    assert truth_document(alone)["faults"][0]["gain_ns"] == pytest.approx(3_700_000, rel=0.1)
     assert run.without(run.faults[0]).faults == (run.faults[1],)
 
 

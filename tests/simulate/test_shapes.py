@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from jitter.core.errors import JitterError, UsageError
-from jitter.simulate import Fault, Job, RankRun, Run, simulate
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate
 from jitter.simulate import run as run_module
-from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, numbered
+from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, number_operations
 from jitter.simulate.shapes import SHAPES
 from tests.support.oracles.simulation import simulation_oracle
+
+pytestmark = pytest.mark.slow
 
 SIZE = {"ranks": 8, "gpus_per_node": 4, "steps": 2, "kernels": 110, "seed": 4, "first_step": 10}
 MODIFIERS: dict[str, dict[str, Any]] = {
@@ -28,7 +30,7 @@ def job(shape: str, modifier: str = "plain", **more: Any) -> Job:
     return Job(**{**SIZE, **MODIFIERS[modifier], **more}, shape=shape)
 
 
-def global_times(recording: RankRun) -> tuple[Any, Any, Any, Any]:
+def global_times(recording: RankRecording) -> tuple[Any, Any, Any, Any]:
     zero = recording.clock.offset_ns
     columns = (recording.launch_start_ns, recording.launch_end_ns, recording.start_ns, recording.end_ns)
     return tuple(column - zero for column in columns)  # type: ignore[return-value]
@@ -133,7 +135,7 @@ def test_a_sync_returns_when_all_that_it_waits_for_is_done(shape: str):
             assert call.end_ns - zero >= end[mine].max()
 
 
-def _reads_loss(recording: RankRun) -> bool:
+def _reads_loss(recording: RankRecording) -> bool:
     return any(op.copy == "d2h" for op in recording.ops())
 
 
@@ -179,7 +181,7 @@ def test_pipelines_of_any_depth_come_to_an_end(stages: int, microbatches: int):
 def test_ranks_that_wait_for_each_other_are_told():
     def stage(*groups: str) -> Program:
         ops = [Operation("x", "collective", "cudaLaunchKernel", 7, group=name, collective="send") for name in groups]
-        return Program(numbered(ops))
+        return Program(number_operations(ops))
 
     plan = Plan(
         (stage("a", "b"), stage("b", "a")), np.array([0, 1]), {"a": np.zeros(2, np.int64), "b": np.zeros(2, np.int64)}

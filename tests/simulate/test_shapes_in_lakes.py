@@ -10,6 +10,8 @@ from jitter.simulate import Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
 from tests.support.metric_assertions import assert_matches_truth
 
+pytestmark = pytest.mark.slow
+
 
 def the_run(shape: str) -> Run:
     more = {"syncs": frozenset({"loss", "before"}), "side_stream": 21, "autotuned": 0.3, "launch_queue": 40}

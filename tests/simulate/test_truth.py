@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.simulate import Fault, Job, RankRun, partners, simulate
+from jitter.simulate import Fault, Job, RankRecording, match_reference, simulate
 from jitter.simulate.clock import Clock
+from jitter.simulate.kernel_truth import compute_truth
 from jitter.simulate.program import Operation
-from jitter.simulate.truth import truth
 
 OPS = (
     Operation("first", "compute", "cudaLaunchKernel", 7),
@@ -25,12 +25,12 @@ STARTS = [1000, 1150, 1200, 1210, 1400, 2100]
 ENDS = [1100, 1180, 1300, 1290, 2000, 2150]
 
 
-def recording(rank: int, late: int, offset: int) -> RankRun:
+def recording(rank: int, late: int, offset: int) -> RankRecording:
     n = len(OPS)
     shift = np.array([late] * 4 + [late] + [0])  # all leave the collective together
     start = np.array(STARTS) + shift + offset
     end = np.array(ENDS) + np.array([late] * 4 + [0, 0]) + offset
-    return RankRun(
+    return RankRecording(
         rank, "node", 1, rank, Clock(offset, 0, 0), 7, OPS, np.arange(n), np.full(n, 3), np.ones(n, bool),
         start, end, np.ones(n, bool), start - 40, start - 30, np.zeros(n, bool), np.arange(n), np.ones(n),
         (), (), (),
@@ -38,7 +38,7 @@ def recording(rank: int, late: int, offset: int) -> RankRun:
 
 
 def test_by_hand():
-    found = truth([recording(0, 0, 50_000), recording(1, 70, 900)], 1)
+    found = compute_truth([recording(0, 0, 50_000), recording(1, 70, 900)], 1)
     assert list(found) == [(1, 3, 0), (1, 3, 1)]
     # index, name, concurrent, duration, gap, time to kernel end, launch latency
     assert [tuple(k) for k in found[1, 3, 0]] == [
@@ -58,7 +58,7 @@ def test_the_latency_of_lost_and_shared_launches_is_unknown():
     lost = replace(
         one, has_launch=np.array([True] * 5 + [False]), shares_launch=np.array([False] * 2 + [True] + [False] * 3)
     )
-    assert [k.launch_latency_ns for k in truth([lost], None)[None, 3, 0]] == [40, None, 40, 40, None]
+    assert [k.launch_latency_ns for k in compute_truth([lost], None)[None, 3, 0]] == [40, None, 40, 40, None]
 
 
 def test_an_added_kernel_has_no_index_and_counts_all_the_same():
@@ -94,7 +94,7 @@ WORDS = st.text("abc", max_size=7)
 
 @given(WORDS, WORDS)
 def test_partners_are_a_longest_common_subsequence_of_earliest_places(own: str, reference: str):
-    found = partners(own, reference)
+    found = match_reference(own, reference)
     matched = [(i, j) for i, j in enumerate(found) if j is not None]
     assert len(found) == len(own)
     assert all(own[i] == reference[j] for i, j in matched)

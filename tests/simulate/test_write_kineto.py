@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.simulate import Job, RankRun, simulate, write
+from jitter.simulate import Job, RankRecording, simulate, write
 
 JOB = Job(ranks=2, steps=2, kernels=40, seed=4, first_step=7, main_stream=7)
 RUN = simulate(JOB)
@@ -42,7 +42,7 @@ def gpu_rows(events: list[dict[str, Any]], cats: tuple[str, ...]) -> list[tuple[
     return found
 
 
-def expected(own: RankRun, base: int = 0) -> list[tuple[Any, ...]]:
+def expected(own: RankRecording, base: int = 0) -> list[tuple[Any, ...]]:
     times = zip(own.start_ns, own.end_ns, own.launch_start_ns, own.launch_end_ns, own.ops(), strict=True)
     return [(s + base, e - s, op.stream, ls + base, le - ls) for s, e, ls, le, op in times]
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.simulate import Job, RankRun, simulate, write
+from jitter.simulate import Job, RankRecording, simulate, write
 from jitter.simulate.formats.nsys import BROKEN_NAME, SECRET
 
 JOB = Job(ranks=3, steps=2, kernels=40, seed=4, gpus_per_node=2, first_step=7)
@@ -36,7 +36,7 @@ def rows(path: Path, sql: str, *values: object) -> list[tuple]:
         return file.execute(sql, values).fetchall()
 
 
-def expected(own: RankRun) -> list[tuple]:
+def expected(own: RankRecording) -> list[tuple]:
     calls = {"cudaLaunchKernel": "_v7000", "cudaLaunchKernelExC": "_v11060"}
     times = zip(own.start_ns, own.end_ns, own.launch_start_ns, own.launch_end_ns, own.ops(), strict=True)
     return [

@@ -23,16 +23,16 @@ def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int
         found = lake.metrics(key.step, key.epoch)
         wanted = {cohort: one for (step, cohort), one in measured.items() if step == tuple(key)}
         assert {
-            cohort for cohort, one in found.moments.items() if one.moments_ns or one.method != "none"
+            cohort for cohort, one in found.alignments.items() if one.moments_ns or one.method != "none"
         } <= wanted.keys()
-        assert wanted.keys() <= found.moments.keys()
+        assert wanted.keys() <= found.alignments.keys()
         rows = found.rows.to_pylist()
         by_place = {(row["rank"], row["position"]): row for row in rows}
         assert len(by_place) == len(rows)
         assert by_place.keys() == {place for one in wanted.values() for place in one.rows}
         negative = 0
         for cohort, one in wanted.items():
-            _assert_alignment(found.moments[cohort], one)
+            _assert_alignment(found.alignments[cohort], one)
             means = {metric: oracle.means(one, metric) for metric in oracle.METRICS}
             for place, want in one.rows.items():
                 row = by_place[place]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jitter.simulate import Job, RankRun, Run
+from jitter.simulate import Job, RankRecording, Run
 
 
 class PartialRun:
@@ -17,14 +17,14 @@ class PartialRun:
         self.job: Job = run.job
         self._run, self._absent, self._sees = run, absent, sees
 
-    def ranks(self, wanted: Any = None) -> Iterator[RankRun]:
+    def ranks(self, wanted: Any = None) -> Iterator[RankRecording]:
         """The recordings there are."""
         for recording in self._run.ranks([rank for rank in range(self.job.ranks) if rank not in self._absent]):
             steps = [step for step in self.job.step_numbers if self._sees(recording.rank, step)]
             yield recording if len(steps) == self.job.steps else _only(recording, steps)
 
 
-def _only(recording: RankRun, steps: list[int]) -> RankRun:
+def _only(recording: RankRecording, steps: list[int]) -> RankRecording:
     """What a profiler leaves that ran in these steps alone."""
     kept = recording.kept(recording.in_step & np.isin(recording.step, steps))
     return replace(

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Sheet
-from jitter.analysis.metrics.alignment import StepIndex
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import MEMORY
 
@@ -31,7 +31,7 @@ class StepQuality:
     """Kernels of the index, cohort by cohort."""
 
 
-class Looked(Protocol):
+class StepEnds(Protocol):
     """What is asked of a team's step."""
 
     @property
@@ -47,10 +47,10 @@ class Looked(Protocol):
         """Kernels that start before their own launch."""
 
 
-def step_quality(
-    teams: Mapping[int, Looked],
+def assess_step_quality(
+    teams: Mapping[int, StepEnds],
     aligning: Callable[[int], Sequence[int]],
-    indices: Sequence[StepIndex],
+    indices: Sequence[KernelIndex],
     sheets: Callable[[], Sequence[Sheet]],
 ) -> StepQuality:
     """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
@@ -76,7 +76,7 @@ def step_quality(
     )
 
 
-def _unmatched(index: StepIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
+def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
     """Kernels of a cohort without a place in the index, and how much time they take."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)

@@ -12,7 +12,7 @@ from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
 
 PARTS: Final = (START, CPU, GPU)
-ENOUGH_RANKS: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
+MIN_RANKS_FOR_NOISE: Final = 4  # fewer do not tell an operation's noise: then that of all operations counts
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class StepDeviations:
     """(parts,)."""
 
 
-class DeviationsOfStep:
+class DeviationAccumulator:
     """Adds up one team's step, some operations after the others."""
 
     def __init__(self, number: int, team: int, ranks: Ints, first_kernel: int) -> None:
@@ -74,7 +74,7 @@ class DeviationsOfStep:
         return StepDeviations(self._number, self._team, self._ranks, totals, np.sqrt(self._variance))
 
 
-def deviations_of_run(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
+def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
     """Each team's totals over the run, from all its steps in any order."""
     of_team: dict[int, list[StepDeviations]] = {}
     for one in seen:
@@ -90,12 +90,12 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
     if len(ranks) > 1:
-        return TeamDeviations(team, ranks, against_others(total), noise)
+        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise)
     # with no peers a step's operations tell their noise together, and what slows all of them would be taken for it
     for own in noise:
         known = ~np.isnan(own)
         own[known] = np.median(own[known]) if known.any() else np.nan
-    of_steps = against_others(total.swapaxes(1, 2)).swapaxes(1, 2)
+    of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
     return TeamDeviations(team, ranks, of_steps, noise)
 
 
@@ -112,7 +112,7 @@ def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats,
 
 def _spread(more: Floats, usual: Floats) -> Floats:
     """(operations,) the median over ranks; of few ranks that of all operations, in proportion to what each takes."""
-    if more.shape[1] >= ENOUGH_RANKS:
+    if more.shape[1] >= MIN_RANKS_FOR_NOISE:
         middle = more.shape[1] // 2
         parted = np.partition(more, middle, axis=1)
         upper: Floats = parted[:, middle]
@@ -122,7 +122,7 @@ def _spread(more: Floats, usual: Floats) -> Floats:
     return float(np.median(more / size)) * size[:, 0]
 
 
-def against_others(total: Floats) -> Floats:
+def subtract_median_of_others(total: Floats) -> Floats:
     """Each rank's less the lower median of the others', step by step; of two ranks each is the other's measure."""
     if total.shape[2] == 1:
         return total.copy()
@@ -138,7 +138,7 @@ def against_others(total: Floats) -> Floats:
     return found
 
 
-def scatter(total: Floats) -> float:
+def estimate_sigma(total: Floats) -> float:
     """How far totals, (steps, columns), scatter from step to step: standard deviation, ns.
 
     The estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) of each column's
@@ -148,7 +148,7 @@ def scatter(total: Floats) -> float:
     """
     steps, columns = total.shape
     if steps < _ENOUGH_STEPS:
-        return mad_sigma(total) if columns >= ENOUGH_RANKS else 0.0
+        return mad_sigma(total) if columns >= MIN_RANKS_FOR_NOISE else 0.0
     plain = _qn(total)
     return plain if steps < _ENOUGH_FOR_DRIFT else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
 

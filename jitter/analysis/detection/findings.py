@@ -2,23 +2,23 @@
 
 from dataclasses import dataclass
 
-from jitter.analysis.detection.outliers import Suspect
-from jitter.analysis.detection.slow_collectives import SlowLinks
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.replay.what_if import Scenario
 
-Candidate = Suspect | SlowLinks
+Candidate = Outlier | SlowCommunication
 
 
-def repair_of(candidate: Candidate) -> Scenario:
+def repair_scenario(candidate: Candidate) -> Scenario:
     """What replays the run without it."""
     steps = frozenset(candidate.steps)
-    if isinstance(candidate, Suspect):
+    if isinstance(candidate, Outlier):
         return Scenario(own={(candidate.rank, candidate.part): steps})
     return Scenario(transfers=dict.fromkeys(candidate.meetings, steps))
 
 
 @dataclass(frozen=True)
-class Found:
+class PricedFinding:
     """A candidate with its price."""
 
     what: Candidate
@@ -35,4 +35,4 @@ class Found:
     @property
     def scenario(self) -> Scenario:
         """Its repair."""
-        return repair_of(self.what)
+        return repair_scenario(self.what)

@@ -5,50 +5,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations, scatter
+from jitter.analysis.detection.deviations import TeamDeviations, estimate_sigma
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.core.arrays import Floats
 
-Steps = tuple[int, ...]
+StepPositions = tuple[int, ...]
 """Positions of steps in the run."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Every threshold of the diagnosis."""
-
-    sigmas: float = 6.0
-    """A step's own time is out of the noise if it is this many standard deviations above the others'."""
-    run_sigmas: float = 6.0
-    """The same for the mean over steps."""
-    step_share: float = 0.01
-    """What does not cost this part of the steps it happens in is no culprit."""
-    unrecorded_factor: float = 2.0
-    """Slow collectives must cost so many times as much where ranks were not recorded."""
-    least_steps_alone: int = 5
-    """Steps that a rank without peers must have for one of them to stand out."""
-    worth_replaying: float = 0.004
-    """What is less than this part of a step's time is not even tried."""
-    most_tried: int = 24
-    """Suspects that are replayed; the rest is less suspicious than all of these."""
-    range_share: float = 0.95
-    """Of a culprit's excess, the kernel index range holds this part."""
-
-
-@dataclass(frozen=True)
-class Suspect:
+class Outlier:
     """One rank's own time of one part, in some steps."""
 
     team: int
     rank: int
     part: int
-    steps: Steps
+    steps: StepPositions
     excess_ns: float
     """Above the others, all its steps together."""
     sigmas: float
     """How far out of the noise."""
 
 
-def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> list[Suspect]:
+def find_outliers(deviations: TeamDeviations, step_ns: Floats, limits: Thresholds) -> list[Outlier]:
     """Find them in one team; `step_ns` is each step's time (NaN where unknown)."""
     steps, ranks = deviations.total_ns.shape[1:]
     if ranks == 1 and steps < limits.least_steps_alone:
@@ -56,7 +35,7 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     for part, total in enumerate(deviations.total_ns):
-        noise = np.fmax(deviations.noise_ns[part], scatter(total))
+        noise = np.fmax(deviations.noise_ns[part], estimate_sigma(total))
         noise = np.maximum(noise, 1.0)
         sigmas = total / noise
         for column, rank in enumerate(deviations.ranks.tolist()):
@@ -77,11 +56,11 @@ def suspects(deviations: TeamDeviations, step_ns: Floats, limits: Limits) -> lis
             if excess >= limits.worth_replaying * usual_step * outside.sum():
                 worst = max(float(np.nanmax(own_sigmas[outside])), mean_sigmas if outside.all() else 0.0)
                 steps = tuple(np.flatnonzero(outside).tolist())
-                found.append(Suspect(deviations.team, rank, part, steps, excess, worst))
+                found.append(Outlier(deviations.team, rank, part, steps, excess, worst))
     return found
 
 
-def most_suspicious(found: Sequence[Suspect], limits: Limits) -> list[Suspect]:
+def largest_outliers(found: Sequence[Outlier], limits: Thresholds) -> list[Outlier]:
     """Those with the most excess."""
     return sorted(found, key=lambda one: -one.excess_ns)[: limits.most_tried]
 

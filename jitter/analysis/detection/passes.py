@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from jitter.analysis.detection.data_quality import StepQuality, step_quality
+from jitter.analysis.detection.data_quality import StepQuality, assess_step_quality
 from jitter.analysis.detection.deviations import StepDeviations
-from jitter.analysis.detection.step_statistics import TeamLook, look_at
+from jitter.analysis.detection.step_statistics import StepStatistics, compute_step_statistics
 from jitter.analysis.execution.own_time import OwnTimes
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.replay.critical_path import Charge, PathWalker
@@ -111,21 +111,21 @@ def look(steps: ExaminedSteps, first: int, last: int) -> list[SeenStep]:
         for team, own in laid.items():
             tail, joined = tails[team].before(key, own.ranks)
             alone = steps.alone.get(team)
-            one = look_at(number, team, run.programs[team], run.rules[team], own, tail, joined, alone)
+            one = compute_step_statistics(number, team, run.programs[team], run.rules[team], own, tail, joined, alone)
             tails[team].take(key, own.ranks, one.left)
             teams[team] = one
         places = [(team, steps.ends.of_team(team, one.end.__getitem__)) for team, one in teams.items()]
         time_ns = times.of(key, [(teams[t].ranks, teams[t].end[at]) for t, at in places if at is not None])
         if number < first:
             continue
-        quality = step_quality(teams, steps.ends.aligning, lake.indices(key), partial(lake.sheets, key))
+        quality = assess_step_quality(teams, steps.ends.aligning, lake.indices(key), partial(lake.sheets, key))
         typical = {team: one.typical for team, one in teams.items()}
         deviations = tuple(one.deviations for one in teams.values())
         found.append(SeenStep(time_ns, _transfers(run, teams), deviations, quality, typical))
     return found
 
 
-def _transfers(run: Observed, teams: Mapping[int, TeamLook]) -> dict[int, Floats]:
+def _transfers(run: Observed, teams: Mapping[int, StepStatistics]) -> dict[int, Floats]:
     """Each meeting's, where nearly all its members' step was recorded: else the time includes waiting for them."""
     columns = run.meetings.columns({team: one.ranks for team, one in teams.items()})
 

@@ -6,11 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from jitter.analysis.detection.data_quality import StepQuality
-from jitter.analysis.detection.deviations import TeamDeviations, deviations_of_run
-from jitter.analysis.detection.findings import Candidate, Found, repair_of
-from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
+from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
+from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.passes import Passes, PassesHere, SeenStep, StepPath
-from jitter.analysis.detection.slow_collectives import SlowLinks, behind, slow_transfers
+from jitter.analysis.detection.slow_collectives import SlowCommunication, attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import LakeRun
 from jitter.analysis.replay.critical_path import Part
 from jitter.analysis.replay.run_steps import ExaminedSteps
@@ -20,10 +21,12 @@ from jitter.core.arrays import Floats
 from jitter.core.step_key import StepKey
 
 
-class Examination:
+class RunAnalysis:
     """Goes through the run's steps as often as it must, and keeps what is small."""
 
-    def __init__(self, lake: LakeRun, limits: Limits, passes: Callable[[ExaminedSteps], Passes] = PassesHere) -> None:
+    def __init__(
+        self, lake: LakeRun, limits: Thresholds, passes: Callable[[ExaminedSteps], Passes] = PassesHere
+    ) -> None:
         """`passes` makes what goes through the steps."""
         self.lake, self.limits = lake, limits
         self.steps = ExaminedSteps(lake)
@@ -61,7 +64,7 @@ class Examination:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's."""
-        return deviations_of_run([one for seen in self._seen for one in seen.deviations], len(self.keys))
+        return collect_deviations([one for seen in self._seen for one in seen.deviations], len(self.keys))
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """One team's."""
@@ -108,9 +111,9 @@ class Examination:
     def candidates(self) -> list[Candidate]:
         """What leaves the noise, whether it costs anything or not."""
         limits, step_ns = self.limits, self._typical_step_ns
-        own = [one for team in self.deviations for one in suspects(team, step_ns, limits)]
-        slow = slow_transfers(self.run.meetings, self._transfers, self.usual_transfers, step_ns, limits)
-        return [*most_suspicious(own, limits), *behind(slow)]
+        own = [one for team in self.deviations for one in find_outliers(team, step_ns, limits)]
+        slow = find_slow_collectives(self.run.meetings, self._transfers, self.usual_transfers, step_ns, limits)
+        return [*largest_outliers(own, limits), *attribute_to_ranks(slow)]
 
     @cached_property
     def _typical_step_ns(self) -> Floats:
@@ -130,7 +133,7 @@ class Examination:
     @cached_property
     def _second_pass(self) -> tuple[Floats, list[StepPath]]:
         """The replay with everything at the median, (steps,), and the paths; on the way, what each suspect costs."""
-        alone = [repair_of(candidate) for candidate in self.candidates]
+        alone = [repair_scenario(candidate) for candidate in self.candidates]
         scenarios = [Scenario(everything=True), *alone]
         if len(alone) > 1:
             scenarios.append(together(alone))
@@ -153,7 +156,7 @@ class Examination:
     def is_worth(self, what: Candidate, alone_ns: float, marginal_ns: float) -> bool:
         """Whether repairing it gains enough, by itself or when everything else is repaired."""
         least = self.least_gain(what.steps)
-        if isinstance(what, SlowLinks):
+        if isinstance(what, SlowCommunication):
             meetings = self.run.meetings.meetings
             if any(meetings[number].incomplete[group] for number, group in what.meetings):
                 # the wait may be for ranks that were not recorded, which waited for what else was wrong
@@ -177,11 +180,11 @@ class Examination:
         return self._passes.go(self.usual_transfers, [], walk=True).paths
 
     @cached_property
-    def found(self) -> list[Found]:
+    def found(self) -> list[PricedFinding]:
         """What costs enough to be worth repairing, most first."""
-        scenarios = [repair_of(candidate) for candidate in self.candidates]
+        scenarios = [repair_scenario(candidate) for candidate in self.candidates]
         priced = [
-            Found(candidate, alone, marginal)
+            PricedFinding(candidate, alone, marginal)
             for candidate, (alone, marginal) in zip(self.candidates, self.prices(scenarios), strict=True)
         ]
         kept = [found for found in priced if self.is_worth(found.what, found.gain_ns, found.marginal_ns)]

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import scatter
-from jitter.analysis.detection.outliers import Limits
+from jitter.analysis.detection.deviations import estimate_sigma
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import Meetings
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA
 
 
 @dataclass(frozen=True)
-class SlowTransfers:
+class SlowCollectives:
     """Collectives of one set of ranks that took longer than theirs usually take."""
 
     ranks: frozenset[int]
@@ -25,11 +25,11 @@ class SlowTransfers:
 
 
 @dataclass(frozen=True)
-class SlowLinks:
+class SlowCommunication:
     """Ranks whose links are behind slow transfers, and these."""
 
     ranks: frozenset[int]
-    slow: tuple[SlowTransfers, ...]
+    slow: tuple[SlowCollectives, ...]
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -52,13 +52,13 @@ class SlowLinks:
         return max(one.sigmas for one in self.slow)
 
 
-def slow_transfers(
+def find_slow_collectives(
     meetings: Meetings,
     seen: Sequence[Mapping[int, Floats]],
     usual: Mapping[int, float],
     step_ns: Floats,
-    limits: Limits,
-) -> list[SlowTransfers]:
+    limits: Thresholds,
+) -> list[SlowCollectives]:
     """Find them; `seen` are each step's transfers by meeting, (groups,) ns, `usual` their medians.
 
     First those of all ranks in some steps; then those of some groups, in the other steps.
@@ -77,7 +77,7 @@ def slow_transfers(
             for number, _ in members
             for group in range(late[number].shape[1])
         )
-        found.append(SlowTransfers(everyone, every, *everywhere))
+        found.append(SlowCollectives(everyone, every, *everywhere))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
@@ -91,7 +91,7 @@ def slow_transfers(
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
                 which = tuple((number, int(order[column])) for number, order in members)
-                found.append(SlowTransfers(ranks, which, numbered, excess, sigmas))
+                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas))
     return found
 
 
@@ -99,7 +99,7 @@ def _everywhere(
     families: Mapping[tuple[frozenset[int], ...], Sequence[tuple[int, Ints]]],
     late: Mapping[int, Floats],
     step_ns: Floats,
-    limits: Limits,
+    limits: Thresholds,
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which the collectives of nearly all groups of all kinds are slow."""
     if sum(len(groups) for groups in families) < 2:
@@ -124,14 +124,14 @@ def _everywhere(
 
 
 def _outside(
-    total: Floats, late: Sequence[Floats], column: int, step_ns: Floats, limits: Limits
+    total: Floats, late: Sequence[Floats], column: int, step_ns: Floats, limits: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
     """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     chance = float(np.sqrt(sum((MAD_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
-    noise = max(chance, scatter(total), 1.0)
+    noise = max(chance, estimate_sigma(total), 1.0)
     own = total[:, column]
     outside = own >= limits.sigmas * noise
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
@@ -161,7 +161,7 @@ def _families(
     return found
 
 
-def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:
+def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:
     """Whose links they are, the worst first.
 
     The ranks that all groups which are slow in the same steps as the worst, and overlap it, have in common; where that
@@ -175,6 +175,6 @@ def behind(slow: Sequence[SlowTransfers]) -> list[SlowLinks]:
         shared = frozenset.intersection(*(one.ranks for one in same))
         if not shared:
             same, shared = [worst], worst.ranks
-        explained.append(SlowLinks(shared, tuple(same)))
+        explained.append(SlowCommunication(shared, tuple(same)))
         left = [one for one in left if one not in same]
     return explained

@@ -16,7 +16,7 @@ import numpy as np
 from jitter.analysis.detection.passes import PassesHere, SeenStep, StepPath, look, walk
 from jitter.analysis.execution.own_time import OwnTimes
 from jitter.analysis.execution.run_reader import LakeRun
-from jitter.analysis.metrics.kernel_index import LakeIndices
+from jitter.analysis.metrics.kernel_index import KernelIndices
 from jitter.analysis.replay.run_steps import ExaminedSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.arrays import Floats
@@ -92,6 +92,6 @@ def _opened(run: SentRun) -> ExaminedSteps:
             folder = LakeFolder(run.root)
             folder.require()
             held = records_by_step(folder.records())
-            lake = LakeRun(run.root, held, LakeIndices(run.root, held).of, run.steps)
+            lake = LakeRun(run.root, held, KernelIndices(run.root, held).of, run.steps)
             _open[run.name] = ExaminedSteps(lake, run.shared)
         return _open[run.name]

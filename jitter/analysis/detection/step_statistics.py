@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import ENOUGH_RANKS, DeviationsOfStep, StepDeviations
+from jitter.analysis.detection.deviations import MIN_RANKS_FOR_NOISE, DeviationAccumulator, StepDeviations
 from jitter.analysis.execution.own_time import OwnOfStrips, OwnTimes, on_top
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.ready_times import Tail
@@ -25,7 +25,7 @@ _CELLS: Final = 32_768
 
 
 @dataclass(frozen=True)
-class TeamLook:
+class StepStatistics:
     """What one step of a team tells by itself."""
 
     ranks: Ints
@@ -42,7 +42,7 @@ class TeamLook:
     """How the step leaves its ranks."""
 
 
-def look_at(
+def compute_step_statistics(
     number: int,
     team: int,
     program: Program,
@@ -51,13 +51,13 @@ def look_at(
     tail: Tail,
     joined: Bools,
     typical: OwnTimes | None,
-) -> TeamLook:
+) -> StepStatistics:
     """Look at the run's `number`th step of a team; `typical` are its medians if they are known already."""
     ranks, operations = laid.ranks, len(program.operations)
     # few ranks do not tell an operation's noise: then all operations are looked at together
-    height = max(1, _CELLS // len(ranks)) if len(ranks) >= ENOUGH_RANKS else max(1, operations)
+    height = max(1, _CELLS // len(ranks)) if len(ranks) >= MIN_RANKS_FOR_NOISE else max(1, operations)
     own_times = OwnOfStrips(program, rules, tail)
-    deviations = DeviationsOfStep(number, team, ranks, program.first_kernel)
+    deviations = DeviationAccumulator(number, team, ranks, program.first_kernel)
     end = np.empty((operations, len(ranks)))
     took: dict[int, Floats] = {}
     usual: list[OwnTimes] = []
@@ -73,7 +73,7 @@ def look_at(
         for at in np.flatnonzero(program.kinds[which] == COLLECTIVE).tolist():
             took[first + at] = step.end[at] - step.start[at]
         impossible += int((step.start < step.call).sum())
-    return TeamLook(
+    return StepStatistics(
         ranks, end, took, on_top(usual) if usual else _NOTHING, deviations.sum(joined), impossible, own_times.left
     )
 

@@ -20,7 +20,7 @@ from jitter.lake import staging
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
-WORTH_KEEPING = 2_000_000
+MIN_ACTIVITIES = 2_000_000
 """Activities in a lake; of fewer the answers are there in a second or two."""
 
 
@@ -37,7 +37,7 @@ class Answers:
     """Collectives of unknown partners, rank by rank."""
 
 
-class KeptAnswers:
+class AnswerCache:
     """The answers kept for one state of a lake."""
 
     def __init__(self, root: Path, records: Iterable[SourceRecord]) -> None:

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.findings import Found
-from jitter.analysis.detection.outliers import Suspect
-from jitter.analysis.detection.run_analysis import Examination
-from jitter.analysis.detection.slow_collectives import SlowLinks
+from jitter.analysis.detection.findings import PricedFinding
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange
-from jitter.analysis.diagnosis.scopes import Group, group
-from jitter.analysis.diagnosis.step_pattern import ordinal, step_pattern
+from jitter.analysis.diagnosis.scopes import RankGroup, group_late_ranks
+from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
 from jitter.analysis.replay.critical_path import Charge, Part
 from jitter.analysis.replay.scenario_times import CPU, START
 from jitter.analysis.replay.what_if import Scenario, together
@@ -24,23 +24,23 @@ _SAME_STEPS = 0.5
 
 
 @dataclass(frozen=True)
-class Case:
+class FindingGroup:
     """Findings that are one thing to repair."""
 
-    found: tuple[Found, ...]
-    group: Group
+    found: tuple[PricedFinding, ...]
+    group: RankGroup
     cause: Cause
     evidence: tuple[str, ...]
 
     @property
-    def suspects(self) -> list[Suspect]:
+    def suspects(self) -> list[Outlier]:
         """Ranks' own times among them."""
-        return [one.what for one in self.found if isinstance(one.what, Suspect)]
+        return [one.what for one in self.found if isinstance(one.what, Outlier)]
 
     @property
-    def links(self) -> list[SlowLinks]:
+    def links(self) -> list[SlowCommunication]:
         """Slow links among them."""
-        return [one.what for one in self.found if isinstance(one.what, SlowLinks)]
+        return [one.what for one in self.found if isinstance(one.what, SlowCommunication)]
 
     @property
     def parts(self) -> frozenset[int]:
@@ -58,10 +58,12 @@ class Case:
         return together(found.scenario for found in self.found)
 
 
-def cases(examined: Examination, facts: Evidence) -> list[Case]:
+def group_findings(examined: RunAnalysis, facts: Evidence) -> list[FindingGroup]:
     """Put findings together that have one cause and one place."""
     told: dict[tuple[Cause, int], list[_OfRank]] = {}
-    found_cases = [_links_case(one, one.what, facts) for one in examined.found if isinstance(one.what, SlowLinks)]
+    found_cases = [
+        _links_case(one, one.what, facts) for one in examined.found if isinstance(one.what, SlowCommunication)
+    ]
     for own in _by_rank(examined.found):
         cause, evidence = facts.cause(own.suspects[0])
         told.setdefault((cause, own.suspects[0].part), []).append(own._replace(evidence=evidence))
@@ -69,19 +71,19 @@ def cases(examined: Examination, facts: Evidence) -> list[Case]:
         for alike in _same_steps(members):
             by_rank = {own.rank: own for own in alike}
             hidden = [rank for rank, own in by_rank.items() if _is_hidden(own, examined)]
-            for which in group(by_rank, facts.places, hidden):
+            for which in group_late_ranks(by_rank, facts.places, hidden):
                 chosen = [by_rank[rank] for rank in which.ranks]
                 worst = max(chosen, key=lambda own: own.excess_ns)
                 findings = tuple(one for own in chosen for one in own.found)
-                found_cases.append(Case(findings, which, cause, (*_shared(which), *worst.evidence)))
+                found_cases.append(FindingGroup(findings, which, cause, (*_shared(which), *worst.evidence)))
     return found_cases
 
 
 class _OfRank(NamedTuple):
     """One rank's own time: one finding, or the two parts of a host that is slow throughout, the worse first."""
 
-    found: tuple[Found, ...]
-    suspects: tuple[Suspect, ...]
+    found: tuple[PricedFinding, ...]
+    suspects: tuple[Outlier, ...]
     evidence: tuple[str, ...] = ()
 
     @property
@@ -93,10 +95,10 @@ class _OfRank(NamedTuple):
         return sum(one.excess_ns for one in self.suspects)
 
 
-def _by_rank(found: Sequence[Found]) -> list[_OfRank]:
+def _by_rank(found: Sequence[PricedFinding]) -> list[_OfRank]:
     """A host that is slow throughout is slow before the first kernel too: that is one thing, not two."""
     own = {
-        (one.what.rank, one.what.part): _OfRank((one,), (one.what,)) for one in found if isinstance(one.what, Suspect)
+        (one.what.rank, one.what.part): _OfRank((one,), (one.what,)) for one in found if isinstance(one.what, Outlier)
     }
     merged = []
     for (rank, part), one in own.items():
@@ -109,7 +111,7 @@ def _by_rank(found: Sequence[Found]) -> list[_OfRank]:
     return merged
 
 
-def _is_hidden(own: _OfRank, examined: Examination) -> bool:
+def _is_hidden(own: _OfRank, examined: RunAnalysis) -> bool:
     return max(one.gain_ns for one in own.found) < min(examined.least_gain(one.steps) for one in own.found)
 
 
@@ -126,7 +128,7 @@ def _same_steps(members: Sequence[_OfRank]) -> list[list[_OfRank]]:
     return [cluster for _, cluster in clusters]
 
 
-def _shared(which: Group) -> tuple[str, ...]:
+def _shared(which: RankGroup) -> tuple[str, ...]:
     if which.scope == "host":
         if which.host is None:
             return (f"ranks {format_numbers(which.ranks)}, by their device numbers one node, are late together",)
@@ -134,25 +136,27 @@ def _shared(which: Group) -> tuple[str, ...]:
     if which.scope == "device":
         return (f"device {which.device} is late on {format_count(len(which.ranks), 'host')} in the same steps",)
     if which.every is not None:
-        return (f"every {ordinal(which.every)} rank is late in the same steps: they may share a NIC or a switch",)
+        return (
+            f"every {format_ordinal(which.every)} rank is late in the same steps: they may share a NIC or a switch",
+        )
     return ()
 
 
-def _links_case(found: Found, links: SlowLinks, facts: Evidence) -> Case:
+def _links_case(found: PricedFinding, links: SlowCommunication, facts: Evidence) -> FindingGroup:
     ordered = tuple(sorted(links.ranks))
     place = facts.places[ordered[0]]
     whole = len(ordered) == len(facts.places)
     hosts = {facts.places[rank].host for rank in ordered}
     if len(ordered) == 1:
-        where = Group("rank", ordered, place.host, place.device)
+        where = RankGroup("rank", ordered, place.host, place.device)
     elif len(hosts) == 1 and not whole and place.host is not None:
-        where = Group("host", ordered, host=place.host)
+        where = RankGroup("host", ordered, host=place.host)
     else:
-        where = Group("ranks", ordered)
-    return Case((found,), where, "communication", facts.link_evidence(links))
+        where = RankGroup("ranks", ordered)
+    return FindingGroup((found,), where, "communication", facts.link_evidence(links))
 
 
-def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) -> Culprit:
+def describe_culprit(case: FindingGroup, gain_ns: float, examined: RunAnalysis, facts: Evidence) -> Culprit:
     """Say all of one case; `gain_ns` is what its repair alone would gain."""
     keys, steps = examined.keys, case.steps
     by_rank: dict[int, float] = {}
@@ -185,25 +189,25 @@ def culprit(case: Case, gain_ns: float, examined: Examination, facts: Evidence) 
         excess_ns=round(excess),
         gain_ns=round(gain_ns),
         steps=tuple(keys[number] for number in steps),
-        step_pattern=step_pattern(keys, steps, of_steps),
+        step_pattern=describe_step_pattern(keys, steps, of_steps),
         kernel_index=_range(charges, facts, examined.limits.range_share),
         evidence=(sized, *case.evidence),
         look_at=facts.look_at(rank, charges, steps),
     )
 
 
-def _sigmas(case: Case) -> float:
+def _sigmas(case: FindingGroup) -> float:
     return max(one.what.sigmas for one in case.found)
 
 
-def _confidence(case: Case, facts: Evidence) -> Confidence:
+def _confidence(case: FindingGroup, facts: Evidence) -> Confidence:
     if facts.doubts(case.group.ranks, transfers=not case.parts):
         return "low"
     strong = _sigmas(case) >= 2 * facts.limits.sigmas
     return "high" if strong and facts.compared_with(case.group.ranks) >= 2 else "medium"
 
 
-def _charges(examined: Examination, case: Case, rank: int) -> Mapping[int, list[Charge]]:
+def _charges(examined: RunAnalysis, case: FindingGroup, rank: int) -> Mapping[int, list[Charge]]:
     """The path's charges of this case, by step: those of its worst rank, or of its collectives."""
     found = {}
     meetings = {which for links in case.links for which in links.meetings}

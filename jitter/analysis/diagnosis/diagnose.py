@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from jitter.analysis.detection.outliers import Suspect
-from jitter.analysis.detection.run_analysis import Examination
-from jitter.analysis.diagnosis.culprits import Case, cases, culprit
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.culprits import FindingGroup, describe_culprit, group_findings
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Diagnosis, Loss, StepAnswer, WhatIf
-from jitter.analysis.diagnosis.step_answers import FirstAndLast, step_answers
-from jitter.analysis.diagnosis.verdict import beyond_comparison, verdict
+from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
+from jitter.analysis.diagnosis.verdict import explain_no_peers, write_verdict
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import together
@@ -18,14 +18,14 @@ _PARTS = {START: "host time before its first kernel", CPU: "host time", GPU: "GP
 _NAMED = 3
 
 
-def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast) -> Diagnosis:
+def diagnose(examined: RunAnalysis, facts: Evidence, talks_reading: TtkeExtremes) -> Diagnosis:
     """Answer. `talks_reading` names a step's (min rank, max rank) by time to kernel end, for steps without a path."""
-    found, gains, all_gain = _worth_repairing(examined, cases(examined, facts))
+    found, gains, all_gain = _worth_repairing(examined, group_findings(examined, facts))
     culprits = sorted(
-        (culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
+        (describe_culprit(case, gain, examined, facts) for case, gain in zip(found, gains, strict=True)),
         key=lambda one: (-max(one.gain_ns, 0), -one.excess_ns),
     )
-    steps = step_answers(examined, facts, found, talks_reading)
+    steps = answer_steps(examined, facts, found, talks_reading)
     loss = _loss(steps)
     run = examined.run
     return Diagnosis(
@@ -33,7 +33,7 @@ def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast
         steps=steps,
         culprits=tuple(culprits),
         what_if=WhatIf(round(all_gain), loss.ns),
-        verdict=verdict(
+        verdict=write_verdict(
             loss,
             culprits,
             steps,
@@ -46,7 +46,9 @@ def diagnose(examined: Examination, facts: Evidence, talks_reading: FirstAndLast
     )
 
 
-def _worth_repairing(examined: Examination, found: Sequence[Case]) -> tuple[list[Case], list[float], float]:
+def _worth_repairing(
+    examined: RunAnalysis, found: Sequence[FindingGroup]
+) -> tuple[list[FindingGroup], list[float], float]:
     """The cases that cost something, what each one's repair alone would gain, and all of them together."""
     kept = list(found)
     while kept:
@@ -73,7 +75,7 @@ def _loss(steps: Sequence[StepAnswer]) -> Loss:
     )
 
 
-def _notes(examined: Examination) -> tuple[str, ...]:
+def _notes(examined: RunAnalysis) -> tuple[str, ...]:
     run = examined.run
     told: list[str] = []
     if run.meetings.unrecorded:
@@ -87,7 +89,7 @@ def _notes(examined: Examination) -> tuple[str, ...]:
     if run.schedule.uncoupled:
         told.append("Some collectives' recorded groups contradict their order: each rank's is taken by itself.")
     if lone := _lone(run):
-        told.append(beyond_comparison(lone))
+        told.append(explain_no_peers(lone))
     if len(run.team_of) < 2:
         told.append("Only one rank was recorded: there is nobody to compare it with.")
     if len(run.keys) < 2:
@@ -100,10 +102,10 @@ def _lone(run: Observed) -> list[int]:
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 
 
-def _unpriced(examined: Examination) -> list[str]:
+def _unpriced(examined: RunAnalysis) -> list[str]:
     """Ranks whose own time leaves the noise while the replay cannot tell what that costs."""
     priced = [found.what for found in examined.found]
-    own = [one for one in examined.candidates if isinstance(one, Suspect) and one not in priced]
+    own = [one for one in examined.candidates if isinstance(one, Outlier) and one not in priced]
     return [
         f"Rank {one.rank}'s {_PARTS[one.part]} is {format_time(one.excess_ns / len(one.steps))} a step "
         f"above its peers' in {format_count(len(one.steps), 'step')}: whether that holds others up cannot be told."

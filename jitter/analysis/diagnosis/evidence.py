@@ -6,13 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.analysis.detection.findings import Candidate, Found
-from jitter.analysis.detection.outliers import Suspect
-from jitter.analysis.detection.run_analysis import Examination
-from jitter.analysis.detection.slow_collectives import SlowLinks
-from jitter.analysis.diagnosis.model import Cause, LookAt
-from jitter.analysis.diagnosis.scopes import Place
-from jitter.analysis.diagnosis.workload import MOST, gpu_cause
+from jitter.analysis.detection.findings import Candidate, PricedFinding
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.slow_collectives import SlowCommunication
+from jitter.analysis.diagnosis.model import Cause, ProfileLocation
+from jitter.analysis.diagnosis.scopes import RankLocation
+from jitter.analysis.diagnosis.workload import MOST, find_gpu_cause
 from jitter.analysis.replay.critical_path import Charge, Part
 from jitter.analysis.replay.scenario_times import CPU, START
 from jitter.core.formatting import format_count, format_time
@@ -26,15 +26,15 @@ _STEPS_LOOKED_AT = 3
 class Evidence:
     """Asks the lake about what the examination found."""
 
-    def __init__(self, examined: Examination, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
+    def __init__(self, examined: RunAnalysis, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._run, self._examined, self._held = examined.lake, examined, held
         self.limits = examined.limits
 
     @cached_property
-    def places(self) -> dict[int, Place]:
+    def places(self) -> dict[int, RankLocation]:
         """Where each rank runs."""
         return {
-            rank: Place(one.record.host, one.record.device)
+            rank: RankLocation(one.record.host, one.record.device)
             for key in self._examined.keys
             for rank, one in self._held[key].items()
         }
@@ -82,24 +82,24 @@ class Evidence:
         counts = Counter(charge.rank for own in charges.values() for charge in own)
         return max(counts, key=lambda rank: (counts[rank], -rank))
 
-    def excess_of_step(self, findings: Sequence[Found], number: int) -> float:
+    def excess_of_step(self, findings: Sequence[PricedFinding], number: int) -> float:
         """The findings' excess in a step of the run, whether it counts as one of theirs or not."""
         return sum(self._excess(found.what, number) for found in findings)
 
     def _excess(self, what: Candidate, number: int) -> float:
-        if isinstance(what, SlowLinks):
+        if isinstance(what, SlowCommunication):
             return self._examined.transfer_excess(what.meetings, number)
         team = self._examined.deviations_of(what.team)
         return float(np.nan_to_num(team.total_ns[what.part, number, np.searchsorted(team.ranks, what.rank)]))
 
-    def cause(self, suspect: Suspect) -> tuple[Cause, tuple[str, ...]]:
+    def cause(self, suspect: Outlier) -> tuple[Cause, tuple[str, ...]]:
         """Tell the cause of one rank's own time, and why."""
         steps = sorted(suspect.steps, key=lambda number: -self._excess(suspect, number))[:_STEPS_LOOKED_AT]
         if suspect.part == START:
             return "late_start", self._start_evidence(suspect.rank, steps, suspect.excess_ns / len(suspect.steps))
         if suspect.part == CPU:
             return "cpu_launch", self._launch_evidence(suspect.rank, suspect.steps)
-        return gpu_cause(self._examined, suspect, steps)
+        return find_gpu_cause(self._examined, suspect, steps)
 
     def _start_evidence(self, rank: int, steps: Sequence[int], excess_ns: float) -> tuple[str, ...]:
         own = [_length(self._loading(rank, number)) for number in steps]
@@ -134,7 +134,7 @@ class Evidence:
             return ("its launches come late; other ranks are later still where it would show",)
         return (f"on the critical path {waited} of its {passed} waits were for the host's launches, not for the GPU",)
 
-    def link_evidence(self, links: SlowLinks) -> tuple[str, ...]:
+    def link_evidence(self, links: SlowCommunication) -> tuple[str, ...]:
         """Say what is known of slow collectives."""
         number = len(links.meetings)
         usual = sum(self._examined.usual_transfers[meeting] for meeting, _ in links.meetings)
@@ -149,7 +149,9 @@ class Evidence:
             told.append("ranks of these groups were not recorded: the wait may be for them")
         return tuple(told)
 
-    def look_at(self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]) -> LookAt | None:
+    def look_at(
+        self, rank: int, charges: Mapping[int, Sequence[Charge]], steps: Sequence[int]
+    ) -> ProfileLocation | None:
         """Find the stretch of the worst step in the rank's own recording."""
         number = max(charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ())))
         key = self._examined.keys[number]
@@ -168,7 +170,7 @@ class Evidence:
         first = float(np.fmin(since, np.nanmin(begun)))
         origin = self._run.origin_ns[rank]
         record = self._held[key][rank].record
-        return LookAt(record.file, origin + round(first), origin + round(float(np.nanmax(ended))))
+        return ProfileLocation(record.file, origin + round(first), origin + round(float(np.nanmax(ended))))
 
 
 def _length(loading: DataLoading | None) -> float:

@@ -51,7 +51,7 @@ class StepAnswer:
 
 
 @dataclass(frozen=True)
-class LookAt:
+class ProfileLocation:
     """Where in which profile."""
 
     file: str
@@ -88,7 +88,7 @@ class Culprit:
     step_pattern: str
     kernel_index: IndexRange | None
     evidence: tuple[str, ...]
-    look_at: LookAt | None
+    look_at: ProfileLocation | None
 
 
 @dataclass(frozen=True)

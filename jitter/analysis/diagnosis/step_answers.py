@@ -8,8 +8,8 @@ from itertools import groupby
 import numpy as np
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
-from jitter.analysis.diagnosis.culprits import Case
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.culprits import FindingGroup
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
 from jitter.analysis.replay.critical_path import Charge, Part
@@ -20,11 +20,11 @@ _FLOOR_NS = 2_000.0  # profilers' own resolution
 _LEAST_SHARE = 0.02  # what is less than this part of the excess is not where it began
 
 
-FirstAndLast = Callable[[StepKey], tuple[int | None, int | None]]
+TtkeExtremes = Callable[[StepKey], tuple[int | None, int | None]]
 
 
-def step_answers(
-    examined: Examination, facts: Evidence, cases: Sequence[Case], talks_reading: FirstAndLast
+def answer_steps(
+    examined: RunAnalysis, facts: Evidence, cases: Sequence[FindingGroup], talks_reading: TtkeExtremes
 ) -> tuple[StepAnswer, ...]:
     """Answer for every step of the run, in order.
 
@@ -39,7 +39,9 @@ def step_answers(
     return tuple(answers)
 
 
-def _answer(number: int, path: StepPath, examined: Examination, facts: Evidence, cases: Sequence[Case]) -> StepAnswer:
+def _answer(
+    number: int, path: StepPath, examined: RunAnalysis, facts: Evidence, cases: Sequence[FindingGroup]
+) -> StepAnswer:
     step_ns, loss_ns = examined.step_ns[number], examined.loss_ns[number]
     known = not np.isnan(step_ns)
     # of the first step of a stretch nobody knows when it began
@@ -74,7 +76,7 @@ def _split(parts: dict[Part, float]) -> Split:
     return Split(start, cpu, round(parts[Part.START] + parts[Part.CPU] + parts[Part.GPU]) - start - cpu)
 
 
-def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
+def _cause(number: int, worst: int | None, cases: Sequence[FindingGroup]) -> Cause:
     """The cause of the case that the step's max rank is in; else of slow transfers in this step."""
     here = [case for case in cases if number in case.steps]
     for case in here:
@@ -84,7 +86,7 @@ def _cause(number: int, worst: int | None, cases: Sequence[Case]) -> Cause:
 
 
 def _began(
-    number: int, charges: Sequence[Charge], worst: int | None, cause: Cause, examined: Examination, facts: Evidence
+    number: int, charges: Sequence[Charge], worst: int | None, cause: Cause, examined: RunAnalysis, facts: Evidence
 ) -> Divergence | None:
     """Where it began: on the max rank's worst stretch; of slow collectives, at the first that was slow."""
     if cause == "communication":
@@ -101,7 +103,7 @@ def _at(charge: Charge, facts: Evidence) -> Divergence | None:
 
 
 def _divergence(
-    number: int, charges: Sequence[Charge], rank: int, examined: Examination, facts: Evidence
+    number: int, charges: Sequence[Charge], rank: int, examined: RunAnalysis, facts: Evidence
 ) -> Divergence | None:
     """On the rank's stretch with the most excess: where the sum of its excess leaves the noise for good."""
     best: list[Charge] = []

@@ -18,7 +18,7 @@ _LEAST_DRIFT: Final = 5
 _LEAST_PERIODS: Final = 3
 
 
-def step_pattern(keys: Sequence[StepKey], which: Sequence[int], excess_ns: Sequence[float]) -> str:
+def describe_step_pattern(keys: Sequence[StepKey], which: Sequence[int], excess_ns: Sequence[float]) -> str:
     """Say it in words. `which` are positions in `keys`; `excess_ns` what each step of the run has of it."""
     drift = _drift(excess_ns)
     if not which:
@@ -44,11 +44,11 @@ def _some(numbers: Sequence[int], which: Sequence[int], steps: int) -> str:
         return f"a stretch: steps {numbers[0]} to {numbers[-1]}"
     apart = np.diff(np.array(which))
     if len(which) >= _LEAST_PERIODS and (apart == apart[0]).all() and _is_whole(which, int(apart[0]), steps):
-        return f"every {ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
+        return f"every {format_ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
     return f"{len(which)} of {steps} steps: {format_numbers(numbers)}"
 
 
-def ordinal(number: int) -> str:
+def format_ordinal(number: int) -> str:
     """2nd, 3rd, 11th."""
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
     return f"{number}{ending}"

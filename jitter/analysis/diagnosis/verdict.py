@@ -17,7 +17,7 @@ _NAMED = 3
 _WORTH_A_LOOK = 0.01
 
 
-def verdict(
+def write_verdict(
     loss: Loss,
     culprits: Sequence[Culprit],
     steps: Sequence[StepAnswer],
@@ -49,22 +49,23 @@ def verdict(
             "known, and no rank, host or link can be blamed or cleared."
         )
     if not culprits and lone:
-        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {beyond_comparison(lone)}"
+        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {explain_no_peers(lone)}"
     if not culprits:
         return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
     first = culprits[0]
     gain = f"repairing it gains {format_time(first.gain_ns)}"
-    told = f"{cost}. {subject(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
+    told = f"{cost}. {name_culprit(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
     if len(culprits) > 1:
         others = ", ".join(
-            f"{subject(other)[:1].lower()}{subject(other)[1:]} ({other.cause})" for other in culprits[1:_NAMED]
+            f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({other.cause})"
+            for other in culprits[1:_NAMED]
         )
         more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
         told += f". Also {others}{more}; repairing all of them gains {format_time(together_ns)}"
     return told + "."
 
 
-def beyond_comparison(lone: Sequence[int]) -> str:
+def explain_no_peers(lone: Sequence[int]) -> str:
     """Say what cannot be told of ranks without peers."""
     who, whom = (f"Rank {lone[0]} runs", "it") if len(lone) == 1 else (f"Ranks {format_numbers(lone)} each run", "them")
     own = "its own" if len(lone) == 1 else "their own"
@@ -82,7 +83,7 @@ def _often_last(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     return f", though rank {rank} comes last in {times} of {len(steps)} steps"
 
 
-def subject(culprit: Culprit) -> str:
+def name_culprit(culprit: Culprit) -> str:
     """Name what is to be repaired."""
     if culprit.scope == "host":
         ranks = f"ranks {format_numbers(culprit.ranks)}"

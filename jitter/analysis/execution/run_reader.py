@@ -17,7 +17,7 @@ from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
 from jitter.analysis.execution.rank_groups import Sheet, sheets
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncs
-from jitter.analysis.metrics.alignment import StepIndex
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Ints
 from jitter.core.arrow import encode_lists
 from jitter.core.step_key import StepKey
@@ -35,7 +35,7 @@ class LakeRun:
         self,
         root: Path,
         held: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        indices: Callable[[StepKey], Sequence[StepIndex]],
+        indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
@@ -58,7 +58,7 @@ class LakeRun:
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
 
-    def indices(self, key: StepKey) -> Sequence[StepIndex]:
+    def indices(self, key: StepKey) -> Sequence[KernelIndex]:
         """The alignment of each cohort in a step."""
         return self._indices(key)
 

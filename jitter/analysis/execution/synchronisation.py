@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.execution.step_times import Recorded
-from jitter.analysis.metrics.clock_alignment import TOGETHER_NS
+from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
 
 
 def not_together(meetings: Meetings, steps: Mapping[int, Recorded]) -> set[tuple[int, int]]:
@@ -38,7 +38,7 @@ def not_together(meetings: Meetings, steps: Mapping[int, Recorded]) -> set[tuple
         told = ends[[*others, at]][:, known[at]]
         told -= told[:, :1]
         usual = np.sort(told, axis=0)[(len(told) - 1) // 2]
-        if np.abs(told[-1] - usual).max() > TOGETHER_NS:
+        if np.abs(told[-1] - usual).max() > SYNCHRONOUS_WITHIN_NS:
             members = meetings.meetings[at].members
             apart.update((meetings.blocks[member.block].team, member.place) for member in members)
     return apart

@@ -10,7 +10,7 @@ from jitter.core.arrow import encode_lists
 from jitter.core.kernels import ALIGNING_OPERATIONS
 
 
-class Collectives(NamedTuple):
+class CohortCollectives(NamedTuple):
     """The collectives that have a place in the kernel index."""
 
     ranks: list[int]
@@ -25,7 +25,7 @@ class Collectives(NamedTuple):
     """Shape (collectives): whether any rank's trace names the operation."""
 
 
-def collectives_of(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> Collectives:
+def find_cohort_collectives(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> CohortCollectives:
     """Find them among a step's kernels; `whole` are the cohort's ranks in the run."""
     mine = np.flatnonzero(kernels.cohort_of == cohort)
     rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
@@ -42,7 +42,7 @@ def collectives_of(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> 
     is_named = np.zeros(len(index), np.bool_)
     is_named[place[codes[rows] >= 0]] = True
     ranks = [kernels.ranks[at] for at in mine.tolist()]
-    return Collectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
+    return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
 
 
 def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:

@@ -6,22 +6,22 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from jitter.analysis.metrics.aligning_collectives import Collectives
+from jitter.analysis.metrics.aligning_collectives import CohortCollectives
 from jitter.core.arrays import Bools, Floats, Ints
 
 _Times = TypeVar("_Times", Ints, Floats)
-TOGETHER_NS = 100_000
+SYNCHRONOUS_WITHIN_NS = 100_000
 """Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """A moment as one recording's clock tells it; `utc_offset_ns` added gives UTC, None where that is unknown."""
 
     clock: str
     utc_offset_ns: int | None
     at_ns: int
 
-    def since(self, earlier: "Moment") -> int | None:
+    def since(self, earlier: "ClockReading") -> int | None:
         """The ns between two moments; None where no clock relates them."""
         if self.clock == earlier.clock:
             return self.at_ns - earlier.at_ns
@@ -31,7 +31,7 @@ class Moment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SharedMoment:
+class ClockAlignment:
     """How a step's ranks are aligned.
 
     `moments_ns` is the moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (no moments).
@@ -47,7 +47,7 @@ class SharedMoment:
     unsynchronised: int = 0
 
 
-def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMoment | None:
+def align_by_collective(found: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment | None:
     """Find the end of the step's last aligning collective; None if there is none.
 
     `starts_ns` is where each rank's first kernel starts, on its own clock, from which "last" is told.
@@ -56,12 +56,12 @@ def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMom
     apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])
     aligning = shared[~apart]
     if not len(aligning):
-        return SharedMoment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
+        return ClockAlignment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
     end_ns = found.end_ns[aligning]
     starts = np.array([starts_ns.get(rank, 0) for rank in found.ranks], np.int64)
     reached = _lower_median(end_ns - starts, axis=1)
     last = int(np.flatnonzero(reached == reached.max())[-1])
-    return SharedMoment(
+    return ClockAlignment(
         "collective",
         dict(zip(found.ranks, end_ns[last].tolist(), strict=True)),
         int(found.kernel_index[aligning[last]]),
@@ -70,18 +70,18 @@ def shared_moment(found: Collectives, starts_ns: Mapping[int, int]) -> SharedMom
     )
 
 
-def wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mapping[int, str]) -> SharedMoment | None:
+def align_by_wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mapping[int, str]) -> ClockAlignment | None:
     """Align by the clocks the profiler recorded, None where a rank has none.
 
     Ranks of one recording (`clocks` names it) share its clock exactly; between hosts it is as good as theirs.
     """
     if len(set(clocks.values())) == 1:
-        return SharedMoment("wall clock", dict.fromkeys(utc_offsets_ns, 0), uncertainty_ns=0)
+        return ClockAlignment("wall clock", dict.fromkeys(utc_offsets_ns, 0), uncertainty_ns=0)
     known = {rank: offset for rank, offset in utc_offsets_ns.items() if offset is not None}
     if len(known) < len(utc_offsets_ns) or not known:
         return None
     latest = max(known.values())
-    return SharedMoment("wall clock", {rank: latest - offset for rank, offset in known.items()})
+    return ClockAlignment("wall clock", {rank: latest - offset for rank, offset in known.items()})
 
 
 def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
@@ -96,7 +96,7 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     for at in np.flatnonzero(~is_named).tolist():
         others = voters if len(voters) > 2 else voters[voters != at]
         if len(others):
-            apart[at] = (np.abs(offsets[at] - _lower_median(offsets[others], axis=0)) > TOGETHER_NS).any()
+            apart[at] = (np.abs(offsets[at] - _lower_median(offsets[others], axis=0)) > SYNCHRONOUS_WITHIN_NS).any()
     return apart
 
 

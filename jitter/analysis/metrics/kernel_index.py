@@ -1,85 +1,173 @@
-"""A lake's cohorts and kernel indices: decided from the records, with a look at one file for each distinct sequence."""
+"""The kernel index: the number of a kernel in its step, the same on every rank of a cohort.
 
-from collections.abc import Mapping
+Every kernel index that jitter prints (tables, SQL, figures, diagnosis, JSON) is one of a `KernelIndex`. It counts the
+kernels of the step's reference sequence in launch order, memory operations left out. Ranks with the reference's
+sequence need no alignment. Other sequences are aligned with it by longest common subsequence of (kernel name,
+concurrent or not). Few sequences are distinct, so sequences are aligned, not ranks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 from threading import Lock
 
-from jitter.analysis.metrics.alignment import Element, Member, StepIndex, cohorts, index_step, usual_sequences
+from jitter.analysis.metrics.cohorts import (
+    KernelSignature,
+    RankSequence,
+    assign_cohorts,
+    encode_kernels,
+    find_commonest_sequences,
+)
+from jitter.analysis.metrics.lcs import lcs_partners
 from jitter.core.kernels import is_collective
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
 
 
-class LakeIndices:
-    """Who is compared with whom, and which of their kernels are the same; nothing is computed before it is asked."""
+@dataclass(frozen=True)
+class KernelIndex:
+    """The kernel index of one cohort in one step.
+
+    `names[index]` is the kernel's name in the reference. `partners[digest][position]` is the kernel index of a
+    sequence's kernel, None where the reference has no partner for it. `members` are the ranks with an index.
+    `left_out` are ranks whose recording ends before the step's last collective.
+    """
+
+    cohort: int
+    reference: str | None
+    names: tuple[str, ...]
+    partners: dict[str, list[int | None]]
+    members: tuple[RankSequence, ...]
+    left_out: tuple[int, ...]
+
+
+def align_step(
+    members: Sequence[RankSequence],
+    cohort: int,
+    kernels_of: Callable[[str], Sequence[KernelSignature]],
+    is_collective: Callable[[str], bool],
+    fallback: str | None,
+) -> KernelIndex:
+    """Return the kernel index of one cohort in one step.
+
+    Args:
+        members: the cohort's ranks that have the step.
+        cohort: its number.
+        kernels_of: the kernels of a sequence, by digest.
+        is_collective: whether a kernel of this name is a collective.
+        fallback: digest of the reference where every member's recording is cut; None leaves all members out.
+
+    The reference is the step's commonest complete sequence; of equally common ones that of the lowest rank.
+
+    """
+    counts = Counter(member.sequence for member in members if not member.cut)
+    first: dict[str, int] = {}
+    for member in members:
+        first[member.sequence] = min(member.rank, first.get(member.sequence, member.rank))
+    reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=fallback)
+    if reference is None:
+        return KernelIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
+    ids: dict[KernelSignature, int] = {}
+    kernels = kernels_of(reference)
+    wanted = encode_kernels(kernels, ids)
+    identity: list[int | None] = list(range(len(kernels)))
+    partners = {
+        digest: identity if digest == reference else lcs_partners(encode_kernels(kernels_of(digest), ids), wanted)
+        for digest in sorted({member.sequence for member in members})
+    }
+    last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
+    is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
+    return KernelIndex(
+        cohort,
+        reference,
+        tuple(name for name, _ in kernels),
+        partners,
+        tuple(compress(members, is_kept)),
+        tuple(member.rank for member, kept in zip(members, is_kept, strict=True) if not kept),
+    )
+
+
+def _reaches(partners: Sequence[int | None], last: int | None) -> bool:
+    """Return whether a cut sequence holds the step's last collective and a kernel after it."""
+    if last is None:
+        return True
+    return last in partners and any(partner is not None and partner > last for partner in partners)
+
+
+class KernelIndices:
+    """A lake's cohorts and kernel indices, from its records and one file for each distinct sequence. Thread-safe."""
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._root, self._held = root, held
         self._steps = sorted(held, key=lambda key: key.order)
-        self._one_looks = Lock()
-        self._not_looked_at = iter(self._steps)
+        self._example_lock = Lock()
+        self._unsearched_steps = iter(self._steps)
         self._examples: dict[str, tuple[StepKey, int]] = {}
-        self._contents: dict[str, list[Element]] = {}
-        self._indices: dict[StepKey, list[StepIndex]] = {}
+        self._contents: dict[str, list[KernelSignature]] = {}
+        self._indices: dict[StepKey, list[KernelIndex]] = {}
 
     @cached_property
     def cohorts(self) -> dict[int, int]:
-        """Each rank's cohort: ranks of one run the same kernels and are compared with each other."""
-        ran: dict[int, list[StepRecord]] = {}
+        """Each rank's cohort: ranks of one cohort run the same kernels and are compared with each other."""
+        steps_of: dict[int, list[StepRecord]] = {}
         for key in self._steps:
             for rank, held in self._held[key].items():
-                ran.setdefault(rank, []).append(held.step)
-        return cohorts(ran, self._content)
+                steps_of.setdefault(rank, []).append(held.step)
+        return assign_cohorts(steps_of, self._kernels_of)
 
     @cached_property
     def members(self) -> dict[int, frozenset[int]]:
-        """Each cohort's ranks."""
+        """Each cohort's ranks over the run."""
         return {
-            cohort: frozenset(rank for rank, its in self.cohorts.items() if its == cohort)
+            cohort: frozenset(rank for rank, own in self.cohorts.items() if own == cohort)
             for cohort in sorted(set(self.cohorts.values()))
         }
 
-    def of(self, key: StepKey) -> list[StepIndex]:
-        """Align each cohort's ranks in one step."""
+    def of(self, key: StepKey) -> list[KernelIndex]:
+        """Return the kernel index of each cohort that has the step, by cohort."""
         if key not in self._indices:
-            by_cohort: dict[int, list[Member]] = {}
+            by_cohort: dict[int, list[RankSequence]] = {}
             for member in self._members_of(key):
                 by_cohort.setdefault(self.cohorts[member.rank], []).append(member)
             self._indices[key] = [
-                # of a step that has whole recordings nobody asks what is usual: it takes all steps' records to tell
-                index_step(
+                # the run's commonest sequence needs the records of all steps: only where every recording is cut
+                align_step(
                     members,
                     cohort,
-                    self._content,
+                    self._kernels_of,
                     is_collective,
-                    self._usual.get(cohort) if all(member.cut for member in members) else None,
+                    self._commonest.get(cohort) if all(member.cut for member in members) else None,
                 )
                 for cohort, members in sorted(by_cohort.items())
             ]
         return self._indices[key]
 
     @cached_property
-    def _usual(self) -> dict[int, str]:
-        return usual_sequences([member for key in self._steps for member in self._members_of(key)], self.cohorts)
+    def _commonest(self) -> dict[int, str]:
+        members = [member for key in self._steps for member in self._members_of(key)]
+        return find_commonest_sequences(members, self.cohorts)
 
-    def _members_of(self, key: StepKey) -> list[Member]:
+    def _members_of(self, key: StepKey) -> list[RankSequence]:
         return [
-            Member(rank, key, found.step.sequence, found.step.cut) for rank, found in sorted(self._held[key].items())
+            RankSequence(rank, key, found.step.sequence, found.step.cut)
+            for rank, found in sorted(self._held[key].items())
         ]
 
     def _example(self, sequence: str) -> tuple[StepKey, int]:
-        """A rank that ran it, and the first step in which any did: the first steps tell nearly all there are."""
-        with self._one_looks:
+        """Return the first step with the sequence and a rank that ran it; the first steps have nearly all of them."""
+        with self._example_lock:
             while sequence not in self._examples:
-                key = next(self._not_looked_at)
+                key = next(self._unsearched_steps)
                 for rank, found in self._held[key].items():
                     self._examples.setdefault(found.step.sequence, (key, rank))
         return self._examples[sequence]
 
-    def _content(self, sequence: str) -> list[Element]:
-        """What the sequence of this digest is, from a file that holds it."""
+    def _kernels_of(self, sequence: str) -> list[KernelSignature]:
+        """Return the kernels of the sequence with this digest, read from one file that holds it."""
         if sequence not in self._contents:
             key, rank = self._example(sequence)
             rows = read_step(self._root, key, self._held[key], ("kernel_name", "kind", "stream"), [rank]).table

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
-from jitter.analysis.metrics.clock_alignment import Moment
-from jitter.analysis.metrics.ttke_summary import NOISE, StepSummary
+from jitter.analysis.metrics.clock_alignment import ClockReading
+from jitter.analysis.metrics.ttke_reading import NOISE, TtkeReading
 from jitter.core.stats import MAD_TO_SIGMA
 from jitter.core.step_key import StepKey
 
@@ -17,10 +17,10 @@ class StepOfRun:
 
     step: StepKey
     step_time_ns: int | None
-    cohorts: tuple[StepSummary, ...]
+    cohorts: tuple[TtkeReading, ...]
 
     @property
-    def worst(self) -> StepSummary:
+    def worst(self) -> TtkeReading:
         """The cohort that loses most in this step (the first, where none tells)."""
         return max(
             self.cohorts, key=lambda summary: (summary.loss_ns is not None, summary.loss_ns or 0, -summary.cohort)
@@ -63,12 +63,12 @@ class RunSummary:
         return sum(loss for loss, _ in both) / sum(time for _, time in both) if both else None
 
 
-def summarise_run(summaries: Sequence[StepSummary]) -> RunSummary:
+def summarise_run(summaries: Sequence[TtkeReading]) -> RunSummary:
     """Put the steps' summaries (in order) together.
 
     A step's time is from the end of the step before to its own end, each on the rank's own clock, median over ranks.
     """
-    by_step: dict[StepKey, list[StepSummary]] = defaultdict(list)
+    by_step: dict[StepKey, list[TtkeReading]] = defaultdict(list)
     for summary in summaries:
         by_step[summary.step].append(summary)
     steps = []
@@ -78,7 +78,7 @@ def summarise_run(summaries: Sequence[StepSummary]) -> RunSummary:
     return RunSummary(tuple(steps))
 
 
-def outstanding(summaries: Sequence[StepSummary]) -> list[StepSummary]:
+def outstanding(summaries: Sequence[TtkeReading]) -> list[TtkeReading]:
     """Keep a step's divergence only where its lateness stands out from the run's: a healthy run has none.
 
     The measure is the median lateness, either way, of all ranks and steps of the cohort, the median ranks' zeros left
@@ -98,12 +98,12 @@ def outstanding(summaries: Sequence[StepSummary]) -> list[StepSummary]:
     return found
 
 
-def _step_time(before: Sequence[StepSummary], now: Sequence[StepSummary]) -> int | None:
+def _step_time(before: Sequence[TtkeReading], now: Sequence[TtkeReading]) -> int | None:
     earlier, later = _ends(before), _ends(now)
     times = [later[rank].since(earlier[rank]) for rank in later.keys() & earlier.keys()]
     known = [time for time in times if time is not None]
     return median_low(known) if known else None
 
 
-def _ends(summaries: Sequence[StepSummary]) -> dict[int, Moment]:
+def _ends(summaries: Sequence[TtkeReading]) -> dict[int, ClockReading]:
     return {rank: end for summary in summaries for rank, end in summary.step_ends.items()}

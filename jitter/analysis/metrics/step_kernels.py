@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.analysis.metrics.alignment import StepIndex
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Bools, Ints
 from jitter.core.arrow import from_numpy
 from jitter.lake.step_reader import StepColumns
@@ -18,7 +18,7 @@ Codes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Placed:
+class AlignedRank:
     """What the alignment tells of one rank's step."""
 
     cohort: int
@@ -26,7 +26,7 @@ class Placed:
     """The kernel index of each of its kernels; UNMATCHED where one has no partner in the reference."""
 
 
-def placed(indices: Sequence[StepIndex]) -> dict[int, Placed]:
+def align_ranks(indices: Sequence[KernelIndex]) -> dict[int, AlignedRank]:
     """Tell it of every rank that is not left out."""
     partners = {
         (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in its], np.int64)
@@ -34,7 +34,7 @@ def placed(indices: Sequence[StepIndex]) -> dict[int, Placed]:
         for digest, its in index.partners.items()
     }
     return {
-        member.rank: Placed(index.cohort, partners[index.cohort, member.sequence])
+        member.rank: AlignedRank(index.cohort, partners[index.cohort, member.sequence])
         for index in indices
         for member in index.members
     }
@@ -46,7 +46,9 @@ class StepKernels:
     Arrays are one number a kernel, shape (kernels), unless told otherwise.
     """
 
-    def __init__(self, read: StepColumns, places: Mapping[int, Placed], main_streams: Mapping[int, int | None]) -> None:
+    def __init__(
+        self, read: StepColumns, places: Mapping[int, AlignedRank], main_streams: Mapping[int, int | None]
+    ) -> None:
         """Take the columns that were read: `kind` and those that what is asked of it needs."""
         self.ranks = read.ranks
         self._read = read

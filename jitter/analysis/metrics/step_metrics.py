@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.metrics import kernel_metrics
-from jitter.analysis.metrics.aligning_collectives import collectives_of
-from jitter.analysis.metrics.alignment import StepIndex
-from jitter.analysis.metrics.clock_alignment import SharedMoment, shared_moment, wall_clock
+from jitter.analysis.metrics.aligning_collectives import find_cohort_collectives
+from jitter.analysis.metrics.clock_alignment import ClockAlignment, align_by_collective, align_by_wall_clock
+from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.kernel_metrics import Deviations, Metric
-from jitter.analysis.metrics.step_kernels import StepKernels, placed
+from jitter.analysis.metrics.step_kernels import StepKernels, align_ranks
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
@@ -40,7 +40,7 @@ class StepMetrics:
         root: Path,
         key: StepKey,
         held: Mapping[int, RankStepRecord],
-        indices: Sequence[StepIndex],
+        indices: Sequence[KernelIndex],
         whole: Mapping[int, frozenset[int]],
         metrics: Collection[str] = METRICS,
     ) -> None:
@@ -58,7 +58,7 @@ class StepMetrics:
     @cached_property
     def kernels(self) -> StepKernels:
         """The step's kernels, of all ranks that are not left out."""
-        places = placed(self.indices)
+        places = align_ranks(self.indices)
         files = StepFiles(self._root, self._key, self._held)
         if places:
             read = files.read(sorted(places), self._columns)
@@ -87,11 +87,11 @@ class StepMetrics:
 
     @cached_property
     def _gap(self) -> Metric:
-        shared = {rank: ns for moment in self.moments.values() for rank, ns in moment.moments_ns.items()}
+        shared = {rank: ns for moment in self.alignments.values() for rank, ns in moment.moments_ns.items()}
         return kernel_metrics.gap(self.kernels, shared)
 
     @cached_property
-    def moments(self) -> dict[int, SharedMoment]:
+    def alignments(self) -> dict[int, ClockAlignment]:
         """How each cohort's ranks are aligned."""
         kernels = self.kernels
         first = kernels.first
@@ -101,20 +101,20 @@ class StepMetrics:
         }
         return {index.cohort: self._moment(index.cohort, starts) for index in self.indices}
 
-    def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> SharedMoment:
-        collectives = collectives_of(self.kernels, cohort, self._whole[cohort])
-        found = shared_moment(collectives, starts_ns)
+    def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
+        collectives = find_cohort_collectives(self.kernels, cohort, self._whole[cohort])
+        found = align_by_collective(collectives, starts_ns)
         if found is not None and found.moments_ns:
             return found
         unsynchronised = found.unsynchronised if found is not None else 0
         records = {rank: self._held[rank].record for rank in collectives.ranks}
-        clock = wall_clock(
+        clock = align_by_wall_clock(
             {rank: record.utc_offset_ns for rank, record in records.items()},
             {rank: record.file_digest for rank, record in records.items()},
         )
         if clock is None:
-            return SharedMoment("none", {}, unsynchronised=unsynchronised)
-        return SharedMoment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
+            return ClockAlignment("none", {}, unsynchronised=unsynchronised)
+        return ClockAlignment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
 
     @cached_property
     def rows(self) -> pa.Table:

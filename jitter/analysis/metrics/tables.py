@@ -58,7 +58,7 @@ class MetricTable:
         return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
 
 
-def metric_table(
+def build_metric_table(
     measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
 ) -> MetricTable:
     """Lay out one metric of one cohort's step; see `Lake.table`."""
@@ -103,7 +103,7 @@ def metric_table(
     )
 
 
-def unmatched_rows(rows: pa.Table) -> pa.Table:
+def select_unmatched(rows: pa.Table) -> pa.Table:
     """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
     names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
     found = rows.filter(rows["kernel_index"].is_null()).select(names)

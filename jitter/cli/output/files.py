@@ -8,7 +8,7 @@ from jitter.core.files import atomic_file
 _HEAD_BYTES = 2048
 
 
-def check_target(path: Path, force: bool, mark: bytes) -> None:
+def check_overwrite(path: Path, force: bool, mark: bytes) -> None:
     """Raise `UsageError` if writing to `path` would destroy what jitter did not write.
 
     A file is jitter's if `mark` stands in its first 2048 bytes; an empty file is nobody's, and what is no file (a
@@ -29,7 +29,7 @@ def check_target(path: Path, force: bool, mark: bytes) -> None:
         raise UsageError(f"{path} was not written by jitter", "name another file or add --force")
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file in one go, by rename: a reader never sees half of it. Raises `JitterError` if it cannot be."""
     with atomic_file(path) as half:
         half.write_text(text, encoding="utf-8")

@@ -8,8 +8,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from jitter.cli.output.files import check_target
-from jitter.cli.output.table import NEVER, PARQUET_MARK, SCHEMA_VERSION, form_of, is_our_parquet
+from jitter.cli.output.files import check_overwrite
+from jitter.cli.output.table import NEVER, PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 
@@ -25,7 +25,7 @@ def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force
     Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that is not ours, and for
     parquet on a terminal.
     """
-    form = form_of(form, output) or ("text" if output is None and sys.stdout.isatty() else "csv")
+    form = choose_format(form, output) or ("text" if output is None and sys.stdout.isatty() else "csv")
     if form == "parquet":
         _to_parquet(rows, output, force)
         return
@@ -34,7 +34,7 @@ def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force
         write(rows, sys.stdout)
         return
     heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
-    check_target(output, force or (bool(heading) and _begins(output, heading)), NEVER)
+    check_overwrite(output, force or (bool(heading) and _begins(output, heading)), NEVER)
     with atomic_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
         write(rows, file)
 
@@ -47,7 +47,7 @@ def _write_csv(rows: "QueryResult", file: TextIO) -> None:
         writer.writerows(zip(*columns, strict=True))
 
 
-_JSON_HEAD = f'{{"schema_version": {SCHEMA_VERSION}, "rows": ['
+_JSON_HEAD = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
 
 
 def _write_json(rows: "QueryResult", file: TextIO) -> None:
@@ -109,12 +109,12 @@ def _to_parquet(rows: "QueryResult", output: Path | None, force: bool) -> None:
     import pyarrow.parquet as pq
 
     def write(where: Any) -> None:
-        with pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_MARK)) as writer:
+        with pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_METADATA)) as writer:
             for batch in rows:
                 writer.write_batch(batch)
 
     if output is not None:
-        check_target(output, force or is_our_parquet(output), NEVER)
+        check_overwrite(output, force or is_jitter_parquet(output), NEVER)
         with atomic_file(output) as half, half.open("wb") as file:
             write(file)
     elif sys.stdout.isatty():

@@ -11,7 +11,7 @@ from jitter.core.errors import JitterError
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def prepare() -> None:
+def prepare_streams() -> None:
     """Make both able to take any text: a path need not be UTF-8, and neither need be open."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-`
@@ -22,16 +22,16 @@ def prepare() -> None:
             stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
 
 
-def flush() -> None:
+def flush_stdout() -> None:
     """Write what stdout still holds, while an error can be told. Raises as writing does."""
     try:
         sys.stdout.flush()
     except OSError:
-        forget()
+        discard_stdout()
         raise
 
 
-def forget() -> None:
+def discard_stdout() -> None:
     """Give up what stdout still holds: at its end Python would try to write it again, and complain."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -39,14 +39,14 @@ def forget() -> None:
         return
 
 
-def refused(error: OSError) -> JitterError | None:
+def stdout_error(error: OSError) -> JitterError | None:
     """The error for a person, if this one is of stdout's: a full disk has no name to tell."""
     if error.filename is not None or error.errno not in _DISK:
         return None
     return JitterError(f"stdout cannot be written: {error.strerror}", "is the disk full?")
 
 
-def reader_has_left() -> bool:
+def is_reader_closed() -> bool:
     """Whether nobody reads stdout or stderr any more, which are pipes then."""
     if not hasattr(select, "poll"):
         return True

@@ -8,18 +8,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jitter.cli.output.files import check_target, write_whole
+from jitter.cli.output.files import check_overwrite, write_text
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCHEMA_VERSION = 1
+TABLE_SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 _CELLS_AT_ONCE = 1 << 17
 """Put into lines together: memory for more would be fresh each time, which costs more than to touch it again."""
-PARQUET_MARK = {b"jitter": b"table"}
+PARQUET_METADATA = {b"jitter": b"table"}
 """Metadata by which a parquet file is known to be ours."""
 NEVER = b"\0 parquet tells by its metadata, not by its beginning"
 
@@ -29,7 +29,7 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
 
     Raises `UsageError` for a file that is not ours and for parquet on a terminal.
     """
-    form = form_of(form, output) or "csv"
+    form = choose_format(form, output) or "csv"
     if form == "parquet":
         _write_parquet(rows, output, force)
         return
@@ -39,22 +39,22 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
         return
     # the names of 960 ranks make a long heading: its beginning is enough to know it by
     heading = text[: text.find("\n")].encode()[:64] if form == "csv" else b'"schema_version"'
-    check_target(output, force, heading)
-    write_whole(output, text)
+    check_overwrite(output, force, heading)
+    write_text(output, text)
 
 
-def form_of(form: str | None, output: Path | None) -> str | None:
+def choose_format(form: str | None, output: Path | None) -> str | None:
     """The form asked for, or that of the file's suffix, if it tells any."""
     return form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None)
 
 
-def is_our_parquet(path: Path) -> bool:
+def is_jitter_parquet(path: Path) -> bool:
     """Whether this is a parquet file that jitter wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return path.is_file() and PARQUET_MARK.items() <= (pq.read_schema(path).metadata or {}).items()
+        return path.is_file() and PARQUET_METADATA.items() <= (pq.read_schema(path).metadata or {}).items()
     except (OSError, pa.ArrowInvalid):
         return False
 
@@ -105,7 +105,7 @@ def _as_json(rows: "pa.Table") -> str:
             values = [None if value is None else round(value, 3) for value in values]
         columns.append(values)
     told = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-    text = msgspec.json.encode({"schema_version": SCHEMA_VERSION, "rows": told})
+    text = msgspec.json.encode({"schema_version": TABLE_SCHEMA_VERSION, "rows": told})
     return msgspec.json.format(text, indent=1).decode() + "\n"
 
 
@@ -125,9 +125,9 @@ def _values(column: "pa.ChunkedArray") -> list[Any]:
 def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:
     import pyarrow.parquet as pq
 
-    table = rows.replace_schema_metadata(PARQUET_MARK)
+    table = rows.replace_schema_metadata(PARQUET_METADATA)
     if output is not None:
-        check_target(output, force or is_our_parquet(output), NEVER)
+        check_overwrite(output, force or is_jitter_parquet(output), NEVER)
         with atomic_file(output) as half, half.open("wb") as file:
             pq.write_table(table, file)
     elif sys.stdout.isatty():

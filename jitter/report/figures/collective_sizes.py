@@ -7,10 +7,10 @@ from bokeh.plotting import figure
 from bokeh.transform import factor_mark
 
 from jitter.core.kernels import OPERATIONS
-from jitter.report.figures.frame import frame, heading, script
+from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.kernel_axis import KernelAxis
-from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, OTHERS
-from jitter.report.views.collective_waits import UNNAMED
+from jitter.report.figures.palette import BACKGROUND_COLOR, COLLECTIVE_COLOR, OTHERS_COLOR, TEXT_COLOR
+from jitter.report.views.collective_waits import UNKNOWN_OPERATION
 
 _MARKERS: Final = (
     "circle",
@@ -38,8 +38,8 @@ _TOOLTIP: Final = """
 def build(axis: KernelAxis) -> figure:
     """Draw the figure, of the step that the axis shows."""
     title = "Collectives of the step in view: last arrival to end, against message size"
-    plot = frame(
-        heading(title, "title:collectives"),
+    plot = new_figure(
+        figure_title(title, "title:collectives"),
         300,
         x_range=DataRange1d(),
         y_range=DataRange1d(),
@@ -48,30 +48,32 @@ def build(axis: KernelAxis) -> figure:
         name="figure:collectives",
     )
     plot.scatter(
-        "bytes", "usual_ns", source=axis.collectives, marker="dash", size=12, line_color=OTHERS, line_width=2.5
+        "bytes", "usual_ns", source=axis.collectives, marker="dash", size=12, line_color=OTHERS_COLOR, line_width=2.5
     )
-    plot.segment("bytes", "least_ns", "bytes", "most_ns", source=axis.collectives, line_color=COLLECTIVE, line_width=1)
-    words = [word.replace("_", " ") for word in (*OPERATIONS, UNNAMED)]
+    plot.segment(
+        "bytes", "least_ns", "bytes", "most_ns", source=axis.collectives, line_color=COLLECTIVE_COLOR, line_width=1
+    )
+    words = [word.replace("_", " ") for word in (*OPERATIONS, UNKNOWN_OPERATION)]
     took = plot.scatter(
         "bytes",
         "most_ns",
         source=axis.collectives,
         marker=factor_mark("operation", list(_MARKERS), words),
         size=9,
-        fill_color=COLLECTIVE,
+        fill_color=COLLECTIVE_COLOR,
         fill_alpha=0.6,
-        line_color=INK,
+        line_color=TEXT_COLOR,
         legend_field="operation",
     )
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
     # a logarithmic ticker has only multiples of 100 µs for 20 to 400 µs
     plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
-    plot.xaxis.formatter = CustomJSTickFormatter(code=script("bytes.js"))
-    plot.yaxis.formatter = CustomJSTickFormatter(code=script("one_tick.js"))
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("bytes.js"))
+    plot.yaxis.formatter = CustomJSTickFormatter(code=read_script("one_tick.js"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "last arrival to end"
     legend = plot.legend[0]
-    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", GROUND, INK
+    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
     legend.border_line_color = None
-    rows = CustomJSHover(args={"source": axis.collectives}, code=script("collective_hover.js"))
+    rows = CustomJSHover(args={"source": axis.collectives}, code=read_script("collective_hover.js"))
     plot.add_tools(HoverTool(renderers=[took], limit=1, tooltips=_TOOLTIP, formatters={"@bytes": rows}))
     return plot

@@ -2,11 +2,11 @@
 
 from bokeh.plotting import figure
 
-from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
+from jitter.report.figures.kernel_axis import KernelAxis, draw_metric
 
 
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
-    return metric_figure(
+    return draw_metric(
         axis, "duration", "Kernel duration − its mean over ranks", "Kernel duration", "duration", signed=True
     )

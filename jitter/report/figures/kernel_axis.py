@@ -20,10 +20,18 @@ from bokeh.plotting import figure
 
 from jitter.core.formatting import format_time
 from jitter.core.kernels import short_name
-from jitter.report.figures.frame import frame, heading, script, time_axis
-from jitter.report.figures.palette import COLLECTIVE, GROUND, INK, MARK, MAX_RANK, MIN_RANK, OTHERS
+from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, read_script
+from jitter.report.figures.palette import (
+    BACKGROUND_COLOR,
+    COLLECTIVE_COLOR,
+    MARK_COLOR,
+    MAX_RANK_COLOR,
+    MIN_RANK_COLOR,
+    OTHERS_COLOR,
+    TEXT_COLOR,
+)
 from jitter.report.views.step_grid import METRICS
-from jitter.report.views.step_view import Series, StepView
+from jitter.report.views.step_view import MetricSeries, StepView
 
 _HEIGHT = 230
 _FLAGGED = "ttke"
@@ -54,7 +62,7 @@ class KernelAxis:
     crosshair: Span
 
 
-def sources_of(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
+def build_sources(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
     """Make one source a metric, and those of collectives, waits and marks; named `<prefix>:<part>`.
 
     A metric's tags: max rank, min rank, whether values stand for deviations, how many kernels the step has.
@@ -93,9 +101,9 @@ def _marks(view: StepView) -> dict[str, Any]:
     }
 
 
-def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
+def build_kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
     """Put this view on the axis; the page's script exchanges the data of the sources named `shown:…`."""
-    sources = sources_of(view, "shown")
+    sources = build_sources(view, "shown")
     pad = max(0.5, 0.01 * view.kernels)  # as in the page's script
     return KernelAxis(
         x_range=Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
@@ -105,14 +113,14 @@ def kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
         waits=sources["waits"],
         marks=sources["marks"],
         chosen={metric: _nothing_chosen(metric) for metric in METRICS},
-        crosshair=Span(dimension="height", line_color=OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
+        crosshair=Span(dimension="height", line_color=OTHERS_COLOR, line_width=1, line_dash="dotted", name="crosshair"),
     )
 
 
-def show(axis: KernelAxis, view: StepView, names: list[str]) -> None:
+def show_view(axis: KernelAxis, view: StepView, names: list[str]) -> None:
     """Exchange the step that the axis shows; where its range begins and ends is left to the page's script."""
     sources = axis.series | {"collectives": axis.collectives, "waits": axis.waits, "marks": axis.marks}
-    for part, new in sources_of(view, "shown").items():
+    for part, new in build_sources(view, "shown").items():
         sources[part].update(tags=new.tags, data=dict(new.data))
     if len(names) > len(axis.names.data["full"]):
         axis.names.data = _names(names)
@@ -127,9 +135,7 @@ def _nothing_chosen(metric: str) -> ColumnDataSource:
     return ColumnDataSource(columns, name=f"chosen:{metric}")
 
 
-def metric_figure(
-    axis: KernelAxis, metric: str, title: str, title_of_values: str, y_label: str, signed: bool
-) -> figure:
+def draw_metric(axis: KernelAxis, metric: str, title: str, title_of_values: str, y_label: str, signed: bool) -> figure:
     """Draw max rank, min rank and the band of the others for one metric.
 
     `title_of_values` replaces the title where a single rank's values are drawn; `signed`: the tooltip writes +.
@@ -137,27 +143,29 @@ def metric_figure(
     source = axis.series[metric]
     values, flagged = bool(source.tags[2]), metric == _FLAGGED
     y_range = DataRange1d(range_padding=0.5 if flagged else 0.1)  # room for words
-    plot = frame(
-        heading(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
+    plot = new_figure(
+        figure_title(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
         _HEIGHT + 40 * flagged,
         x_range=axis.x_range,
         y_range=y_range,
         name=f"figure:{metric}",
     )
-    time_axis(plot, y_label)
+    format_time_axis(plot, y_label)
     _draw_marks(plot, axis, flagged=flagged)
-    band = plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS, fill_alpha=0.3)
-    zero = plot.line("kernel_index", "zero", source=source, line_color=INK, line_width=1, line_alpha=0.55)
+    band = plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS_COLOR, fill_alpha=0.3)
+    zero = plot.line("kernel_index", "zero", source=source, line_color=TEXT_COLOR, line_width=1, line_alpha=0.55)
     least = plot.line(
         "kernel_index",
         "min",
         source=source,
-        line_color=MIN_RANK,
+        line_color=MIN_RANK_COLOR,
         line_width=1.6,
         line_dash=[5, 2],
         name=f"min:{metric}",
     )
-    most = plot.line("kernel_index", "max", source=source, line_color=MAX_RANK, line_width=2, name=f"max:{metric}")
+    most = plot.line(
+        "kernel_index", "max", source=source, line_color=MAX_RANK_COLOR, line_width=2, name=f"max:{metric}"
+    )
     chosen = _draw_chosen(plot, axis.chosen[metric])
     # the strip of marks has a scale of its own and must not stretch this one
     y_range.renderers = [band, zero, least, most, chosen]
@@ -165,7 +173,7 @@ def metric_figure(
     return plot
 
 
-def _series_source(series: Series, name: str, tags: list[int | bool | None]) -> ColumnDataSource:
+def _series_source(series: MetricSeries, name: str, tags: list[int | bool | None]) -> ColumnDataSource:
     # half the bytes: to 16 ms exact to the nanosecond, beyond to seven digits
     columns = {
         key: values.astype(np.float32) if values.dtype == np.float64 else values for key, values in vars(series).items()
@@ -184,12 +192,13 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
         0.07,
         source=axis.collectives,
         y_range_name="strip",
-        line_color=COLLECTIVE,
+        line_color=COLLECTIVE_COLOR,
         line_width=2,
     )
-    plot.add_glyph(axis.waits, VSpan(x="kernel_index", line_color=COLLECTIVE, line_width=1.2, line_alpha=0.8))
+    plot.add_glyph(axis.waits, VSpan(x="kernel_index", line_color=COLLECTIVE_COLOR, line_width=1.2, line_alpha=0.8))
     plot.add_glyph(
-        axis.marks, VSpan(x="kernel_index", line_color=MARK, line_dash="dashed", line_width=1.8, line_alpha="alpha")
+        axis.marks,
+        VSpan(x="kernel_index", line_color=MARK_COLOR, line_dash="dashed", line_width=1.8, line_alpha="alpha"),
     )
     if not flagged:
         return
@@ -197,8 +206,8 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
         x="kernel_index",
         y="height",
         text="text",
-        text_color=INK,
-        background_fill_color=GROUND,
+        text_color=TEXT_COLOR,
+        background_fill_color=BACKGROUND_COLOR,
         background_fill_alpha=0.75,
         text_font_size="12px",
         text_align="align",
@@ -211,15 +220,17 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
 
 def _draw_chosen(plot: figure, source: ColumnDataSource) -> "GlyphRenderer[Any]":
     """Draw the reader's ranks, each named where its line ends."""
-    lines = plot.multi_line("xs", "ys", source=source, line_color=INK, line_width=1.2, line_dash={"field": "dash"})
+    lines = plot.multi_line(
+        "xs", "ys", source=source, line_color=TEXT_COLOR, line_width=1.2, line_dash={"field": "dash"}
+    )
     label = Text(
         x="x",
         y="y",
         text="text",
-        text_color=INK,
+        text_color=TEXT_COLOR,
         text_font_size="11px",
         text_align="right",
-        background_fill_color=GROUND,
+        background_fill_color=BACKGROUND_COLOR,
         background_fill_alpha=0.7,
     )
     plot.add_glyph(source, label)
@@ -231,7 +242,7 @@ def _hover(axis: KernelAxis, metric: str, target: "GlyphRenderer[Any]", signed: 
     sources = {"source": axis.series[metric], "names": axis.names, "met": axis.collectives}
     rows = CustomJSHover(
         args={**sources, "chosen": axis.chosen[metric], "signed": signed},
-        code=script("kernel_hover.js"),
+        code=read_script("kernel_hover.js"),
     )
     return HoverTool(
         renderers=[target],

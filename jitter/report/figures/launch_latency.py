@@ -2,10 +2,10 @@
 
 from bokeh.plotting import figure
 
-from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
+from jitter.report.figures.kernel_axis import KernelAxis, draw_metric
 
 
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
     title = "Launch latency: launching call to kernel start"
-    return metric_figure(axis, "launch_latency", title, title, "launch latency", signed=False)
+    return draw_metric(axis, "launch_latency", title, title, "launch latency", signed=False)

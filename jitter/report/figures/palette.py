@@ -5,18 +5,18 @@ The page's script knows these colours by value and exchanges them on a dark grou
 
 from typing import Final
 
-MAX_RANK: Final = "#d55e00"
-MIN_RANK: Final = "#0072b2"
-OTHERS: Final = "#999999"
-COLLECTIVE: Final = "#009e73"
-MARK: Final = "#cc79a7"
-INK: Final = "#1c2128"
-GRID: Final = "#e6e8eb"
-START: Final = "#0072b2"
-CPU: Final = "#e69f00"
-GPU: Final = "#d55e00"
-TRANSFER: Final = "#009e73"
-GROUND: Final = "#fefefe"  # not quite white: Bokeh leaves out of the page what is its default
+MAX_RANK_COLOR: Final = "#d55e00"
+MIN_RANK_COLOR: Final = "#0072b2"
+OTHERS_COLOR: Final = "#999999"
+COLLECTIVE_COLOR: Final = "#009e73"
+MARK_COLOR: Final = "#cc79a7"
+TEXT_COLOR: Final = "#1c2128"
+GRID_COLOR: Final = "#e6e8eb"
+LATE_START_COLOR: Final = "#0072b2"
+CPU_COLOR: Final = "#e69f00"
+GPU_COLOR: Final = "#d55e00"
+TRANSFER_COLOR: Final = "#009e73"
+BACKGROUND_COLOR: Final = "#fefefe"  # not quite white: Bokeh leaves out of the page what is its default
 
 
 def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
@@ -31,5 +31,5 @@ def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
 
 
 # one hue, ever darker (on a dark ground: ever lighter): grey print and every kind of colour vision keep the order
-HEAT_LIGHT: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
-HEAT_DARK: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))
+LIGHT_HEAT_PALETTE: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
+DARK_HEAT_PALETTE: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))

@@ -8,27 +8,27 @@ import numpy as np
 from jitter.core.errors import UsageError
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.views.step_grid import METRICS, StepGrid
-from jitter.report.views.step_view import rank_line
+from jitter.report.views.step_view import build_rank_line
 
-MOST_RANKS = 16
+MAX_RANK_LINES = 16
 """More lines cannot be told apart."""
 _DASHES = ("solid", "dashed", "dotted", "dotdash")
 
 
-def show_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
+def draw_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
     """Draw these ranks, and no others, of the step that the axis shows.
 
-    Raises `UsageError` for a rank that is not there and for more than `MOST_RANKS`.
+    Raises `UsageError` for a rank that is not there and for more than `MAX_RANK_LINES`.
     """
-    if len(ranks) > MOST_RANKS:
-        raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MOST_RANKS}")
+    if len(ranks) > MAX_RANK_LINES:
+        raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MAX_RANK_LINES}")
     drawn = {metric: _columns(grid, metric, ranks) for metric in METRICS}
     for metric, columns in drawn.items():
         axis.chosen[metric].data = columns
 
 
 def _columns(grid: StepGrid, metric: str, ranks: Sequence[int]) -> dict[str, Any]:
-    lines = [rank_line(grid, rank, metric) for rank in ranks]
+    lines = [build_rank_line(grid, rank, metric) for rank in ranks]
     # the label stands where the line ends
     last = [np.flatnonzero(~np.isnan(values))[-1:] for _, values in lines]
     return {

@@ -19,13 +19,13 @@ from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
 from jitter.core.kernels import short_name
-from jitter.report.figures.frame import frame, heading, script
-from jitter.report.figures.palette import MARK
-from jitter.report.views.run_series import PARTS, RunView
+from jitter.report.figures.frame import figure_title, new_figure, read_script
+from jitter.report.figures.palette import MARK_COLOR
+from jitter.report.views.run_series import PARTS, RunSeries
 
-LEFT = 132
+LEFT_MARGIN_PX = 132
 """Room for hosts and ranks, px."""
-RIGHT = 92
+RIGHT_MARGIN_PX = 92
 """Room for the map's scale, px."""
 _NAN = float("nan")
 _TOOLTIP = """
@@ -54,7 +54,7 @@ class StepAxis:
     """What was clicked: `step` (position), `rank` (NaN where a whole step was). Listen for its data to change."""
 
 
-def step_axis(run: RunView, shown: int, embedded: Collection[int]) -> StepAxis:
+def build_step_axis(run: RunSeries, shown: int, embedded: Collection[int]) -> StepAxis:
     """Lay the run along x, the step at position `shown` marked; `embedded` can be shown without asking anybody."""
     return StepAxis(
         x_range=Range1d(start=-0.5 - 0.02 * len(run.steps), end=len(run.steps) * 1.02 - 0.5, name="steps-range"),
@@ -65,22 +65,22 @@ def step_axis(run: RunView, shown: int, embedded: Collection[int]) -> StepAxis:
     )
 
 
-def step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int = 170) -> figure:
+def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int = 170) -> figure:
     """Make an empty figure along the steps, the one in view marked; a click picks a step."""
-    plot = bare_step_figure(axis, title, name, y_range, height)
-    plot.add_glyph(axis.shown, VSpan(x="x", line_color=MARK, line_width=9, line_alpha=0.28))
+    plot = new_bare_step_figure(axis, title, name, y_range, height)
+    plot.add_glyph(axis.shown, VSpan(x="x", line_color=MARK_COLOR, line_width=9, line_alpha=0.28))
     pick = "const at = Math.round(cb_obj.x); if (at >= 0 && at < count) picked.data = {step: [at], rank: [NaN]};"
     plot.js_on_event("tap", CustomJS(args={"picked": axis.picked, "count": len(axis.labels)}, code=pick))
     return plot
 
 
-def bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
+def new_bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
     """Make an empty figure along the steps, without marks."""
-    plot = frame(
-        heading(title, f"title:{name}"),
+    plot = new_figure(
+        figure_title(title, f"title:{name}"),
         height,
-        LEFT,
-        RIGHT,
+        LEFT_MARGIN_PX,
+        RIGHT_MARGIN_PX,
         x_range=axis.x_range,
         y_range=y_range,
         name=f"figure:{name}",
@@ -93,11 +93,11 @@ def bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, heig
     return plot
 
 
-def add_hover(
+def add_step_hover(
     plot: figure, renderers: "Sequence[GlyphRenderer[Any]]", axis: StepAxis, mode: Literal["mouse", "vline"] = "vline"
 ) -> None:
     """Tell a step's figures where the pointer is at it."""
-    rows = CustomJSHover(args={"source": axis.steps}, code=script("step_hover.js"))
+    rows = CustomJSHover(args={"source": axis.steps}, code=read_script("step_hover.js"))
     plot.add_tools(
         HoverTool(
             renderers=list(renderers),
@@ -111,7 +111,7 @@ def add_hover(
     )
 
 
-def _columns(run: RunView, embedded: Collection[int]) -> dict[str, Any]:
+def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
     begins = [step.divergence for step in run.steps]
     columns: dict[str, Any] = {
         "x": list(range(len(run.steps))),

@@ -6,16 +6,23 @@ from bokeh.models import DataRange1d
 from bokeh.models.annotations import Legend, LegendItem, Span
 from bokeh.plotting import figure
 
-from jitter.report.figures.frame import time_axis
-from jitter.report.figures.palette import CPU, GPU, GROUND, INK, START, TRANSFER
-from jitter.report.figures.step_axis import StepAxis, add_hover, step_figure
+from jitter.report.figures.frame import format_time_axis
+from jitter.report.figures.palette import (
+    BACKGROUND_COLOR,
+    CPU_COLOR,
+    GPU_COLOR,
+    LATE_START_COLOR,
+    TEXT_COLOR,
+    TRANSFER_COLOR,
+)
+from jitter.report.figures.step_axis import StepAxis, add_step_hover, new_step_figure
 
 # patterns tell the parts apart where colours do not
 _DRAWN: Final = {
-    "start": ("late start", START, "horizontal_line"),
-    "cpu": ("CPU", CPU, "right_diagonal_line"),
-    "gpu": ("GPU", GPU, " "),
-    "transfer": ("transfers (communication)", TRANSFER, "dot"),
+    "start": ("late start", LATE_START_COLOR, "horizontal_line"),
+    "cpu": ("CPU_COLOR", CPU_COLOR, "right_diagonal_line"),
+    "gpu": ("GPU_COLOR", GPU_COLOR, " "),
+    "transfer": ("transfers (communication)", TRANSFER_COLOR, "dot"),
 }
 
 
@@ -23,8 +30,8 @@ def build(axis: StepAxis) -> figure:
     """Draw the figure."""
     y_range = DataRange1d()
     title = "Excess on the critical path, all its ranks together, by where it arose"
-    plot = step_figure(axis, title, "step_split", y_range, height=260)
-    time_axis(plot, "excess")
+    plot = new_step_figure(axis, title, "step_split", y_range, height=260)
+    format_time_axis(plot, "excess")
     bars: list[Any] = []
     items: list[LegendItem] = []
     for part, (words, colour, pattern) in _DRAWN.items():
@@ -35,27 +42,27 @@ def build(axis: StepAxis) -> figure:
             width=0.7,
             source=axis.steps,
             fill_color=colour,
-            line_color=INK,
+            line_color=TEXT_COLOR,
             line_width=0.5,
             hatch_pattern=pattern,
-            hatch_color=INK,
+            hatch_color=TEXT_COLOR,
             hatch_alpha=0.6,
             hatch_scale=7,
         )
         bars.append(bar)
         items.append(LegendItem(label=words, renderers=bars[-1:]))
     y_range.renderers = bars
-    plot.add_layout(Span(location=0, dimension="width", line_color=INK, line_width=1, line_alpha=0.55))
+    plot.add_layout(Span(location=0, dimension="width", line_color=TEXT_COLOR, line_width=1, line_alpha=0.55))
     plot.add_layout(
         Legend(
             items=items,
             orientation="horizontal",
             border_line_color=None,
-            background_fill_color=GROUND,
-            label_text_color=INK,
+            background_fill_color=BACKGROUND_COLOR,
+            label_text_color=TEXT_COLOR,
         ),
         "above",
     )
     plot.xaxis.axis_label = "step"
-    add_hover(plot, bars, axis)
+    add_step_hover(plot, bars, axis)
     return plot

@@ -4,18 +4,18 @@ import numpy as np
 from bokeh.models import Range1d
 from bokeh.plotting import figure
 
-from jitter.report.figures.frame import time_axis
-from jitter.report.figures.palette import INK
-from jitter.report.figures.step_axis import StepAxis, add_hover, step_figure
+from jitter.report.figures.frame import format_time_axis
+from jitter.report.figures.palette import TEXT_COLOR
+from jitter.report.figures.step_axis import StepAxis, add_step_hover, new_step_figure
 
 
 def build(axis: StepAxis) -> figure:
     """Draw the figure."""
-    plot = step_figure(axis, "Step time", "step_time", _y_range(axis))
-    time_axis(plot, "step time")
-    plot.line("x", "time", source=axis.steps, line_color=INK, line_width=1.2)
-    points = plot.scatter("x", "time", source=axis.steps, size=6, fill_color=INK, line_color=INK)
-    add_hover(plot, [points], axis)
+    plot = new_step_figure(axis, "Step time", "step_time", _y_range(axis))
+    format_time_axis(plot, "step time")
+    plot.line("x", "time", source=axis.steps, line_color=TEXT_COLOR, line_width=1.2)
+    points = plot.scatter("x", "time", source=axis.steps, size=6, fill_color=TEXT_COLOR, line_color=TEXT_COLOR)
+    add_step_hover(plot, [points], axis)
     return plot
 
 

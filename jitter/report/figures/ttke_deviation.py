@@ -2,12 +2,12 @@
 
 from bokeh.plotting import figure
 
-from jitter.report.figures.kernel_axis import KernelAxis, metric_figure
+from jitter.report.figures.kernel_axis import KernelAxis, draw_metric
 
 
 def build(axis: KernelAxis) -> figure:
     """Draw the figure."""
-    return metric_figure(
+    return draw_metric(
         axis,
         "ttke",
         "Time to kernel end − its mean over ranks",

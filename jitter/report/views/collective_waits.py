@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meeting
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.execution.step_times import StepArrays
@@ -16,11 +16,11 @@ from jitter.report.views.step_grid import StepGrid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-UNNAMED = "collective"
+UNKNOWN_OPERATION = "collective"
 
 
 @dataclass(frozen=True)
-class Collectives:
+class CollectiveWaits:
     """One entry a collective of a cohort's step, in the order of the kernel index. Times in ns, NaN for the unknown.
 
     Where several groups hold it at once, the longest wait is kept and both the fastest and the slowest group.
@@ -60,7 +60,7 @@ class _Attended:
     bytes: Floats
 
 
-def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Collectives:
+def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Look at the collectives of the step and cohort that the grid is of."""
     run = examined.run
     arrays = {team: run.placed(key, team) for team in run.programs}
@@ -81,7 +81,7 @@ def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Colle
         found.append(
             (
                 index,
-                collective_operation(name) or UNNAMED,
+                collective_operation(name) or UNKNOWN_OPERATION,
                 float(waited[waiter]),
                 int(came.rank[waiter]),
                 int(came.rank[_last(came, waiter)]),
@@ -93,7 +93,7 @@ def collectives_of(examined: Examination, key: StepKey, grid: StepGrid) -> Colle
         )
     found.sort()
     numbers = np.array([one[2:] for one in found], np.float64).reshape(len(found), 7).T
-    return Collectives(
+    return CollectiveWaits(
         np.array([one[0] for one in found], np.int32),
         tuple(one[1] for one in found),
         numbers[0],

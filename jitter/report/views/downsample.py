@@ -6,7 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 
-def thin(x: npt.NDArray[np.int32], lines: Sequence[npt.NDArray[np.float64]], columns: int) -> npt.NDArray[np.int64]:
+def keep_extremes(
+    x: npt.NDArray[np.int32], lines: Sequence[npt.NDArray[np.float64]], columns: int
+) -> npt.NDArray[np.int64]:
     """Positions to keep, in order: first, last, and every line's extremes in each of `columns` equal parts of x.
 
     `x` ascends; lines have its length, NaN for the unknown. Spikes are the signal: nothing is averaged.

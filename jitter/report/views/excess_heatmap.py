@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.deviations import PARTS
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.replay.critical_path import Part
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
@@ -20,17 +20,17 @@ from jitter.api import Lake
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-MOST_ROWS = 120
+MAX_ROWS = 120
 """Rows that can be told apart; of more ranks, neighbours on a host share one."""
-MOST_COLUMNS = 300
-WORTH_SEEING = 0.02
+MAX_COLUMNS = 300
+MIN_SCALE_FRACTION = 0.02
 """Of a usual step: the scale ends there at the least."""
-PATH, TRANSFERS = "path", "transfers"
+PATH_LAYER, TRANSFER_LAYER = "path", "transfers"
 _OWN = {GPU: "GPU", CPU: "CPU", START: "late start"}
 
 
 @dataclass(frozen=True)
-class Layer:
+class HeatmapLayer:
     """One reading of excess; (rows, columns) each. Of ranks and steps that share a cell, the highest."""
 
     name: str
@@ -48,7 +48,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Hole:
+class MissingCells:
     """Columns `first` to `last` of a row in which no rank of it has the step."""
 
     row: int
@@ -57,7 +57,7 @@ class Hole:
 
 
 @dataclass(frozen=True)
-class ExcessMap:
+class ExcessHeatmap:
     """Ranks by steps."""
 
     rows: tuple[tuple[int, ...], ...]
@@ -66,12 +66,12 @@ class ExcessMap:
     """Of each row."""
     columns: tuple[tuple[int, int], ...]
     """The first and the last step, as positions in the run, of each column."""
-    layers: tuple[Layer, ...]
+    layers: tuple[HeatmapLayer, ...]
     """The path's first, where there is one."""
-    holes: tuple[Hole, ...]
+    holes: tuple[MissingCells, ...]
 
 
-def excess_map(lake: Lake, examined: Examination, first: str = PATH) -> ExcessMap | None:
+def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LAYER) -> ExcessHeatmap | None:
     """Lay out who took longer than the others, the layer `first` first; None of fewer than two ranks."""
     ranks = sorted(examined.run.team_of)
     steps = len(examined.keys)
@@ -83,24 +83,26 @@ def excess_map(lake: Lake, examined: Examination, first: str = PATH) -> ExcessMa
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     path, transfers = _charged(examined, column)
     values = {
-        PATH: ("on the critical path", path),
-        TRANSFERS: ("transfers on the critical path, at all ranks of their groups", transfers),
+        PATH_LAYER: ("on the critical path", path),
+        TRANSFER_LAYER: ("transfers on the critical path, at all ranks of their groups", transfers),
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
-    values |= {own_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()}
+    values |= {
+        self_time_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()
+    }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)
     for number, key in enumerate(examined.keys):
         there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
-    return lay_out(ranks, lake.hosts, ordered, there, WORTH_SEEING * examined.usual_step_ns)
+    return arrange_heatmap(ranks, lake.hosts, ordered, there, MIN_SCALE_FRACTION * examined.usual_step_ns)
 
 
-def own_layer(part: int) -> str:
+def self_time_layer(part: int) -> str:
     """The name of the layer of one part of own time."""
     return f"own:{part}"
 
 
-def _charged(examined: Examination, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
+def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
     """Sum what the path charges ranks, and groups for transfers, (ranks, steps) each; NaN where it charges nothing."""
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
@@ -128,28 +130,28 @@ def _members(meetings: Meetings, meeting: int, group: int) -> list[int]:
     return found
 
 
-def lay_out(
+def arrange_heatmap(
     ranks: Sequence[int],
     hosts: Mapping[int, str | None],
     values: Mapping[str, tuple[str, npt.NDArray[np.float64]]],
     there: npt.NDArray[np.bool_],
     least_top_ns: float,
-) -> ExcessMap:
+) -> ExcessHeatmap:
     """Arrange layers, name to (title, (ranks, steps) in ns), by host, and fold what is too fine to be seen.
 
     `there` tells which rank has which step; no scale ends below `least_top_ns`, so that noise stays pale.
     """
     groups = _by_host(ranks, hosts)
-    most = max(MOST_ROWS, len(groups))
+    most = max(MAX_ROWS, len(groups))
     fold = next(n for n in range(1, len(ranks) + 1) if sum(-(-len(group) // n) for group in groups) <= most)
     rows = [tuple(group[at : at + fold]) for group in groups for at in range(0, len(group), fold)]
     steps = there.shape[1]
-    wide = -(-steps // MOST_COLUMNS)
+    wide = -(-steps // MAX_COLUMNS)
     columns = [(first, min(first + wide, steps) - 1) for first in range(0, steps, wide)]
     place = {rank: at for at, rank in enumerate(ranks)}
     members = [[place[rank] for rank in row] for row in rows]
     recorded = np.array([[there[m, a : b + 1].any() for a, b in columns] for m in members])
-    return ExcessMap(
+    return ExcessHeatmap(
         rows=tuple(rows),
         hosts=tuple(hosts.get(row[0]) for row in rows),
         columns=tuple(columns),
@@ -165,7 +167,7 @@ def _by_host(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> list[list
     found: dict[str | None, list[int]] = {}
     for rank in ranks:
         found.setdefault(hosts.get(rank), []).append(rank)
-    return list(found.values()) if len(found) <= MOST_ROWS else [list(ranks)]
+    return list(found.values()) if len(found) <= MAX_ROWS else [list(ranks)]
 
 
 def _layer(
@@ -176,7 +178,7 @@ def _layer(
     members: Sequence[Sequence[int]],
     columns: Sequence[tuple[int, int]],
     least_top_ns: float,
-) -> Layer:
+) -> HeatmapLayer:
     comparable = np.where(np.isnan(ns), -np.inf, ns)
     # each cell's ranks and steps, the last ones repeated where a cell has fewer
     fold = max(len(own) for own in members)
@@ -190,7 +192,7 @@ def _layer(
     top = float(of_steps[-(-9 * len(of_steps) // 10) - 1])
     most = divmod(int(comparable.argmax()), ns.shape[1])
     highest = float(comparable[most])
-    return Layer(
+    return HeatmapLayer(
         name=name,
         title=title,
         excess_ns=ns[rank, step].astype(np.float32),
@@ -201,6 +203,6 @@ def _layer(
     )
 
 
-def _holes(row: int, known: npt.NDArray[np.bool_]) -> list[Hole]:
+def _holes(row: int, known: npt.NDArray[np.bool_]) -> list[MissingCells]:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], known, [True]]).astype(np.int8)))
-    return [Hole(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    return [MissingCells(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]

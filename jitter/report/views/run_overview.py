@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.metrics.clock_alignment import wall_clock
+from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord
 
 
 @dataclass(frozen=True)
-class Hole:
+class MissingSteps:
     """Ranks that all lack the same steps."""
 
     ranks: tuple[int, ...]
@@ -21,7 +21,7 @@ class Hole:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SourceProblem:
     """What is wrong with sources, said once; `first_file` is one of them."""
 
     text: str
@@ -30,7 +30,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Alignment:
+class AlignmentSummary:
     """How the steps' ranks were aligned. `steps` counts steps (one a cohort) by method."""
 
     steps: dict[str, int]
@@ -41,7 +41,7 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunOverview:
     """Counts over the steps in the report; times in ns."""
 
     ranks: int
@@ -56,7 +56,7 @@ class RunFacts:
     kernels_per_step: tuple[int, int]
     """Least and most over steps and cohorts."""
     formats: tuple[str, ...]
-    holes: tuple[Hole, ...]
+    holes: tuple[MissingSteps, ...]
     cut: int
     """Recordings of a rank's step that end before it does, or lost kernels."""
     left_out: int
@@ -69,9 +69,9 @@ class RunFacts:
     """Ranks whose trace has no launches."""
     negative_latencies: int
     """Kernels that start before their own launch, which cannot be."""
-    problems: tuple[Problem, ...]
-    refused: tuple[Problem, ...]
-    alignment: Alignment
+    problems: tuple[SourceProblem, ...]
+    refused: tuple[SourceProblem, ...]
+    alignment: AlignmentSummary
 
     @property
     def whole(self) -> bool:
@@ -79,7 +79,7 @@ class RunFacts:
         return not (self.holes or self.cut or self.left_out)
 
 
-def run_facts(lake: Lake, steps: Sequence[StepKey]) -> RunFacts:
+def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     """Count what the report is made from. `steps` are those asked for."""
     chosen = set(steps)
     held: dict[int, set[StepKey]] = {}
@@ -91,7 +91,7 @@ def run_facts(lake: Lake, steps: Sequence[StepKey]) -> RunFacts:
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}
-    return RunFacts(
+    return RunOverview(
         ranks=len(lake.ranks),
         steps=len(steps),
         steps_left_out=len(lake.steps) - len(steps),
@@ -125,26 +125,26 @@ def _formats(sources: Iterable[SourceRecord]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[Hole, ...]:
+def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[MissingSteps, ...]:
     lacking: dict[tuple[StepKey, ...], list[int]] = {}
     for rank in ranks:
         missing = tuple(step for step in steps if step not in held.get(rank, set()))
         if missing:
             lacking.setdefault(missing, []).append(rank)
-    return tuple(Hole(tuple(found), missing) for missing, found in lacking.items())
+    return tuple(MissingSteps(tuple(found), missing) for missing, found in lacking.items())
 
 
-def _problems(sources: Iterable[SourceRecord]) -> tuple[Problem, ...]:
+def _problems(sources: Iterable[SourceRecord]) -> tuple[SourceProblem, ...]:
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
     for source in sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file)):
         for text in source.problems:
             counts[text] += 1
             first.setdefault(text, "/".join(Path(source.file).parts[-2:]))  # enough to find it, on any machine
-    return tuple(Problem(text, count, first[text]) for text, count in counts.items())
+    return tuple(SourceProblem(text, count, first[text]) for text, count in counts.items())
 
 
-def _alignment(lake: Lake, answers: Answers) -> Alignment:
+def _alignment(lake: Lake, answers: Answers) -> AlignmentSummary:
     """How steps were aligned: at a collective where all of a team leave one together, else by recorded clocks."""
     offsets = {source.rank: source.utc_offset_ns for source in lake.sources if source.rank is not None}
     clocks = {source.rank: source.file_digest for source in lake.sources if source.rank is not None}
@@ -153,8 +153,8 @@ def _alignment(lake: Lake, answers: Answers) -> Alignment:
     for quality in answers.qualities:
         for team, aligned in quality.aligned.items():
             ranks = [rank for rank, its in answers.team_of.items() if its == team]
-            clock = wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
+            clock = align_by_wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
             methods["collective" if aligned else "none" if clock is None else clock.method] += 1
             if not aligned and clock is not None and clock.uncertainty_ns is not None:
                 known.append(clock.uncertainty_ns)
-    return Alignment(dict(methods), max(known, default=None), answers.unpaired)
+    return AlignmentSummary(dict(methods), max(known, default=None), answers.unpaired)

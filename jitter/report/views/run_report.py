@@ -5,19 +5,25 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
 from jitter.core.step_key import StepKey
-from jitter.report.step_text import Answer, answer
-from jitter.report.views.excess_heatmap import PATH, TRANSFERS, ExcessMap, excess_map, own_layer
-from jitter.report.views.run_overview import RunFacts, run_facts
-from jitter.report.views.run_series import RunView, run_view
+from jitter.report.step_text import StepText, describe_step
+from jitter.report.views.excess_heatmap import (
+    PATH_LAYER,
+    TRANSFER_LAYER,
+    ExcessHeatmap,
+    build_excess_heatmap,
+    self_time_layer,
+)
+from jitter.report.views.run_overview import RunOverview, build_run_overview
+from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, StepView, step_view
+from jitter.report.views.step_view import KernelNames, StepView, build_step_view
 
 _PART_OF: Mapping[Cause, int] = {
     "late_start": START,
@@ -28,11 +34,11 @@ _PART_OF: Mapping[Cause, int] = {
 
 
 @dataclass(frozen=True)
-class Section:
+class StepSection:
     """One step in detail: what it answers and what is drawn of it."""
 
     step: StepAnswer
-    answer: Answer
+    text: StepText
     view: StepView
     place: int
     """Where it stands in the figures of the run."""
@@ -40,7 +46,7 @@ class Section:
     min_rank: str
 
 
-class RunPage:
+class RunReport:
     """A lake's steps as the report shows them; nothing is computed before it is asked for."""
 
     def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
@@ -54,24 +60,24 @@ class RunPage:
         return self.lake.diagnose(self.steps)
 
     @cached_property
-    def examined(self) -> Examination:
+    def examined(self) -> RunAnalysis:
         """What they rest on."""
         return self.lake.analyze(self.steps)
 
     @cached_property
-    def run(self) -> RunView:
+    def run(self) -> RunSeries:
         """The run step by step."""
-        return run_view(self.diagnosis, self.examined.paths, sorted(self.examined.run.team_of))
+        return build_run_series(self.diagnosis, self.examined.paths, sorted(self.examined.run.team_of))
 
     @cached_property
-    def excess(self) -> ExcessMap | None:
+    def excess(self) -> ExcessHeatmap | None:
         """Ranks × steps; None of fewer than two ranks."""
-        return excess_map(self.lake, self.examined, first_layer(self.diagnosis))
+        return build_excess_heatmap(self.lake, self.examined, choose_first_layer(self.diagnosis))
 
     @cached_property
-    def facts(self) -> RunFacts:
+    def facts(self) -> RunOverview:
         """What went in, what is missing."""
-        return run_facts(self.lake, self.steps)
+        return build_run_overview(self.lake, self.steps)
 
     @cached_property
     def named(self) -> frozenset[int]:
@@ -98,16 +104,16 @@ class RunPage:
 
     def view(self, grid: StepGrid, names: KernelNames) -> StepView:
         """Select what is drawn of a step that was read."""
-        return step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
+        return build_step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
 
-    def section(self, grid: StepGrid, names: KernelNames) -> Section:
+    def section(self, grid: StepGrid, names: KernelNames) -> StepSection:
         """Put a step that was read into words and lines."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
         parts = self.run.parts_ns[place]
         cohorts = len(set(self.lake.cohorts.values()))
-        return Section(
+        return StepSection(
             step,
-            answer(step, view, self.lake.hosts, cohorts, None if parts is None else parts[-1]),
+            describe_step(step, view, self.lake.hosts, cohorts, None if parts is None else parts[-1]),
             view,
             place,
             self._name(view.max_rank, "" if view.values else "max "),
@@ -118,14 +124,16 @@ class RunPage:
         return "" if rank is None else word + format_rank(rank, self.lake.hosts.get(rank))
 
 
-def first_layer(diagnosis: Diagnosis) -> str:
+def choose_first_layer(diagnosis: Diagnosis) -> str:
     """Choose the map that shows the first culprit whole.
 
     The path passes only the latest of ranks that are late together, and transfers are no rank's own.
     """
     if not diagnosis.culprits:
-        return PATH
+        return PATH_LAYER
     first = diagnosis.culprits[0]
     if first.cause == "communication":
-        return TRANSFERS
-    return PATH if first.scope == "rank" or first.cause not in _PART_OF else own_layer(_PART_OF[first.cause])
+        return TRANSFER_LAYER
+    return (
+        PATH_LAYER if first.scope == "rank" or first.cause not in _PART_OF else self_time_layer(_PART_OF[first.cause])
+    )

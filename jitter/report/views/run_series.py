@@ -13,7 +13,7 @@ PARTS = ("start", "cpu", "gpu", "transfer")
 
 
 @dataclass(frozen=True)
-class RunView:
+class RunSeries:
     """Steps in order; a step's place along x is its position."""
 
     steps: tuple[StepAnswer, ...]
@@ -27,10 +27,10 @@ class RunView:
         return next(at for at, step in enumerate(self.steps) if step.key == key)
 
 
-def run_view(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Sequence[int]) -> RunView:
+def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Sequence[int]) -> RunSeries:
     """Put the diagnosis' steps in a row."""
     several = len({step.key.epoch for step in diagnosis.steps}) > 1
-    return RunView(
+    return RunSeries(
         steps=diagnosis.steps,
         labels=tuple(f"{s.key.epoch}/{s.key.step}" if several else str(s.key.step) for s in diagnosis.steps),
         ranks=tuple(ranks),

@@ -33,7 +33,7 @@ class StepGrid:
         self.cohort: int = int(cohorts[0]) if step.max_rank is None else lake.cohorts[step.max_rank]
         self.names = next(index.names for index in measured.indices if index.cohort == self.cohort)
         """Of kernels, by index."""
-        self.alignment: str = measured.moments[self.cohort].method
+        self.alignment: str = measured.alignments[self.cohort].method
         """How the ranks were aligned: collective, wall clock or none."""
         mine = kernels.cohort_of == self.cohort
         of_cohort = mine[kernels.of_rank]

@@ -6,20 +6,20 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
-from jitter.report.views.collective_waits import Collectives, collectives_of
-from jitter.report.views.downsample import thin
+from jitter.report.views.collective_waits import CollectiveWaits, measure_collective_waits
+from jitter.report.views.downsample import keep_extremes
 from jitter.report.views.step_grid import METRICS, StepGrid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
-MOST_POINTS = 4000
+MAX_POINTS = 4000
 """Kernels of a step that are drawn one by one; more are thinned."""
-COLUMNS = 500
+PIXEL_COLUMNS = 500
 """Pixel columns that a figure is taken to have when it is thinned."""
-WAIT_SHARE = 0.01
+MIN_WAIT_FRACTION = 0.01
 """Of a step's time: waiting less in a collective is not worth a line."""
 
 
@@ -39,7 +39,7 @@ class KernelNames:
 
 
 @dataclass(frozen=True)
-class Series:
+class MetricSeries:
     """One metric along the kernel index; arrays of one length, ns, NaN for the unknown.
 
     `max` and `min` are the max and the min rank's values; `high` and `low` the extremes of all other ranks, with the
@@ -74,8 +74,8 @@ class StepView:
     kernels: int
     points: int
     """The most points drawn in a figure; fewer than `kernels` where they were thinned."""
-    series: dict[str, Series]
-    collectives: Collectives
+    series: dict[str, MetricSeries]
+    collectives: CollectiveWaits
     waits: tuple[int, ...]
     """Which of the collectives others waited in, as positions in them."""
     divergence: int | None
@@ -86,7 +86,9 @@ class StepView:
     """Kernels that start before their own launch, which cannot be."""
 
 
-def step_view(grid: StepGrid, examined: Examination, step: StepAnswer, path: StepPath, names: KernelNames) -> StepView:
+def build_step_view(
+    grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames
+) -> StepView:
     """Select what the figures of a step show; `grid` is its, and not empty."""
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
@@ -94,7 +96,7 @@ def step_view(grid: StepGrid, examined: Examination, step: StepAnswer, path: Ste
     codes = np.array([names.code(grid.names[at]) for at in grid.kernel_index.tolist()], dtype=np.int32)
     shown = _Shown(grid, codes, max_rank, min_rank)
     series = {metric: _thinned(shown.series(metric)) for metric in METRICS}
-    collectives = collectives_of(examined, step.key, grid)
+    collectives = measure_collective_waits(examined, step.key, grid)
     return StepView(
         key=step.key,
         cohort=grid.cohort,
@@ -114,12 +116,12 @@ def step_view(grid: StepGrid, examined: Examination, step: StepAnswer, path: Ste
     )
 
 
-def rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
+def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
     """One rank's line, thinned as the others are: kernel index, and ns; raises `UsageError` for a rank not there."""
     at, values = grid.kernel_index, grid.of(rank, metric)
-    if at.size <= MOST_POINTS:
+    if at.size <= MAX_POINTS:
         return at, values
-    kept = thin(at, (values,), COLUMNS)
+    kept = keep_extremes(at, (values,), PIXEL_COLUMNS)
     return at[kept], values[kept]
 
 
@@ -131,10 +133,10 @@ def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None
     return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
 
 
-def _waits(met: Collectives, step_ns: float) -> tuple[int, ...]:
+def _waits(met: CollectiveWaits, step_ns: float) -> tuple[int, ...]:
     """The collectives that others waited in for a part of the step that counts, longest first."""
     order = np.argsort(-met.waited_ns, kind="stable")
-    return tuple(int(at) for at in order if met.waited_ns[at] >= WAIT_SHARE * step_ns)
+    return tuple(int(at) for at in order if met.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns)
 
 
 class _Shown:
@@ -146,12 +148,12 @@ class _Shown:
         self._max, self._min = (None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank))
         self.others = ~np.isin(np.arange(len(ranks)), [i for i in (self._max, self._min) if i is not None])
 
-    def series(self, metric: str) -> Series:
+    def series(self, metric: str) -> MetricSeries:
         values = self._grid.metric(metric)
         high, high_rank = self._extreme(values, 1.0)
         low, low_rank = self._extreme(values, -1.0)
         at, codes = self._grid.kernel_index, self._codes
-        return Series(
+        return MetricSeries(
             at, codes, self._of(values, self._max), self._of(values, self._min), high, low, high_rank, low_rank
         )
 
@@ -172,8 +174,8 @@ class _Shown:
         return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()
 
 
-def _thinned(series: Series) -> Series:
-    if series.kernel_index.size <= MOST_POINTS:
+def _thinned(series: MetricSeries) -> MetricSeries:
+    if series.kernel_index.size <= MAX_POINTS:
         return series
-    kept = thin(series.kernel_index, (series.max, series.min, series.high, series.low), COLUMNS)
-    return Series(**{name: values[kept] for name, values in vars(series).items()})
+    kept = keep_extremes(series.kernel_index, (series.max, series.min, series.high, series.low), PIXEL_COLUMNS)
+    return MetricSeries(**{name: values[kept] for name, values in vars(series).items()})

@@ -36,7 +36,7 @@ def write(
     return paths
 
 
-def option_lines(name: str) -> list[str]:
+def format_options(name: str) -> list[str]:
     """The options of a format with their defaults, for a help text."""
     return [f"{f.name}={_as_text(f.default)}" for f in fields(_module(name).Options)]
 
@@ -55,7 +55,7 @@ def _options(module: ModuleType, name: str, given: dict[str, object]) -> Any:
     hints = get_type_hints(module.Options)
     for word in given:
         if word not in hints:
-            raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(option_lines(name))}")
+            raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(format_options(name))}")
     return module.Options(**{word: _value(word, value, hints[word]) for word, value in given.items()})
 
 

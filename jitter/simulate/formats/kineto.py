@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import Capture, captured, graph_heads
-from jitter.simulate.formats.kineto_calls import counts, group_words, host_calls
-from jitter.simulate.formats.kineto_text import Spelling, duration, spelling, stamp
+from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
+from jitter.simulate.formats.kineto_calls import collective_args, group_args, host_events
+from jitter.simulate.formats.kineto_dialect import KinetoDialect, format_duration, format_timestamp, kineto_dialect
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import Group, RankRun
+from jitter.simulate.recording import ProcessGroup, RankRecording
 from jitter.simulate.run import Run
 
 _EVENTS_A_WRITE: Final = 5_000
@@ -32,7 +32,7 @@ _CHOICES: Final = {
 
 
 @dataclass(frozen=True)
-class Options(Capture):
+class Options(CaptureOptions):
     """How the traces are spelled."""
 
     layout: Literal["2024", "2021", "rocm"] = "2024"
@@ -68,7 +68,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     """Write the run, one trace a rank."""
     found = []
     for recording in run.ranks():
-        own = captured(recording, options)
+        own = apply_capture(recording, options)
         stem = f"rank-{own.rank}"
         if options.names == "host":
             stem = f"{own.host}_{own.pid}.{own.clock.utc_epoch_ns}"
@@ -79,7 +79,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     return found
 
 
-def _write_trace(path: Path, own: RankRun, world: int, options: Options) -> None:
+def _write_trace(path: Path, own: RankRecording, world: int, options: Options) -> None:
     base = own.clock.utc_epoch_ns
     about: dict[str, Any] = {"displayTimeUnit": "ms"}
     absolute = options.container == "array" or options.layout == "2021"
@@ -88,7 +88,7 @@ def _write_trace(path: Path, own: RankRun, world: int, options: Options) -> None
     if options.distributed != "absent":
         about["distributedInfo"] = {"backend": "nccl", "rank": own.rank, "world_size": world}
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
-    spelled = spelling(options.layout, own, base if absolute else 0)
+    spelled = kineto_dialect(options.layout, own, base if absolute else 0)
     with ExitStack() as stack:
         out = stack.enter_context(_opened(path, options.zipped))
         after = options.distributed == "after"
@@ -122,32 +122,32 @@ class _GzipText(TextIOWrapper):
         self._file.close()
 
 
-def _events(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
+def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
     """All events, one JSON object each."""
     yield from _ranges(own, spelled)
-    yield from host_calls(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from host_events(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
     yield from _gpu(own, options, spelled)
     if options.flows:
         yield from _flows(own, spelled)
 
 
-def _ranges(own: RankRun, spelled: Spelling) -> Iterator[str]:
+def _ranges(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
     for number, one in enumerate(own.ranges, start=1):
         # the profiler has one word for steps; an open one lasts to the end of the recording
         name = f"ProfilerStep#{one.step}" if one.kind == "step" else one.text
         end = int(own.end_ns.max()) if one.end_ns is None else one.end_ns
         head = f'{{"ph": "X", "cat": "{spelled.annotation}", "name": {json.dumps(name)}, "pid": {own.pid}, "tid": '
-        timed = f'"ts": {stamp(one.start_ns, spelled)}, "dur": {duration(one.start_ns, end, spelled)}'
+        timed = f'"ts": {format_timestamp(one.start_ns, spelled)}, "dur": {format_duration(one.start_ns, end, spelled)}'
         yield f'{head}{own.threads[one.thread]}, {timed}, "args": {{"External id": {number}}}}}'
 
 
-def _collective_args(op: Operation, group: Group) -> str:
+def _collective_args(op: Operation, group: ProcessGroup) -> str:
     shown = ", ".join(map(str, group.ranks[:_RANKS_SHOWN])) + (", ..." if len(group.ranks) > _RANKS_SHOWN else "")
     split = '"In split size": "[]", "Out split size": "[]"'
-    return f', {counts(op, group)}, {split}, {group_words(group)}, "Process Group Ranks": "[{shown}]"'
+    return f', {collective_args(op, group)}, {split}, {group_args(group)}, "Process Group Ranks": "[{shown}]"'
 
 
-def _gpu(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
+def _gpu(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
     device = own.device + spelled.first_device
     heads, tails = [], []
     for op in own.operations:
@@ -170,17 +170,17 @@ def _gpu(own: RankRun, options: Options, spelled: Spelling) -> Iterator[str]:
         if options.sequence and (group := own.operations[at].group) is not None:
             met[group] += 1
             shape += f', "Seq": {met[group]}'
-        timed = f'{stamp(start, spelled)}, "dur": {duration(start, end, spelled)}'
+        timed = f'{format_timestamp(start, spelled)}, "dur": {format_duration(start, end, spelled)}'
         yield f'{heads[at]}{timed}, "args": {{"External id": {number}{tails[at]}{number}{shape}}}}}'
 
 
-def _flows(own: RankRun, spelled: Spelling) -> Iterator[str]:
+def _flows(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
     device = own.device + spelled.first_device
-    drawn = own.has_launch & ~(own.shares_launch | graph_heads(own))
+    drawn = own.has_launch & ~(own.shares_launch | find_graph_heads(own))
     rows = drawn.nonzero()[0]
     columns = (own.operation, own.correlation, own.launch_start_ns, own.start_ns)
     for at, number, called, start in zip(*(c[rows].tolist() for c in columns), strict=True):
         op = own.operations[at]
         head = f'{{"ph": "%s", "id": {number}, "pid": %d, "tid": %d, "ts": %s, "cat": "ac2g", "name": "ac2g"%s}}'
-        yield head % ("s", own.pid, own.threads[op.thread], stamp(called, spelled), "")
-        yield head % ("f", device, spelled.stream(op.stream), stamp(start, spelled), ', "bp": "e"')
+        yield head % ("s", own.pid, own.threads[op.thread], format_timestamp(called, spelled), "")
+        yield head % ("f", device, spelled.stream(op.stream), format_timestamp(start, spelled), ', "bp": "e"')

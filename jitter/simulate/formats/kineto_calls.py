@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from jitter.simulate.capture import graph_heads
-from jitter.simulate.formats.kineto_text import Spelling, duration, stamp
+from jitter.simulate.capture import find_graph_heads
+from jitter.simulate.formats.kineto_dialect import KinetoDialect, format_duration, format_timestamp
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import Group, RankRun
+from jitter.simulate.recording import ProcessGroup, RankRecording
 
 _OPERATORS: Final = ("aten::linear", "aten::addmm", "aten::to", "aten::empty_strided", "aten::as_strided", "aten::mul")
 _NAMES: Final = {
@@ -20,10 +20,10 @@ _MARGIN_NS: Final = 400
 """An operator begins this long before what it calls."""
 
 
-def host_calls(own: RankRun, spelled: Spelling, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+def host_events(own: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
     """One event a recorded call; with each launch `cpu_ops` operators around it."""
     rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
-    heads = graph_heads(own)[rows].tolist()
+    heads = find_graph_heads(own)[rows].tolist()
     columns = (own.operation, own.launch_start_ns, own.launch_end_ns, own.correlation)
     names = [spelled.call(op.call) for op in own.operations]
     graph = spelled.call("cudaGraphLaunch")
@@ -38,40 +38,42 @@ def host_calls(own: RankRun, spelled: Spelling, *, cpu_ops: int, with_params: bo
         if with_params and op.kind == "collective":
             yield _params(own, at, start, end, number, spelled)
         where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
-        timed = (stamp(start, spelled), duration(start, end, spelled))
+        timed = (format_timestamp(start, spelled), format_duration(start, end, spelled))
         args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
         yield event % (graph if is_graph else names[at], thread, *timed) + args
     for call in (*own.lost_launches, *own.calls):
-        timed = (stamp(call.start_ns, spelled), duration(call.start_ns, call.end_ns, spelled))
+        timed = (format_timestamp(call.start_ns, spelled), format_duration(call.start_ns, call.end_ns, spelled))
         args = f', "args": {{"cbid": 131, "correlation": {call.correlation}}}}}'
         yield event % (spelled.call(call.name), own.threads[call.thread], *timed) + args
 
 
 def _operators(
-    pid: int, thread: int, start: int, end: int, number: int, spelled: Spelling, count: int
+    pid: int, thread: int, start: int, end: int, number: int, spelled: KinetoDialect, count: int
 ) -> Iterator[str]:
     for depth in range(count, 0, -1):
         first, last = start - depth * _MARGIN_NS, end + depth * _MARGIN_NS // 2
         yield (
             f'{{"ph": "X", "cat": "{spelled.operator}", "name": "{_OPERATORS[depth % len(_OPERATORS)]}", "pid": {pid}, '
-            f'"tid": {thread}, "ts": {stamp(first, spelled)}, "dur": {duration(first, last, spelled)}, "args": '
+            f'"tid": {thread}, "ts": {format_timestamp(first, spelled)}, '
+            f'"dur": {format_duration(first, last, spelled)}, "args": '
             f'{{"External id": {number}, "Record function id": 0, "Sequence number": {number}, "Fwd thread id": 0, '
             f'"Input Dims": [[640, 1024], [1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}}}}'
         )
 
 
-def _params(own: RankRun, at: int, start: int, end: int, number: int, spelled: Spelling) -> str:
+def _params(own: RankRecording, at: int, start: int, end: int, number: int, spelled: KinetoDialect) -> str:
     op = own.operations[at]
     group = own.groups[op.group or ""]
     first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
     return (
         f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {own.pid}, '
-        f'"tid": {own.threads[op.thread]}, "ts": {stamp(first, spelled)}, "dur": {duration(first, last, spelled)}, '
-        f'"args": {{"External id": {number}, {counts(op, group)}, {group_words(group)}}}}}'
+        f'"tid": {own.threads[op.thread]}, "ts": {format_timestamp(first, spelled)}, '
+        f'"dur": {format_duration(first, last, spelled)}, '
+        f'"args": {{"External id": {number}, {collective_args(op, group)}, {group_args(group)}}}}}'
     )
 
 
-def counts(op: Operation, group: Group) -> str:
+def collective_args(op: Operation, group: ProcessGroup) -> str:
     """What is told of a collective's operation and size, wherever it is told."""
     size = len(group.ranks)
     n_in = n_out = (op.n_bytes or 0) // 2
@@ -87,7 +89,7 @@ def counts(op: Operation, group: Group) -> str:
     )
 
 
-def group_words(group: Group) -> str:
+def group_args(group: ProcessGroup) -> str:
     """What is told of its group, but for the ranks."""
     description = "default_pg" if group.number == "0" else group.name
     return f'"Process Group Name": "{group.number}", "Process Group Description": "{description}"'

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import Capture, captured, graph_heads
-from jitter.simulate.formats.nsys_report import Report, write_parquet, write_sqlite
+from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
+from jitter.simulate.formats.nsys_report import NsysReport, write_parquet, write_sqlite
 from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
 _VM = 1 << 48  # what stands above the process in every global id
@@ -39,7 +39,7 @@ BROKEN_NAME: Final = b"void broken_\xff\xfe_kernel<float>(float*)"
 
 
 @dataclass(frozen=True)
-class Options(Capture):
+class Options(CaptureOptions):
     """How the export is laid out."""
 
     layout: str = "2022.4"
@@ -74,7 +74,7 @@ class Options(Capture):
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
     """Write the run, one report for every `ranks_per_report` ranks of a node."""
     found: list[Path] = []
-    together: list[RankRun] = []
+    together: list[RankRecording] = []
     for recording in run.ranks():
         together.append(recording)
         # a report never spans nodes
@@ -86,14 +86,14 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     return found
 
 
-def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRun], number: int) -> Path:
+def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRecording], number: int) -> Path:
     tables = dict(LAYOUTS[options.layout])
     if options.graphs == "graph":
         tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = GRAPH_TRACE[options.layout]
-    report = Report(tables)
+    report = NsysReport(tables)
     clock = ranks[0].clock
     for recording in ranks:
-        own = captured(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
+        own = apply_capture(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
         _add_activities(report, own, options)
         _add_calls(report, own, options)
         _add_ranges(report, own, options)
@@ -112,11 +112,11 @@ def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRun]
     return write_sqlite(report, folder / f"{stem}.sqlite")
 
 
-def _add_activities(report: Report, own: RankRun, options: Options) -> None:
+def _add_activities(report: NsysReport, own: RankRecording, options: Options) -> None:
     ops = own.operations
     kinds = [op.kind == "memory" and (op.copy or "") for op in own.ops()]
     whole_graphs = options.graphs == "graph"
-    heads = graph_heads(own).tolist()
+    heads = find_graph_heads(own).tolist()
     shared = own.shares_launch.tolist()
     in_graph = [h or s for h, s in zip(heads, shared, strict=True)]
 
@@ -174,8 +174,8 @@ def _add_activities(report: Report, own: RankRun, options: Options) -> None:
         report.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", len(firsts), **values)
 
 
-def _add_calls(report: Report, own: RankRun, options: Options) -> None:
-    heads = graph_heads(own).tolist()
+def _add_calls(report: NsysReport, own: RankRecording, options: Options) -> None:
+    heads = find_graph_heads(own).tolist()
     launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
     used = {call.name for call in own.calls}
     names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
@@ -213,7 +213,7 @@ def _add_calls(report: Report, own: RankRun, options: Options) -> None:
     )
 
 
-def _add_ranges(report: Report, own: RankRun, options: Options) -> None:
+def _add_ranges(report: NsysReport, own: RankRecording, options: Options) -> None:
     texts = [r.text for r in own.ranges]
     report.add(
         "NVTX_EVENTS",
@@ -228,7 +228,7 @@ def _add_ranges(report: Report, own: RankRun, options: Options) -> None:
     )
 
 
-def _add_process(report: Report, own: RankRun) -> None:
+def _add_process(report: NsysReport, own: RankRecording) -> None:
     pid = _global_tid(own.pid, 0)
     names = [report.string(name) for name in ("python3", "pt_autograd_0")]
     tids = [_global_tid(own.pid, thread) for thread in own.threads]
@@ -241,7 +241,7 @@ def _add_process(report: Report, own: RankRun) -> None:
     report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
 
 
-def _add_session(report: Report, ranks: list[RankRun], number: int, world: int, options: Options) -> None:
+def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, world: int, options: Options) -> None:
     first = ranks[0]
     alone = options.ranks_per_report == 1
     # a launcher of several ranks has a number of its own, which is no rank, and no RANK

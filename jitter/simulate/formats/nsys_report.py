@@ -6,14 +6,14 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from jitter.simulate.formats.nsys_tables import Column, columns
+from jitter.simulate.formats.nsys_tables import Column, parse_columns
 
 
-class Report:
+class NsysReport:
     """The rows of one report, table by table."""
 
     def __init__(self, tables: dict[str, str]) -> None:
-        self.columns: dict[str, list[Column]] = {name: columns(spec) for name, spec in tables.items()}
+        self.columns: dict[str, list[Column]] = {name: parse_columns(spec) for name, spec in tables.items()}
         self.rows: dict[str, list[Sequence[Any]]] = {name: [] for name in tables}
         self.strings: dict[str | bytes, int] = {}
 
@@ -32,7 +32,7 @@ class Report:
         self.rows[table] += zip(*given, strict=False)
 
 
-def write_sqlite(report: Report, path: Path) -> Path:
+def write_sqlite(report: NsysReport, path: Path) -> Path:
     """Write a SQLite file; one that is there is replaced."""
     import sqlite3
 
@@ -55,7 +55,7 @@ def _declared(column: Column) -> str:
     return f'"{column.name}" {column.kind.upper()}{" NOT NULL" if column.required else ""}{key}'
 
 
-def write_parquet(report: Report, folder: Path) -> Path:
+def write_parquet(report: NsysReport, folder: Path) -> Path:
     """Write a folder with one parquet file a table."""
     import pyarrow as pa
     import pyarrow.parquet as pq

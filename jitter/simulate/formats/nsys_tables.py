@@ -157,10 +157,10 @@ class Column(NamedTuple):
     is_key: bool
 
 
-def columns(spec: str) -> list[Column]:
+def parse_columns(spec: str) -> list[Column]:
     """The columns that such a line of words stands for.
 
-    >>> columns("id!key value:text")[1]
+    >>> parse_columns("id!key value:text")[1]
     Column(name='value', kind='text', required=False, is_key=False)
     """
     found = []

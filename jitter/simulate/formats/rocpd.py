@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import Capture, captured
-from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
 _PLACE: Final = "nid INTEGER, pid INTEGER, tid INTEGER"
@@ -42,7 +42,7 @@ SECRET: Final = "7061737377307264"
 
 
 @dataclass(frozen=True)
-class Options(Capture):
+class Options(CaptureOptions):
     """How the databases are laid out."""
 
     environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
@@ -66,7 +66,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     """Write the run, one database a rank."""
     found = []
     for recording in run.ranks():
-        own = captured(recording, options)
+        own = apply_capture(recording, options)
         place = folder / own.host if options.names == "process" else folder
         place.mkdir(exist_ok=True)
         path = place / f"{own.pid if options.names == 'process' else f'rank-{own.rank}'}_results.db"
@@ -114,7 +114,7 @@ class _Database:
         self.add("string", ["string"], [(text,) for text in self._strings])
 
 
-def _write_database(path: Path, own: RankRun, world: int, options: Options) -> None:
+def _write_database(path: Path, own: RankRecording, world: int, options: Options) -> None:
     path.unlink(missing_ok=True)
     guid = f"01990000-0000-7000-8000-{own.rank:012d}"
     with closing(sqlite3.connect(path)) as connection:
@@ -122,12 +122,12 @@ def _write_database(path: Path, own: RankRun, world: int, options: Options) -> N
         database = _Database(connection, guid)
         database.add("metadata", ["tag", "value"], [("schema_version", "3"), ("guid", guid)])
         _add_origin(database, own, world, options)
-        _add_rows(database, own, recorded(own))
+        _add_rows(database, own, collect_records(own))
         database.close()
         connection.commit()
 
 
-def _add_origin(database: _Database, own: RankRun, world: int, options: Options) -> None:
+def _add_origin(database: _Database, own: RankRecording, world: int, options: Options) -> None:
     environment = {"PATH": "/usr/bin:/bin", "PMI_SHARED_SECRET": SECRET, "LOCAL_RANK": str(own.device)}
     if options.environment != "none":
         environment |= {_VARIABLE[options.environment]: str(own.rank), "WORLD_SIZE": str(world)}
@@ -145,7 +145,7 @@ def _add_origin(database: _Database, own: RankRun, world: int, options: Options)
     database.add("info_agent", columns, [*cpus, *gpus])
 
 
-def _add_rows(database: _Database, own: RankRun, rows: Recorded) -> None:
+def _add_rows(database: _Database, own: RankRecording, rows: RocprofRecords) -> None:
     agent = CPU_NODES + own.device + 1
     thread = {tid: row for row, tid in enumerate(own.threads, start=1)}
     symbols = {name: n for n, name in enumerate(dict.fromkeys(k.name for k in rows.kernels), start=1)}

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import Capture, captured
-from jitter.simulate.formats.rocprof_words import CPU_NODES, HipCall, Recorded, recorded
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.formats.rocprof_records import CPU_NODES, HipCallRecord, RocprofRecords, collect_records
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
 Row = Sequence[object]
@@ -30,11 +30,11 @@ _KERNELS: Final = {
 }
 _AGENTS: Final = ["Node_Id", "Logical_Node_Id", "Agent_Type", "Name"]
 _HINTS: Final = {"layout": tuple(_KERNELS), "names": ("rank", "number", "process")}
-PARTS: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "agent_info")
+COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "agent_info")
 
 
 @dataclass(frozen=True)
-class Options(Capture):
+class Options(CaptureOptions):
     """How the files are laid out."""
 
     layout: Literal["0.5", "1.0", "7.1"] = "1.0"
@@ -50,8 +50,8 @@ class Options(Capture):
             if getattr(self, word) not in choices:
                 raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
         for part in self.without.split("+"):
-            if part and part not in PARTS:
-                raise UsageError(f"without={part} is not one of {', '.join(PARTS)}")
+            if part and part not in COMPANION_FILES:
+                raise UsageError(f"without={part} is not one of {', '.join(COMPANION_FILES)}")
         if self.graphs == "graph":
             raise UsageError("rocprofv3 records graphs kernel by kernel", "take graphs=node")
 
@@ -60,18 +60,18 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     """Write the run, a set of files a rank; returns the kernel traces."""
     found = []
     for recording in run.ranks():
-        own = captured(recording, options)
+        own = apply_capture(recording, options)
         found.append(_write_rank(own, folder, options, run.job.seed))
         advance(1)
     return found
 
 
-def _write_rank(own: RankRun, folder: Path, options: Options, seed: int) -> Path:
+def _write_rank(own: RankRecording, folder: Path, options: Options, seed: int) -> Path:
     prefix = {"rank": f"rank-{own.rank}", "number": f"myprofile-{own.rank}", "process": str(own.pid)}[options.names]
     if options.names == "process":
         folder = folder / own.host
         folder.mkdir(exist_ok=True)
-    rows = recorded(own)
+    rows = collect_records(own)
     guid = [f"01990000-0000-7000-8000-{own.rank:012d}"] if options.layout == "7.1" else []
     absent = set(options.without.split("+"))
     domain = "MARKER_CORE_RANGE_API" if options.layout == "7.1" else "MARKER_CORE_API"
@@ -99,12 +99,12 @@ def _write_rank(own: RankRun, folder: Path, options: Options, seed: int) -> Path
     return folder / f"{prefix}_kernel_trace.csv"
 
 
-def _agent(own: RankRun, layout: str) -> object:
+def _agent(own: RankRecording, layout: str) -> object:
     node = CPU_NODES + own.device
     return node if layout == "0.5" else f"Agent {node}"
 
 
-def _kernels(own: RankRun, rows: Recorded, layout: str) -> Iterable[Row]:
+def _kernels(own: RankRecording, rows: RocprofRecords, layout: str) -> Iterable[Row]:
     agent = _agent(own, layout)
     for number, k in enumerate(rows.kernels, start=1):
         place = [k.queue] if layout == "0.5" else [k.queue, k.stream]
@@ -129,11 +129,11 @@ def _kernels(own: RankRun, rows: Recorded, layout: str) -> Iterable[Row]:
         ]
 
 
-def _calls(domain: str, pid: int, calls: Sequence[HipCall]) -> Iterable[Row]:
+def _calls(domain: str, pid: int, calls: Sequence[HipCallRecord]) -> Iterable[Row]:
     return [(domain, c.name, pid, c.thread, c.correlation, c.start_ns, c.end_ns) for c in calls]
 
 
-def _copies(own: RankRun, rows: Recorded, layout: str) -> tuple[list[str], Iterable[Row]]:
+def _copies(own: RankRecording, rows: RocprofRecords, layout: str) -> tuple[list[str], Iterable[Row]]:
     stream = [] if layout == "0.5" else ["Stream_Id"]
     heading = ["Kind", "Direction", *stream, "Source_Agent_Id", "Destination_Agent_Id", *_TIMES]
     gpu, host = _agent(own, layout), 0 if layout == "0.5" else "Agent 0"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import Capture, captured
-from jitter.simulate.formats.rocprof_words import CPU_NODES, Recorded, recorded
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
 _OPS: Final = ("BeginNs", "EndNs", "dev-id", "queue-id", "Name", "pid", "tid", "roctx-range", "stream-id", "Index")
@@ -25,7 +25,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 
 @dataclass(frozen=True)
-class Options(Capture):
+class Options(CaptureOptions):
     """Which files are written."""
 
     forms: Literal["both", "db", "json"] = "both"
@@ -47,9 +47,9 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     """Write the run; returns each rank's database, or its Chrome trace where that alone is written."""
     found = []
     for recording in run.ranks():
-        own = captured(recording, options)
+        own = apply_capture(recording, options)
         stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
-        rows = _rows(own, recorded(own))
+        rows = _rows(own, collect_records(own))
         if options.forms != "json":
             _write_database(folder / f"{stem}.db", rows)
         if options.forms != "db":
@@ -60,7 +60,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
     return found
 
 
-def _rows(own: RankRun, rows: Recorded) -> Rows:
+def _rows(own: RankRecording, rows: RocprofRecords) -> Rows:
     """The tables' rows, `Index` last."""
     node = CPU_NODES + own.device
     return {

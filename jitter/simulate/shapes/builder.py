@@ -5,10 +5,10 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.names import Shape
-from jitter.simulate.program import AUTOGRAD_THREAD, MAIN_THREAD, Operation, Program, numbered
+from jitter.simulate.kernel_names import KernelSpec
+from jitter.simulate.program import AUTOGRAD_THREAD, MAIN_THREAD, Operation, Program, number_operations
 
 _TUNING = 2**42
 """In the place of a rank: the random numbers that say which kernels autotuning chose."""
@@ -39,7 +39,7 @@ class Builder:
         return AUTOGRAD_THREAD if self.job.second_thread else MAIN_THREAD
 
     def kernel(
-        self, shape: Shape, phase: str, thread: int, after: tuple[int, ...] = (), stream: int | None = None
+        self, shape: KernelSpec, phase: str, thread: int, after: tuple[int, ...] = (), stream: int | None = None
     ) -> int:
         """A compute kernel, on the main stream if no other is named. Returns its position."""
         at = len(self.operations)
@@ -61,13 +61,13 @@ class Builder:
                 phase,
                 grid=(shape.grid, 1, 1),
                 block=(shape.block, 1, 1),
-                sized=self.job.variable_work > 0 and shape.duration_ns > names.SIZED_NS,
+                sized=self.job.variable_work > 0 and shape.duration_ns > kernel_names.INPUT_SIZED_NS,
                 variants=shape.tiles if chosen else (),
             )
         )
         return at
 
-    def kernels(self, shapes: Sequence[Shape], phase: str, thread: int) -> None:
+    def kernels(self, shapes: Sequence[KernelSpec], phase: str, thread: int) -> None:
         """A stretch of compute kernels; with a side stream its middle third runs there, beside the rest."""
         third = len(shapes) // 3
         if not self.job.side_stream or len(shapes) < _SMALLEST_SPLIT:
@@ -158,7 +158,7 @@ class Builder:
         at = len(self.operations)
         self.operations.append(
             Operation(
-                names.collective(self.job.era, operation),
+                kernel_names.collective_kernel_name(self.job.era, operation),
                 "collective",
                 "cudaLaunchKernelExC" if self.job.era == "2024" else "cudaLaunchKernel",
                 stream,
@@ -195,27 +195,27 @@ class Builder:
         waited = tuple(awaited)
         if waited:
             self.call("cudaStreamWaitEvent", MAIN_THREAD, "optimizer")
-        for _ in range(optimizers(self.job)):
-            self.kernel(names.optimizer(), "optimizer", MAIN_THREAD, waited)
+        for _ in range(optimizer_kernel_count(self.job)):
+            self.kernel(kernel_names.optimizer_kernel(), "optimizer", MAIN_THREAD, waited)
         if "after" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
     def program(self) -> Program:
         """The program with this step, kernels before the first and after the last as the job has them."""
         return Program(
-            numbered(self.operations),
+            number_operations(self.operations),
             _loose(self.job, self.job.warmup_kernels),
             _loose(self.job, self.job.tail_kernels),
         )
 
 
-def optimizers(job: Job) -> int:
+def optimizer_kernel_count(job: Job) -> int:
     """Kernels of the weight update."""
     return max(1, job.kernels // 30)
 
 
 def _loose(job: Job, count: int) -> tuple[Operation, ...]:
     build = Builder(job)
-    for shape in islice(cycle(names.forward_layer(job.era)), count):
+    for shape in islice(cycle(kernel_names.forward_layer(job.era)), count):
         build.kernel(shape, "", MAIN_THREAD)
-    return numbered(build.operations)
+    return number_operations(build.operations)

@@ -2,10 +2,10 @@
 
 from itertools import cycle, islice
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
-from jitter.simulate.shapes.builder import Builder, optimizers
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, single_program_plan
+from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
 
 _BUCKET_BYTES = 25 * 2**20
 _BYTES_A_NS = 120
@@ -15,7 +15,7 @@ _LATENCY_NS = 35_000
 
 def plan(job: Job) -> Plan:
     """One program of `job.kernels` kernels a step, one group."""
-    n_compute = job.kernels - job.all_reduces - optimizers(job)
+    n_compute = job.kernels - job.all_reduces - optimizer_kernel_count(job)
     n_forward = max(1, n_compute // 3)
     n_backward = n_compute - n_forward
     build = Builder(job)
@@ -23,13 +23,13 @@ def plan(job: Job) -> Plan:
 
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
-    layer = islice(cycle(names.forward_layer(job.era)), n_forward - 1)
-    build.kernels([names.embedding(), *layer], "forward", MAIN_THREAD)
+    layer = islice(cycle(kernel_names.forward_layer(job.era)), n_forward - 1)
+    build.kernels([kernel_names.embedding_kernel(), *layer], "forward", MAIN_THREAD)
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
     # a bucket goes out as soon as its share of the gradients is there; the last one is small, as DDP's first is
-    shapes = list(islice(cycle(names.backward_layer(job.era)), n_backward))
+    shapes = list(islice(cycle(kernel_names.backward_layer(job.era)), n_backward))
     reduced: dict[int, int] = {}
     done = 0
     for number in range(job.all_reduces):
@@ -50,4 +50,4 @@ def plan(job: Job) -> Plan:
         )
     build.optimizer(reduced.values())
     build.fetched("")
-    return alone(build.program(), job.ranks)
+    return single_program_plan(build.program(), job.ranks)

@@ -2,11 +2,17 @@
 
 import numpy as np
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, single_program_plan
 from jitter.simulate.shapes.builder import Builder
-from jitter.simulate.shapes.layers import GRADIENT_BYTES, NORM_KERNELS, gradient_norm, layers, near
+from jitter.simulate.shapes.layers import (
+    GRADIENT_BYTES,
+    NORM_KERNELS,
+    add_gradient_norm,
+    neighbor_group_size,
+    split_into_layers,
+)
 
 _TOKEN_STREAM = 22
 _DATA_STREAM = 33
@@ -16,32 +22,36 @@ _TOKEN_BYTES = 6 * 2**20
 
 def plan(job: Job) -> Plan:
     """Groups `expert` (neighbours, `job.experts` of them) and `data` (ranks with the same experts)."""
-    size = near(job, job.experts, "experts")
+    size = neighbor_group_size(job, job.experts, "experts")
     build = Builder(job)
     autograd = build.backward_thread
-    sizes = layers(job, forward_extra=2, backward_extra=3, extra=1 + NORM_KERNELS)
+    sizes = split_into_layers(job, forward_extra=2, backward_extra=3, extra=1 + NORM_KERNELS)
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
     for layer in sizes:
-        _layer(build, names.some(names.forward_layer(job.era), layer.forward), "forward", MAIN_THREAD)
+        _layer(
+            build, kernel_names.repeat_layer(kernel_names.forward_layer(job.era), layer.forward), "forward", MAIN_THREAD
+        )
     build.loss()
     build.memory("memset", 4 * 2**20, "backward", autograd)
     experts = 0
     for layer in reversed(sizes):
-        _layer(build, names.some(names.backward_layer(job.era), layer.backward), "backward", autograd)
+        _layer(
+            build, kernel_names.repeat_layer(kernel_names.backward_layer(job.era), layer.backward), "backward", autograd
+        )
         experts = build.collective(
             "all_reduce", "data", _DATA_STREAM, GRADIENT_BYTES, "backward", autograd, bytes_a_ns=120
         )
     dense = build.collective(
         "all_reduce", WORLD, _DENSE_STREAM, 2 * GRADIENT_BYTES, "backward", autograd, bytes_a_ns=120
     )
-    gradient_norm(build, experts, dense)
+    add_gradient_norm(build, experts, dense)
     build.optimizer()
     ranks = np.arange(job.ranks)
-    return alone(build.program(), job.ranks, {"expert": ranks // size, "data": ranks % size})
+    return single_program_plan(build.program(), job.ranks, {"expert": ranks // size, "data": ranks % size})
 
 
-def _layer(build: Builder, shapes: list[names.Shape], phase: str, thread: int) -> None:
+def _layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str, thread: int) -> None:
     """Attention, dispatch, experts, combine, and a kernel more."""
     half = len(shapes) // 2
     for part in (shapes[:half], shapes[half:-1]):

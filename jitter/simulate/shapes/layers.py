@@ -4,15 +4,15 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from jitter.core.errors import UsageError
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, WORLD
-from jitter.simulate.shapes.builder import Builder, optimizers
+from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
 
 GRADIENT_BYTES: Final = 12 * 2**20
 """Of one layer."""
 NORM_KERNELS: Final = 2
-"""Of `gradient_norm`."""
+"""Of `add_gradient_norm`."""
 _LAYER: Final = 28
 """About so many kernels have a layer's forward and backward."""
 _SMALLEST: Final = (2, 4)
@@ -27,14 +27,16 @@ class Layer(NamedTuple):
     backward: int
 
 
-def layers(job: Job, *, forward_extra: int, backward_extra: int, extra: int = 0, least: int = 1) -> list[Layer]:
+def split_into_layers(
+    job: Job, *, forward_extra: int, backward_extra: int, extra: int = 0, least: int = 1
+) -> list[Layer]:
     """The layers of a step of `job.kernels` kernels in all.
 
     Each has `forward_extra` and `backward_extra` collectives beside its compute kernels; the step has an embedding,
     the optimizer and `extra` kernels more. Raises `UsageError` where `least` layers do not fit.
     """
     collectives = forward_extra + backward_extra
-    left = job.kernels - 1 - optimizers(job) - extra
+    left = job.kernels - 1 - optimizer_kernel_count(job) - extra
     count = max(least, round(left / (_LAYER + collectives)))
     compute = left - count * collectives
     if compute < count * sum(_SMALLEST):
@@ -45,7 +47,7 @@ def layers(job: Job, *, forward_extra: int, backward_extra: int, extra: int = 0,
     return [Layer(size // 3, size - size // 3) for size in sizes]
 
 
-def near(job: Job, size: int | None, word: str) -> int:
+def neighbor_group_size(job: Job, size: int | None, word: str) -> int:
     """The size of a group of neighbours: as told, or half a node's ranks or fewer, so that there are several."""
     if size is None:
         most = min(job.gpus_per_node, max(1, job.ranks // 2))
@@ -55,9 +57,9 @@ def near(job: Job, size: int | None, word: str) -> int:
     return size
 
 
-def gradient_norm(build: Builder, *awaited: int) -> None:
+def add_gradient_norm(build: Builder, *awaited: int) -> None:
     """The norm of all gradients, summed over the whole job before the weights are changed."""
     if awaited:
         build.main_waits(*awaited, phase="optimizer", thread=MAIN_THREAD)
-    build.kernel(names.square_sum(), "optimizer", MAIN_THREAD)
+    build.kernel(kernel_names.gradient_norm_kernel(), "optimizer", MAIN_THREAD)
     build.blocking("all_reduce", WORLD, _NORM_STREAM, 4, "optimizer", MAIN_THREAD)

@@ -3,11 +3,11 @@
 import numpy as np
 
 from jitter.core.errors import UsageError
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
 from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program
-from jitter.simulate.shapes.builder import Builder, optimizers
-from jitter.simulate.shapes.layers import GRADIENT_BYTES, NORM_KERNELS, gradient_norm
+from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
+from jitter.simulate.shapes.layers import GRADIENT_BYTES, NORM_KERNELS, add_gradient_norm
 
 _PIPE_STREAM = 40
 _DATA_STREAM = 33
@@ -27,7 +27,7 @@ def plan(job: Job) -> Plan:
         raise UsageError(f"stages={stages} does not divide the {job.ranks} ranks of the job")
     replicas = job.ranks // stages
     batches = job.microbatches or 2 * stages
-    compute = (job.kernels - optimizers(job) - NORM_KERNELS - (replicas > 1)) // batches - _MESSAGES
+    compute = (job.kernels - optimizer_kernel_count(job) - NORM_KERNELS - (replicas > 1)) // batches - _MESSAGES
     if compute < _LEAST_COMPUTE:
         needed = job.kernels + batches * (_LEAST_COMPUTE - compute)
         raise UsageError(
@@ -93,7 +93,7 @@ class _Stage:
                     bytes_a_ns=120,
                 )
             ]
-        gradient_norm(build, *waits)
+        add_gradient_norm(build, *waits)
         build.optimizer()
         return build.program()
 
@@ -105,14 +105,14 @@ class _Stage:
         send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase, thread)
 
     def _forward(self) -> None:
-        shapes = names.some(names.forward_layer(self.job.era), self.forward_kernels)
+        shapes = kernel_names.repeat_layer(kernel_names.forward_layer(self.job.era), self.forward_kernels)
         if self.is_first:
             self.build.memory("h2d", 640 * 8, "forward")
-            self.build.kernel(names.embedding(), "forward", MAIN_THREAD)
+            self.build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
         self.build.kernels(shapes, "forward", MAIN_THREAD)
         if self.is_last:
-            self.build.kernels(names.head(self.job.era), "forward", MAIN_THREAD)
+            self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward", MAIN_THREAD)
 
     def _backward(self) -> None:
-        shapes = names.some(names.backward_layer(self.job.era), self.backward_kernels)
+        shapes = kernel_names.repeat_layer(kernel_names.backward_layer(self.job.era), self.backward_kernels)
         self.build.kernels(shapes, "backward", self.build.backward_thread)

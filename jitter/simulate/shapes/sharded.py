@@ -1,10 +1,10 @@
 """Fully sharded data parallelism: parameters gathered a layer ahead, gradients scattered behind."""
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, single_program_plan
 from jitter.simulate.shapes.builder import Builder
-from jitter.simulate.shapes.layers import GRADIENT_BYTES, layers
+from jitter.simulate.shapes.layers import GRADIENT_BYTES, split_into_layers
 
 _GATHER_STREAM = 28
 _SCATTER_STREAM = 32
@@ -17,15 +17,15 @@ def plan(job: Job) -> Plan:
     """All ranks are one group."""
     build = Builder(job)
     autograd = build.backward_thread
-    sizes = layers(job, forward_extra=1, backward_extra=2, least=2)
+    sizes = split_into_layers(job, forward_extra=1, backward_extra=2, least=2)
     build.memory("h2d", 640 * 8, "forward")
     pass_through = _Layers(build, "forward", MAIN_THREAD)
     pass_through.gather()
-    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
     for number, size in enumerate(sizes):
         if number + 1 < len(sizes):
             pass_through.gather()
-        pass_through.compute(names.some(names.forward_layer(job.era), size.forward))
+        pass_through.compute(kernel_names.repeat_layer(kernel_names.forward_layer(job.era), size.forward))
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
@@ -35,12 +35,12 @@ def plan(job: Job) -> Plan:
     for number, size in enumerate(reversed(sizes)):
         if number + 1 < len(sizes):
             back.gather()
-        back.compute(names.some(names.backward_layer(job.era), size.backward))
+        back.compute(kernel_names.repeat_layer(kernel_names.backward_layer(job.era), size.backward))
         scattered = build.collective(
             "reduce_scatter", WORLD, _SCATTER_STREAM, GRADIENT_BYTES, "backward", autograd, bytes_a_ns=_BYTES_A_NS
         )
     build.optimizer([scattered])
-    return alone(build.program(), job.ranks)
+    return single_program_plan(build.program(), job.ranks)
 
 
 class _Layers:
@@ -70,7 +70,7 @@ class _Layers:
         )
         self.gathered.append(at)
 
-    def compute(self, shapes: list[names.Shape]) -> None:
+    def compute(self, shapes: list[kernel_names.KernelSpec]) -> None:
         """Run the next layer; an event then frees its parameters."""
         self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase, thread=self.thread)
         self.build.kernels(shapes, self.phase, self.thread)

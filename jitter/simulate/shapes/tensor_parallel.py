@@ -1,10 +1,10 @@
 """Tensor parallelism: two all-reduces a layer and direction, and nothing goes on without their results."""
 
-from jitter.simulate import names
+from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, alone
+from jitter.simulate.program import MAIN_THREAD, WORLD, Plan, single_program_plan
 from jitter.simulate.shapes.builder import Builder
-from jitter.simulate.shapes.layers import layers
+from jitter.simulate.shapes.layers import split_into_layers
 
 _STREAM = 20
 _BYTES = 8 * 2**20
@@ -13,9 +13,9 @@ _BYTES = 8 * 2**20
 def plan(job: Job) -> Plan:
     """All ranks are one group."""
     build = Builder(job)
-    sizes = layers(job, forward_extra=2, backward_extra=2)
+    sizes = split_into_layers(job, forward_extra=2, backward_extra=2)
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(names.embedding(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
     for size in sizes:
         forward(build, size.forward, WORLD)
     build.loss()
@@ -23,12 +23,12 @@ def plan(job: Job) -> Plan:
     for size in reversed(sizes):
         backward(build, size.backward, WORLD)
     build.optimizer()
-    return alone(build.program(), job.ranks)
+    return single_program_plan(build.program(), job.ranks)
 
 
 def forward(build: Builder, kernels: int, group: str) -> None:
     """One layer: attention and its all-reduce, the feed-forward part and its own."""
-    shapes = names.some(names.forward_layer(build.job.era), kernels)
+    shapes = kernel_names.repeat_layer(kernel_names.forward_layer(build.job.era), kernels)
     for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
         build.kernels(part, "forward", MAIN_THREAD)
         build.blocking("all_reduce", group, _STREAM, _BYTES, "forward", MAIN_THREAD)
@@ -36,7 +36,7 @@ def forward(build: Builder, kernels: int, group: str) -> None:
 
 def backward(build: Builder, kernels: int, group: str) -> None:
     """One layer's gradients, with as many all-reduces."""
-    shapes = names.some(names.backward_layer(build.job.era), kernels)
+    shapes = kernel_names.repeat_layer(kernel_names.backward_layer(build.job.era), kernels)
     for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
         build.kernels(part, "backward", build.backward_thread)
         build.blocking("all_reduce", group, _STREAM, _BYTES, "backward", build.backward_thread)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, deviations_of_run, scatter
-from jitter.analysis.detection.outliers import Limits, most_suspicious, suspects
+from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, collect_deviations, estimate_sigma
+from jitter.analysis.detection.outliers import find_outliers, largest_outliers
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.replay.scenario_times import CPU, GPU, START
 from jitter.core.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
@@ -71,25 +72,25 @@ def test_scatter_is_the_lesser_of_that_of_steps_and_that_of_changes(steps: int):
     changes = [np.diff(own).tolist() for own in columns]
     plain = _qn(columns)
     wanted = plain if steps < 6 else min(plain, _qn(changes) / math.sqrt(2))
-    assert scatter(total) == pytest.approx(wanted, rel=1e-9)
+    assert estimate_sigma(total) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_what_a_rank_always_has_and_a_steady_drift_are_no_scatter():
     noise = np.random.default_rng(1).normal(0, 50, (40, 5))
     always = noise + np.array([0, 1e6, 0, 0, 0])
-    assert scatter(always) == pytest.approx(scatter(noise))
+    assert estimate_sigma(always) == pytest.approx(estimate_sigma(noise))
     drift = noise + np.arange(40)[:, None] * 1e3
-    assert 30 < scatter(drift) < 90
+    assert 30 < estimate_sigma(drift) < 90
     third = noise.copy()
     third[::3, 2] += 1e6
-    assert 30 < scatter(third) < 90
+    assert 30 < estimate_sigma(third) < 90
 
 
 def test_scatter_of_hardly_any_steps():
-    assert scatter(np.array([[1.0, 5.0, 9.0]])) == 0.0
-    assert scatter(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
-    assert scatter(np.full((3, 2), np.nan)) == 0.0
-    assert scatter(np.zeros((1, 0))) == 0.0
+    assert estimate_sigma(np.array([[1.0, 5.0, 9.0]])) == 0.0
+    assert estimate_sigma(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
+    assert estimate_sigma(np.full((3, 2), np.nan)) == 0.0
+    assert estimate_sigma(np.zeros((1, 0))) == 0.0
     assert mad_sigma(np.array([np.nan])) == 0.0
 
 
@@ -114,7 +115,7 @@ def test_lower_median_is_quantile_disc(values: np.ndarray):
         assert value == told[row] if row in told else math.isnan(value)
 
 
-LIMITS = Limits()
+LIMITS = Thresholds()
 STEPS, RANKS, NOISE = 20, 6, 1000.0
 
 
@@ -123,7 +124,9 @@ def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
 
 
 def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
-    return [(s.rank, s.part, s.steps) for s in suspects(team(total, noise), np.full(total.shape[1], step_ns), LIMITS)]
+    return [
+        (s.rank, s.part, s.steps) for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), LIMITS)
+    ]
 
 
 def chance(seed: int = 2, steps: int = STEPS, ranks: int = RANKS) -> np.ndarray:
@@ -138,7 +141,7 @@ def test_chance_makes_nobody_suspect(seed: int):
 def test_one_step_out_of_the_noise():
     total = chance()
     total[GPU, 7, 3] = 40 * NOISE
-    (one,) = suspects(team(total), np.full(STEPS, 1e6), LIMITS)
+    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
     assert (one.rank, one.part, one.steps, one.team) == (30, GPU, (7,), 0)
     assert one.excess_ns == 40 * NOISE
     assert 30 < one.sigmas < 45
@@ -214,15 +217,15 @@ def test_one_step_and_two_ranks():
     total[CPU, 0, 1] = 50 * NOISE
     assert found(total) == [(10, CPU, (0,))]
     assert found(np.zeros((3, 1, 2)), noise=0.0) == []
-    assert suspects(team(total), np.array([np.nan]), LIMITS)[0].rank == 10
+    assert find_outliers(team(total), np.array([np.nan]), LIMITS)[0].rank == 10
 
 
 def test_the_most_suspicious_are_kept():
     random.seed(1)
     total = np.zeros((3, STEPS, 40))
     total[GPU, 0] = [1e5 + 1e3 * random.random() for _ in range(40)]
-    every = suspects(team(total), np.full(STEPS, 1e6), LIMITS)
-    kept = most_suspicious(every, LIMITS)
+    every = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
+    kept = largest_outliers(every, LIMITS)
     assert len(every) == 40
     assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
 
@@ -236,7 +239,7 @@ def test_a_rank_alone_is_measured_by_its_other_steps():
         for number, (total, noise) in enumerate(zip(totals, noises, strict=True))
         if not np.isnan(total)
     ]
-    (team,) = deviations_of_run(seen, len(totals))
+    (team,) = collect_deviations(seen, len(totals))
     for part in range(3):
         # the lower median of four others: 49, 50, 51, 52, 90 less one of them
         np.testing.assert_array_equal(team.total_ns[part, :, 0], [-1.0, 2.0, np.nan, 1.0, 40.0, -2.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.deviations import against_others
+from jitter.analysis.detection.deviations import subtract_median_of_others
 
 
 def oracle(total: np.ndarray) -> np.ndarray:
@@ -21,9 +21,9 @@ def test_the_other_ranks_median(ranks: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     total = random.integers(-5, 5, (3, 6, ranks)).astype(float)  # few values: ties are common
     total[random.random(total.shape) < 0.3] = np.nan
-    np.testing.assert_array_equal(against_others(total), oracle(total))
+    np.testing.assert_array_equal(subtract_median_of_others(total), oracle(total))
 
 
 def test_a_rank_without_others_is_its_own_total() -> None:
     total = np.array([[[3.0], [np.nan]]])
-    np.testing.assert_array_equal(against_others(total), total)
+    np.testing.assert_array_equal(subtract_median_of_others(total), total)

@@ -14,6 +14,8 @@ from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 FAULTS = ["cpu_stall:rank=2,step=3,kernel=9,ms=2", "slow_gpu:rank=1,factor=1.3"]
 
 

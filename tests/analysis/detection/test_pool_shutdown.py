@@ -12,19 +12,19 @@ from tests.support.simulated import ingest_run, small
 SCRIPT = """
 import multiprocessing, sys
 from functools import cached_property
-from jitter import beside
+from jitter.analysis.detection import pool_executor
 from jitter.cli import run
-from jitter.errors import LakeError
-from jitter.examination import Examination
+from jitter.core.errors import LakeError
+from jitter.analysis.detection.run_analysis import RunAnalysis
 
 def fail(examined):
     examined._seen
     assert multiprocessing.active_children()
     raise {error}
 
-beside.LARGE, beside.processors = 0, lambda: 3
-Examination.candidates = cached_property(fail)
-Examination.candidates.__set_name__(Examination, "candidates")
+pool_executor.LARGE, pool_executor.cpu_count = 0, lambda: 3
+RunAnalysis.candidates = cached_property(fail)
+RunAnalysis.candidates.__set_name__(RunAnalysis, "candidates")
 run()
 """
 

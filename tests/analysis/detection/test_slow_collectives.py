@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers import Limits
-from jitter.analysis.detection.slow_collectives import behind, slow_transfers
+from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives import match
 from tests.support.programs import program
 
@@ -61,7 +61,7 @@ def found(meetings, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise
         number: sorted(value for step in seen for value in step[number])[(len(seen) * one.groups - 1) // 2]
         for number, one in enumerate(meetings.meetings)
     }
-    return slow_transfers(meetings, seen, usual, step_ns, Limits()), seen, usual
+    return find_slow_collectives(meetings, seen, usual, step_ns, Thresholds()), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -88,7 +88,7 @@ def test_one_ranks_link_is_behind_all_its_groups():
     meetings = pairs_and_all()
     slow, _, _ = found(meetings, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
     assert {one.ranks for one in slow} == {frozenset({2, 3}), frozenset({1, 3})}
-    (links,) = behind(slow)
+    (links,) = attribute_to_ranks(slow)
     assert links.ranks == {3}
     assert len(links.slow) == 2
 
@@ -99,9 +99,9 @@ def test_groups_without_a_rank_in_common_answer_for_themselves():
         meetings,
         lambda step, ranks, number: {2: 30_000.0, 5: 60_000.0}.get(step, 0.0) if ranks in ({0, 1}, {2, 3}) else 0.0,
     )
-    told = behind(slow)
+    told = attribute_to_ranks(slow)
     assert sorted(sorted(links.ranks) for links in told) == [[0, 1], [2, 3]]
-    assert behind([]) == []
+    assert attribute_to_ranks([]) == []
 
 
 def test_everywhere_is_told_before_groups_are():

@@ -14,6 +14,8 @@ from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 
+pytestmark = pytest.mark.slow
+
 STEPS = 7
 JOBS = {
     "data parallel": (small(steps=STEPS), frozenset()),

@@ -7,7 +7,7 @@ import pytest
 
 from jitter.analysis.detection import step_statistics
 from jitter.analysis.detection.deviations import GPU, PARTS, START
-from jitter.analysis.detection.step_statistics import TeamLook, look_at
+from jitter.analysis.detection.step_statistics import StepStatistics, compute_step_statistics
 from jitter.analysis.execution.own_time import OwnTimes
 from jitter.analysis.execution.team_times import Laid
 from jitter.analysis.replay.run_steps import ExaminedSteps
@@ -32,12 +32,12 @@ def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return ingest_run(run, tmp_path_factory.mktemp("look")).analyze().steps
 
 
-def looked(steps: ExaminedSteps) -> list[tuple[int, int, TeamLook]]:
+def looked(steps: ExaminedSteps) -> list[tuple[int, int, StepStatistics]]:
     run, found, tails = steps.run, [], steps.run.tails()
     for number, key, teams in run.laid():
         for team, laid in teams.items():
             tail, joined = tails[team].before(key, laid.ranks)
-            one = look_at(number, team, run.programs[team], run.rules[team], laid, tail, joined, None)
+            one = compute_step_statistics(number, team, run.programs[team], run.rules[team], laid, tail, joined, None)
             tails[team].take(key, laid.ranks, one.left)
             found.append((number, team, one))
     return found
@@ -72,7 +72,7 @@ def _lower_median(values: list[float]) -> float:
     return known[(len(known) - 1) // 2] if known else np.nan
 
 
-def _totals(own: OwnTimes, one: TeamLook, first_kernel: int) -> np.ndarray:
+def _totals(own: OwnTimes, one: StepStatistics, first_kernel: int) -> np.ndarray:
     found = np.zeros((len(PARTS), len(one.ranks)))
     for names, parts in ((("host", "call"), None), (("gpu", "delay"), GPU)):
         more = sum(getattr(own, name) - getattr(one.typical, name) for name in names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.run_analysis import Examination
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis import answer_cache
 from jitter.lake.layout import ANSWER_CACHE
 
@@ -14,7 +14,7 @@ from jitter.lake.layout import ANSWER_CACHE
 @pytest.fixture
 def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lake of our own, which counts as large."""
-    monkeypatch.setattr(answer_cache, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(answer_cache, "MIN_ACTIVITIES", 0)
     return Path(shutil.copytree(small_lake, tmp_path / "lake"))
 
 
@@ -22,8 +22,8 @@ def lake(small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every lake that is examined, rather than answered from memory."""
     seen: list[int] = []
-    begin = Examination.__init__
-    monkeypatch.setattr(Examination, "__init__", lambda self, *told: (seen.append(1), begin(self, *told))[1])
+    begin = RunAnalysis.__init__
+    monkeypatch.setattr(RunAnalysis, "__init__", lambda self, *told: (seen.append(1), begin(self, *told))[1])
     return seen
 
 

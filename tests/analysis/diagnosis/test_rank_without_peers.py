@@ -7,6 +7,8 @@ import pytest
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 STEPS = 20
 
 

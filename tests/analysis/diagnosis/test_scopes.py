@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.diagnosis.scopes import Group, Place, group, nodes_of
-from jitter.analysis.diagnosis.step_pattern import ordinal, step_pattern
-from jitter.analysis.diagnosis.work_shape import work_shape
+from jitter.analysis.diagnosis.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
+from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
+from jitter.analysis.diagnosis.workload import compare_launch_shapes
 from jitter.analysis.execution.launch_shapes import Shapes
 from jitter.core.step_key import StepKey
 
-TWO_HOSTS = {rank: Place(f"n{rank // 4}", rank % 4) for rank in range(8)}
+TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}
 
 
 def told(late, places=TWO_HOSTS) -> list[tuple]:
-    return [(one.scope, one.ranks, one.host, one.device, one.every) for one in group(late, places)]
+    return [(one.scope, one.ranks, one.host, one.device, one.every) for one in group_late_ranks(late, places)]
 
 
 def test_one_rank_stands_alone():
@@ -32,41 +32,41 @@ def test_a_host_and_somebody_else():
 
 
 def test_the_same_device_of_every_host():
-    places = {rank: Place(f"n{rank // 4}", rank % 4) for rank in range(16)}
+    places = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(16)}
     assert told({2, 6, 10, 14}, places) == [("device", (2, 6, 10, 14), None, 2, None)]
     assert told({2, 6, 10}, places) == [("device", (2, 6, 10), None, 2, None)]
 
 
 def test_every_nth_rank():
-    places = {rank: Place(None, None) for rank in range(12)}
+    places = {rank: RankLocation(None, None) for rank in range(12)}
     assert told({1, 4, 7, 10}, places) == [("ranks", (1, 4, 7, 10), None, None, 3)]
     assert [one[0] for one in told({1, 7}, places)] == ["rank", "rank"]
 
 
 def test_one_host_is_no_group_and_neither_is_everyone():
-    places = {rank: Place("only", rank) for rank in range(4)}
+    places = {rank: RankLocation("only", rank) for rank in range(4)}
     assert [one[0] for one in told({0, 1, 2, 3}, places)] == ["rank"] * 4
-    assert told({0}, {0: Place(None, None)}) == [("rank", (0,), None, None, None)]
+    assert told({0}, {0: RankLocation(None, None)}) == [("rank", (0,), None, None, None)]
 
 
 def test_one_gpu_a_node_is_no_device_in_common():
-    places = {rank: Place(f"n{rank}", 0) for rank in range(4)}
+    places = {rank: RankLocation(f"n{rank}", 0) for rank in range(4)}
     assert [one[0] for one in told({0, 1, 2}, places)] == ["rank"] * 3
-    assert nodes_of({rank: Place(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
+    assert assign_nodes({rank: RankLocation(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
 
 
 def test_nodes_by_device_numbers_where_no_host_is_named():
-    places = {rank: Place(None, rank % 4) for rank in range(8)}
-    assert nodes_of(places) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1, 7: 1}
+    places = {rank: RankLocation(None, rank % 4) for rank in range(8)}
+    assert assign_nodes(places) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1, 7: 1}
     assert told({4, 5, 6, 7}, places) == [("host", (4, 5, 6, 7), None, None, None)]
-    assert nodes_of({0: Place(None, None), 1: Place(None, 1)}) == {}
-    assert nodes_of({0: Place("a", 0), 1: Place(None, 1)}) == {0: "a"}
+    assert assign_nodes({0: RankLocation(None, None), 1: RankLocation(None, 1)}) == {}
+    assert assign_nodes({0: RankLocation("a", 0), 1: RankLocation(None, 1)}) == {0: "a"}
 
 
 def test_a_group_is_not_named_twice():
-    assert {rank for one in group(range(8), TWO_HOSTS) for rank in one.ranks} == set(range(8))
-    assert sum(len(one.ranks) for one in group(range(8), TWO_HOSTS)) == 8
-    assert isinstance(group({0}, TWO_HOSTS)[0], Group)
+    assert {rank for one in group_late_ranks(range(8), TWO_HOSTS) for rank in one.ranks} == set(range(8))
+    assert sum(len(one.ranks) for one in group_late_ranks(range(8), TWO_HOSTS)) == 8
+    assert isinstance(group_late_ranks({0}, TWO_HOSTS)[0], RankGroup)
 
 
 KEYS = [StepKey(None, number) for number in range(100, 120)]
@@ -91,27 +91,27 @@ KEYS = [StepKey(None, number) for number in range(100, 120)]
 )
 def test_patterns(which, words: str):
     alternating = [1.0, -1.0] * 10
-    assert step_pattern(KEYS, list(which), alternating) == words
+    assert describe_step_pattern(KEYS, list(which), alternating) == words
 
 
 def test_one_step_is_the_only_one():
-    assert step_pattern(KEYS[:1], [0], [5.0]) == "the only step"
+    assert describe_step_pattern(KEYS[:1], [0], [5.0]) == "the only step"
 
 
 def test_a_step_of_an_epoch():
     keys = [StepKey(2, number) for number in range(3)]
-    assert "epoch 2" in step_pattern(keys, [1], [0.0, 9.0, 0.0])
+    assert "epoch 2" in describe_step_pattern(keys, [1], [0.0, 9.0, 0.0])
 
 
 def test_drifts():
     grows = [float(n) for n in range(20)]
-    assert step_pattern(KEYS, list(range(4, 20)), grows) == "a drift: it grows over the run"
-    assert step_pattern(KEYS, list(range(16)), grows[::-1]) == "a drift: it shrinks over the run"
+    assert describe_step_pattern(KEYS, list(range(4, 20)), grows) == "a drift: it grows over the run"
+    assert describe_step_pattern(KEYS, list(range(16)), grows[::-1]) == "a drift: it shrinks over the run"
     # as much again is not enough: from 100 to 119
-    assert step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]) == "every step"
-    assert step_pattern(KEYS[:4], list(range(4)), grows[:4]) == "every step"
-    assert step_pattern(KEYS, list(range(20)), [7.0] * 20) == "every step"
-    assert step_pattern(KEYS, list(range(20)), [np.nan, *grows[1:]]) == "every step"
+    assert describe_step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]) == "every step"
+    assert describe_step_pattern(KEYS[:4], list(range(4)), grows[:4]) == "every step"
+    assert describe_step_pattern(KEYS, list(range(20)), [7.0] * 20) == "every step"
+    assert describe_step_pattern(KEYS, list(range(20)), [np.nan, *grows[1:]]) == "every step"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_drifts():
     ],
 )
 def test_ordinals(number: int, word: str):
-    assert ordinal(number) == word
+    assert format_ordinal(number) == word
 
 
 class TestWorkShape:
@@ -148,7 +148,7 @@ class TestWorkShape:
             )
             for rank in range(4)
         ]
-        return work_shape(where, gpu[:, 2], usual[:, 0], 2, shapes)
+        return compare_launch_shapes(where, gpu[:, 2], usual[:, 0], 2, shapes)
 
     def test_the_same_kernels_take_longer(self):
         found = self.of([30, 0, 10])

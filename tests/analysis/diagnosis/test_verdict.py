@@ -5,21 +5,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.data_quality import step_quality
+from jitter.analysis.detection.data_quality import assess_step_quality
 from jitter.analysis.diagnosis.model import (
     Culprit,
     Diagnosis,
     Divergence,
     IndexRange,
-    LookAt,
     Loss,
+    ProfileLocation,
     Split,
     StepAnswer,
     WhatIf,
 )
-from jitter.analysis.diagnosis.verdict import verdict
+from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.core.step_key import StepKey
-from jitter.report.questions import seven_answers
+from jitter.report.questions import answer_questions
 
 MS = 1_000_000
 
@@ -40,7 +40,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
             "step_pattern": "one step: step 1",
             "kernel_index": IndexRange(4, 9),
             "evidence": ("it is slow",),
-            "look_at": LookAt("/traces/r3.sqlite", 1_000, 5_000),
+            "look_at": ProfileLocation("/traces/r3.sqlite", 1_000, 5_000),
             **more,
         }
     )
@@ -54,12 +54,12 @@ def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepA
 
 def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, None), answer(1, 5 * MS, 3))) -> Diagnosis:
     loss = Loss(5 * MS, 0.25)
-    said = verdict(loss, culprits, steps, 7 * MS, 4, [], partial=False)
+    said = write_verdict(loss, culprits, steps, 7 * MS, 4, [], partial=False)
     return Diagnosis(loss, steps, culprits, WhatIf(7 * MS, 5 * MS), said)
 
 
 def told(found: Diagnosis, hosts=None) -> dict[str, str]:
-    return {one.question: one.answer for one in seven_answers(found, hosts or {3: None})}
+    return {one.question: one.answer for one in answer_questions(found, hosts or {3: None})}
 
 
 def test_nobody_to_blame():
@@ -80,7 +80,7 @@ def test_nobody_to_blame():
 
 def test_what_cannot_be_told():
     nothing = (answer(0, None),)
-    said = verdict(Loss(None, None), [], nothing, 0, 4, [], partial=False)
+    said = write_verdict(Loss(None, None), [], nothing, 0, 4, [], partial=False)
     assert said.startswith("What jitter costs cannot be told; ")
     found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
     answers = told(found)
@@ -89,33 +89,37 @@ def test_what_cannot_be_told():
 
 
 def test_one_rank_alone():
-    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, [], partial=False)
+    said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, [], partial=False)
     assert said.startswith("Only one rank was recorded")
     assert "cannot be told" in said
     assert "3.00 ms" in said
-    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, [], partial=False)
+    assert "Rank 3 computes" in write_verdict(
+        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, [], partial=False
+    )
 
 
 def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
     steps = [answer(1, MS, 3), answer(2, MS, 3), answer(3, MS, 1)]
     hint = ", though rank 3 comes last in 2 of 3 steps."
-    assert verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, [], partial=False).endswith(
+    assert write_verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, [], partial=False).endswith(
         f"no rank, host or link is to blame{hint}"
     )
-    assert "comes last" not in verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
-    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
-    assert "comes last" not in verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
+    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
 
 
 def test_where_exchanges_name_no_partners_nobody_is_cleared():
-    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, [], partial=True)
+    said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, [], partial=True)
     assert said.startswith("Jitter costs 3.00 ms over 1 step (10.0%) as far as can be told")
     assert said.endswith("no rank, host or link can be blamed or cleared.")
-    assert "Rank 3 computes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, [], partial=True)
+    assert "Rank 3 computes" in write_verdict(
+        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, [], partial=True
+    )
 
 
 def test_a_loss_below_nothing_is_none():
-    assert verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, [], partial=False).startswith(
+    assert write_verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, [], partial=False).startswith(
         "Jitter costs 0 ns over 1 step (0.00%)"
     )
 
@@ -190,7 +194,7 @@ class TestQuality:
         found = np.array(ends, float)
         step = SimpleNamespace(ranks=np.array(ranks), end=found, negative_latencies=0)
         places = list(range(len(found))) if aligning is None else aligning
-        return step_quality({0: step}, lambda team: places, [], list)
+        return assess_step_quality({0: step}, lambda team: places, [], list)
 
     def test_ends_that_agree(self):
         clocks = np.array([0.0, 5e9, -7e9])
@@ -222,7 +226,7 @@ class TestQuality:
             team: SimpleNamespace(ranks=np.array([team]), end=np.empty((0, 1)), negative_latencies=found)
             for team, found in ((0, 2), (1, 3))
         }
-        assert step_quality(teams, lambda team: [], [], list).negative_latencies == 5
+        assert assess_step_quality(teams, lambda team: [], [], list).negative_latencies == 5
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ class TestQuality:
     ],
 )
 def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
-    words = verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
+    words = write_verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
     assert words == f"Jitter costs 3.00 ms over 1 step (0.10%); nothing leaves the noise. {said}"
     assert "to blame" not in words
-    assert said not in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
+    assert said not in write_verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, lone, partial=False)

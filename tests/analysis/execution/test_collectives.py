@@ -7,7 +7,7 @@ from jitter.analysis.execution.collectives import match
 from jitter.analysis.execution.rules import Wait
 from jitter.analysis.execution.schedule import Meet, Run, schedule
 from jitter.analysis.execution.synchronisation import not_together
-from jitter.analysis.metrics.clock_alignment import TOGETHER_NS
+from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
 from tests.support.programs import program, rules, step_of
 
 
@@ -190,12 +190,12 @@ class TestTogether:
 
     def test_those_left_together_are_none(self):
         assert self.apart() == set()
-        assert self.apart((1, 2, TOGETHER_NS - 1)) == set()
+        assert self.apart((1, 2, SYNCHRONOUS_WITHIN_NS - 1)) == set()
 
     def test_one_that_is_not(self):
-        assert TOGETHER_NS == 100_000
-        assert self.apart((1, 2, TOGETHER_NS + 1)) == {(0, 1)}
-        assert self.apart((3, 0, -TOGETHER_NS - 1)) == {(0, 3)}
+        assert SYNCHRONOUS_WITHIN_NS == 100_000
+        assert self.apart((1, 2, SYNCHRONOUS_WITHIN_NS + 1)) == {(0, 1)}
+        assert self.apart((3, 0, -SYNCHRONOUS_WITHIN_NS - 1)) == {(0, 3)}
 
     def test_one_alone_contradicts_nothing(self):
         assert self.apart((0, 1, 9e6), count=1) == set()

@@ -7,9 +7,9 @@ import pytest
 
 import jitter
 from jitter.readers import readers
-from jitter.simulate import Fault, Job, KernelTruth, RankRun, Run, answers, simulate, write
-from jitter.simulate.capture import Capture, captured
-from jitter.simulate.truth import truth
+from jitter.simulate import Fault, Job, KernelTruth, RankRecording, Run, simulate, truth_document, write
+from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.kernel_truth import compute_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
 from tests.support.simulated import ingest_run
 
@@ -96,14 +96,14 @@ def test_captures_that_lack_launches(tmp_path, capture):
     """Kernels of lost launches go with the one before on their stream; those before the first launch go nowhere."""
     run = simulate(Job(ranks=2, steps=2, kernels=40, seed=3, warmup_kernels=12))
     lake = ingest_run(run, tmp_path, "nsys", shuffle=True, **capture)
-    placed = [_placed(captured(recording, Capture(**capture))) for recording in run.ranks()]
-    assert_matches_truth(lake, truth([one for one, _ in placed], run.job.epoch))
+    placed = [_placed(apply_capture(recording, CaptureOptions(**capture))) for recording in run.ranks()]
+    assert_matches_truth(lake, compute_truth([one for one, _ in placed], run.job.epoch))
     assert_matches_oracle(lake)
     nothing_is_lost(lake)
     assert {source.rank: source.before_capture for source in lake.sources} == {one.rank: n for one, n in placed}
 
 
-def _placed(recording: RankRun) -> tuple[RankRun, int]:
+def _placed(recording: RankRecording) -> tuple[RankRecording, int]:
     """The recording in the launch order that can be told of it, and how many kernels were launched before it."""
     place: dict[int, int] = {}
     last: dict[int, int] = {}  # stream -> the last activity of it whose launch is known
@@ -225,7 +225,7 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
 def test_step_times_are_those_of_the_job(tmp_path):
     run = simulate(Job(ranks=3, steps=4, kernels=40, seed=9), [Fault.parse("late_start:rank=1,step=2,ms=3")])
     lake = ingest_run(run, tmp_path, "nsys")
-    assert [step.step_time_ns for step in lake.run().steps] == [s["step_time_ns"] for s in answers(run)["steps"]]
+    assert [step.step_time_ns for step in lake.run().steps] == [s["step_time_ns"] for s in truth_document(run)["steps"]]
 
 
 def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
@@ -244,7 +244,7 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
             _moved(path, offset)
     lake = _ingested(tmp_path / "traces", tmp_path)
     assert_matches_truth(lake, run.truth())
-    times = [step["step_time_ns"] for step in answers(run)["steps"]]
+    times = [step["step_time_ns"] for step in truth_document(run)["steps"]]
     assert [step.step_time_ns for step in lake.run().steps] == times
 
 

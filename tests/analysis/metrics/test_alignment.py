@@ -2,7 +2,8 @@
 
 import pytest
 
-from jitter.analysis.metrics.alignment import Member, cohorts, index_step, usual_sequences
+from jitter.analysis.metrics.cohorts import RankSequence, assign_cohorts, find_commonest_sequences
+from jitter.analysis.metrics.kernel_index import align_step
 from jitter.core.step_key import StepKey
 
 S0, S1, S2 = (StepKey(None, n) for n in range(3))
@@ -18,18 +19,18 @@ def is_collective(name):
 
 
 def ran(*sequences, step=S0, cut=()):
-    return [Member(rank, step, sequence, rank in cut) for rank, sequence in enumerate(sequences) if sequence]
+    return [RankSequence(rank, step, sequence, rank in cut) for rank, sequence in enumerate(sequences) if sequence]
 
 
 def cohorts_of(members):
     by_rank = {}
     for member in sorted(members, key=lambda member: member.step.order):
         by_rank.setdefault(member.rank, []).append(member)
-    return cohorts(by_rank, content)
+    return assign_cohorts(by_rank, content)
 
 
 def index(members, usual=None):
-    return index_step(members, 0, content, is_collective, usual)
+    return align_step(members, 0, content, is_collective, usual)
 
 
 def test_equal_sequences_need_nothing():
@@ -104,4 +105,4 @@ def test_a_rank_stands_for_what_it_ran_most_often_uncut():
 @pytest.mark.parametrize("cut", [set(), {2}])
 def test_the_usual_sequence_of_a_cohort_is_uncut(cut):
     members = [*ran("ab", "abc", "abc", step=S0, cut=cut | {1}), *ran("ab", "abc", step=S1, cut={1})]
-    assert usual_sequences(members, {0: 0, 1: 0, 2: 0}) == {0: "ab"}
+    assert find_commonest_sequences(members, {0: 0, 1: 0, 2: 0}) == {0: "ab"}

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jitter.analysis.metrics.aligning_collectives import collectives_of
-from jitter.analysis.metrics.clock_alignment import shared_moment, wall_clock
-from jitter.analysis.metrics.step_kernels import Placed, StepKernels
+from jitter.analysis.metrics.aligning_collectives import find_cohort_collectives
+from jitter.analysis.metrics.clock_alignment import align_by_collective, align_by_wall_clock
+from jitter.analysis.metrics.step_kernels import AlignedRank, StepKernels
 from jitter.core.schema import KERNELS
 from jitter.lake.step_reader import StepColumns
 
@@ -27,10 +27,10 @@ def moment(*found, whole=frozenset(RANKS), ranks=RANKS):
     names = ("kind", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
     columns = {name: pa.array([row[name] for row in rows], KERNELS.field(name).type) for name in names}
     table = pa.table({**columns, **{name: columns[name].dictionary_encode() for name in ("kind", "collective")}})
-    places = {rank: Placed(0, np.array([row["index"] for row in of[rank]], np.int64)) for rank in ranks}
+    places = {rank: AlignedRank(0, np.array([row["index"] for row in of[rank]], np.int64)) for rank in ranks}
     read = StepColumns(table, tuple(ranks), tuple(len(of[rank]) for rank in ranks))
     kernels = StepKernels(read, places, dict.fromkeys(ranks))
-    return shared_moment(collectives_of(kernels, 0, whole), STARTS)
+    return align_by_collective(find_cohort_collectives(kernels, 0, whole), STARTS)
 
 
 def test_the_last_to_end_aligns_not_the_last_launched():
@@ -173,7 +173,7 @@ def test_clocks_that_count_from_1970_and_from_boot_are_compared_to_the_ns():
 
 
 def test_wall_clock_puts_every_zero_where_utc_says():
-    found = wall_clock({0: 10_000, 1: 9_200}, {0: "a", 1: "b"})
+    found = align_by_wall_clock({0: 10_000, 1: 9_200}, {0: "a", 1: "b"})
     assert found.method == "wall clock"
     assert found.uncertainty_ns is None
     # the same instant, UTC 10000 + x, is x on rank 0 and x + 800 on rank 1
@@ -181,6 +181,6 @@ def test_wall_clock_puts_every_zero_where_utc_says():
 
 
 def test_no_wall_clock_no_moment_unless_they_share_one_recording():
-    assert wall_clock({0: 10_000, 1: None}, {0: "a", 1: "b"}) is None
-    found = wall_clock({0: None, 1: None}, {0: "a", 1: "a"})
+    assert align_by_wall_clock({0: 10_000, 1: None}, {0: "a", 1: "b"}) is None
+    found = align_by_wall_clock({0: None, 1: None}, {0: "a", 1: "a"})
     assert (found.uncertainty_ns, found.moments_ns[0] - found.moments_ns[1]) == (0, 0)

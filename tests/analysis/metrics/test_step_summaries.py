@@ -115,7 +115,7 @@ def test_unknown_gaps_are_unknown_not_zero(tmp_path):
     assert gap["rank_1"].isna().tolist() == [True, False, False]
     assert gap.loc[2].tolist() == ["b", 30.0, 30, 30]
     assert ttke[["mean", "rank_0", "rank_1"]].isna().to_numpy().all()
-    assert lake.metrics(0).moments[0].method == "none"
+    assert lake.metrics(0).alignments[0].method == "none"
 
 
 def test_impossible_latencies_are_kept_and_counted(tmp_path):

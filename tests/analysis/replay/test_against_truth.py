@@ -13,6 +13,8 @@ from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 FAULTS = {
     Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],
     Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, START), (1, CPU)],

@@ -7,6 +7,8 @@ from jitter.analysis.replay.critical_path import Part
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 
+pytestmark = pytest.mark.slow
+
 
 def usual_transfers(job: OracleJob) -> dict[int, float]:
     """Of each collective of the program the lower median over steps and groups."""

@@ -10,6 +10,8 @@ from jitter.core.kernels import SYNC
 from tests.support.oracles.replay import Own, replay
 from tests.support.oracles.replay_jobs import OracleJob
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("cells", [scenario_times.CELLS_AT_ONCE, 100, 1])
 def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pytest.MonkeyPatch):

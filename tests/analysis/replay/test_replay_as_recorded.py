@@ -12,6 +12,8 @@ from jitter.simulate.shapes import SHAPES
 from tests.support.replay_assertions import assert_replay_matches_recording
 from tests.support.simulated import ingest_run, remove_derived_data, small
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "plain": {},
     "held": {"launch_queue": 24, "syncs": frozenset({"loss", "before", "after"}), "autotuned": 0.4},

@@ -15,6 +15,8 @@ from jitter.core.arrays import Ints
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 
+pytestmark = pytest.mark.slow
+
 STEPS = 8
 FAULTS = [
     "cpu_stall:rank=1,step=2,kernel=9,ms=1.5",

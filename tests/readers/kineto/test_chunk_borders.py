@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from jitter.readers.kineto.events import EventList
 from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
+pytestmark = pytest.mark.slow
+
 TRICKY = [
     step(name="},{"),
     operator("}, {", **{"Concrete Inputs": [{"a": 1}, {"b": [{}, {}]}, "]", "[", '"}, {"ph": "X"'], "x": [{}, {}]}),

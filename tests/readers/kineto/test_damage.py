@@ -22,6 +22,8 @@ from tests.support.kineto_traces import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 EVENTS = [*small(4), operator("nested", x=[{"a": 1}, {"b": 2}]), kernel("},{", ts=900, correlation=9)]
 ABOUT = {"distributedInfo": {"rank": 5}, "baseTimeNanoseconds": 10**18}
 

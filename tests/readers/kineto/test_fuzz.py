@@ -1,6 +1,10 @@
 """A fixed, short part of fuzz.py."""
 
+import pytest
+
 from tests.readers.kineto.fuzz import fuzz, own_trace
+
+pytestmark = pytest.mark.slow
 
 
 def test_two_hundred_damaged_traces() -> None:

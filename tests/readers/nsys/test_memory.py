@@ -14,6 +14,8 @@ import pytest
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import export, kernel
 
+pytestmark = pytest.mark.slow
+
 _ROWS = 1_200_000
 _BOUND_MB = 100
 """Streaming takes 65 to 75 MB, whatever the length; one `fetchall` of these rows takes over 200 MB."""

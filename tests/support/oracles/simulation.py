@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jitter.simulate import Run
-from jitter.simulate.costs import costs, operations
+from jitter.simulate.durations import draw_durations, phase_operations
 
 Times = dict[tuple[int, int, int], tuple[int, int, int, int]]
 """(rank, phase, position) -> launch start, launch end, start, end of what happened."""
@@ -44,7 +44,7 @@ class _Prices:
         self.stage = int(run.plan.stage[rank])
         self.program = run.plan.programs[self.stage]
         self.phases: list[Any] = [
-            costs(run.job, run.faults, self.program, run.plan.groups, phase, np.array([rank]))
+            draw_durations(run.job, run.faults, self.program, run.plan.groups, phase, np.array([rank]))
             for phase in range(run.job.steps + 2)
         ]
 
@@ -58,7 +58,7 @@ def _one_rank(run: Run, own: _Prices, ends: Meets, times: Times, arrivals: dict[
     for phase, price in enumerate(own.phases):
         clock += 3_000 + 3_000 + int(price.loading[0])
         ended: dict[int, int] = {}
-        for at, op in enumerate(operations(own.program, phase, job.steps)):
+        for at, op in enumerate(phase_operations(own.program, phase, job.steps)):
             if price.absent is not None and price.absent[at, 0]:
                 ended[at] = stream_free.get(op.stream, 0)
                 continue

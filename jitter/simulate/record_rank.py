@@ -8,12 +8,12 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.clock import clock
-from jitter.simulate.costs import operations
-from jitter.simulate.engine import Events
+from jitter.simulate.clock import make_clock
+from jitter.simulate.durations import phase_operations
+from jitter.simulate.engine import PhaseEvents
 from jitter.simulate.job import Job
 from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
-from jitter.simulate.rank_run import Call, Group, Range, RankRun, marker_text
+from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker
 
 Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117
@@ -31,18 +31,18 @@ def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
     return np.flatnonzero(on_gpu), np.flatnonzero(~on_gpu)
 
 
-def assemble(job: Job, plan: Plan, phases: Sequence[Events], column: int, rank: int) -> RankRun:
+def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int, rank: int) -> RankRecording:
     """The recording of the rank in this column of the events."""
-    own = clock(job, rank)
+    own = make_clock(job, rank)
     program = plan.programs[plan.stage[rank]]
     parts: list[tuple[Ints, ...]] = []
-    calls: list[Call] = []
-    ranges: list[Range] = []
+    calls: list[HostCall] = []
+    ranges: list[HostRange] = []
     first, correlation = 0, _FIRST_CORRELATION
     bases = {id(program.step): len(program.prologue)}
     bases |= {id(program.epilogue): len(program.prologue) + len(program.step), id(program.prologue): 0}
     for phase, events in enumerate(phases):
-        ops = operations(program, phase, job.steps)
+        ops = phase_operations(program, phase, job.steps)
         first = bases[id(ops)]
         step = job.step_numbers[phase - 1] if 0 < phase <= job.steps else None
         launch_start = events.launch_start[:, column] + own.offset_ns
@@ -54,7 +54,7 @@ def assemble(job: Job, plan: Plan, phases: Sequence[Events], column: int, rank: 
             op = ops[at]
             begin, end = int(launch_start[at]), int(launch_end[at])
             number, is_sync = int(correlations[at]), op.kind == "sync"
-            calls.append(Call(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
+            calls.append(HostCall(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
         if step is not None:
             ranges += _ranges(
                 job,
@@ -86,7 +86,7 @@ def assemble(job: Job, plan: Plan, phases: Sequence[Events], column: int, rank: 
         np.concatenate(arrays) for arrays in zip(*parts, strict=True)
     )
     node = rank // job.gpus_per_node
-    return RankRun(
+    return RankRecording(
         rank=rank,
         host=f"node{node:04d}",
         pid=4200 + 137 * (rank % job.gpus_per_node),
@@ -123,13 +123,13 @@ def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation,
     )
 
 
-def _groups(plan: Plan, rank: int) -> dict[str, Group]:
+def _groups(plan: Plan, rank: int) -> dict[str, ProcessGroup]:
     """The groups of a rank. Each has a number of its own in the job, in the order in which they were made."""
-    found: dict[str, Group] = {}
+    found: dict[str, ProcessGroup] = {}
     made = 0
     for name, of_rank in plan.groups.items():
         if (own := int(of_rank[rank])) != NO_GROUP:
-            found[name] = Group(str(made + own), name, tuple(np.flatnonzero(of_rank == own).tolist()))
+            found[name] = ProcessGroup(str(made + own), name, tuple(np.flatnonzero(of_rank == own).tolist()))
         made += int(of_rank.max()) + 1
     return found
 
@@ -140,26 +140,26 @@ def _ranges(
     rank: int,
     step: int,
     ops: tuple[Operation, ...],
-    events: Events,
+    events: PhaseEvents,
     column: int,
     launch_start: Ints,
     launch_end: Ints,
-) -> list[Range]:
+) -> list[HostRange]:
     offset = int(launch_start[0] - events.launch_start[0, column])
-    found: list[Range] = []
+    found: list[HostRange] = []
     begin, finish = int(events.begin[column]) + offset, int(events.finish[column]) + offset
     if job.marker != "none":
-        text = marker_text(job.marker, job.epoch, step, rank)
+        text = format_marker(job.marker, job.epoch, step, rank)
         epoch = job.epoch if job.marker == "talk" else None
-        found.append(Range("step", text, MAIN_THREAD, begin, finish, step, epoch))
+        found.append(HostRange("step", text, MAIN_THREAD, begin, finish, step, epoch))
     if job.data_loading:
         loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
-        found.append(Range("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
+        found.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
     for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
         if not phase:
             continue
         rows = list(members)
         inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
         # the main thread waits in backward(); autograd's thread has no range of its own
-        found.append(Range("phase", phase, MAIN_THREAD, *inner, step))
+        found.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
     return found

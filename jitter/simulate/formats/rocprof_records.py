@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from jitter.simulate.capture import graph_heads
-from jitter.simulate.formats.kineto_text import spelling
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.capture import find_graph_heads
+from jitter.simulate.formats.kineto_dialect import kineto_dialect
+from jitter.simulate.recording import RankRecording
 
 CPU_NODES: Final = 4
 """Processors that HSA counts before the GPUs."""
@@ -14,7 +14,7 @@ _FILL: Final = "__amd_rocclr_fillBufferAligned"
 _MARGIN_NS: Final = 300
 
 
-class Kernel(NamedTuple):
+class DispatchRecord(NamedTuple):
     """A dispatch; sizes in work items, as HSA has them."""
 
     name: str
@@ -29,7 +29,7 @@ class Kernel(NamedTuple):
     launched: bool
 
 
-class Copy(NamedTuple):
+class CopyRecord(NamedTuple):
     """A copy by the copy engines."""
 
     direction: str
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
     n_bytes: int
 
 
-class HipCall(NamedTuple):
+class HipCallRecord(NamedTuple):
     """A call of HIP, or (name ncclAllReduce) of RCCL."""
 
     name: str
@@ -51,7 +51,7 @@ class HipCall(NamedTuple):
     end_ns: int
 
 
-class Marker(NamedTuple):
+class RangeRecord(NamedTuple):
     """A roctx range."""
 
     text: str
@@ -61,30 +61,30 @@ class Marker(NamedTuple):
 
 
 @dataclass
-class Recorded:
+class RocprofRecords:
     """All rows of one rank."""
 
-    kernels: list[Kernel]
-    copies: list[Copy]
-    calls: list[HipCall]
-    rccl: list[HipCall]
-    markers: list[Marker]
+    kernels: list[DispatchRecord]
+    copies: list[CopyRecord]
+    calls: list[HipCallRecord]
+    rccl: list[HipCallRecord]
+    markers: list[RangeRecord]
 
 
-def recorded(own: RankRun) -> Recorded:
+def collect_records(own: RankRecording) -> RocprofRecords:
     """The rows of this recording; roctx knows no range without an end."""
-    words = spelling("rocm", own, 0)
+    words = kineto_dialect("rocm", own, 0)
     streams = sorted({words.stream(op.stream) for op in own.operations})
     queue = {stream: number for number, stream in enumerate(streams, start=1)}
-    found = Recorded([], [], [], [], [])
-    heads = graph_heads(own).tolist()
+    found = RocprofRecords([], [], [], [], [])
+    heads = find_graph_heads(own).tolist()
     rows = zip(own.ops(), own.start_ns.tolist(), own.end_ns.tolist(), own.correlation.tolist(), strict=True)
     launches = zip(own.launch_start_ns.tolist(), own.launch_end_ns.tolist(), strict=True)
     for at, ((op, start, end, correlation), (begun, done)) in enumerate(zip(rows, launches, strict=True)):
         stream, thread = words.stream(op.stream), own.threads[op.thread]
         launched = bool(own.has_launch[at])
         if op.copy in _DIRECTIONS:
-            copied = Copy(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
+            copied = CopyRecord(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
             found.copies.append(copied)
         else:
             # HIP fills with a kernel
@@ -92,20 +92,20 @@ def recorded(own: RankRun) -> Recorded:
             group = op.block[0]
             items = int(own.grid_x[at]) * group
             found.kernels.append(
-                Kernel(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
+                DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
             )
         if launched and not own.shares_launch[at]:
             call = words.call("cudaGraphLaunch" if heads[at] else op.call)
-            found.calls.append(HipCall(call, thread, correlation, begun, done))
+            found.calls.append(HipCallRecord(call, thread, correlation, begun, done))
             if op.kind == "collective":
                 said = "nccl" + (op.collective or "").title().replace("_", "")
                 found.rccl.append(
-                    HipCall(said, thread, 1_000_000_000 + correlation, begun - _MARGIN_NS, done + _MARGIN_NS)
+                    HipCallRecord(said, thread, 1_000_000_000 + correlation, begun - _MARGIN_NS, done + _MARGIN_NS)
                 )
     for lost in (*own.lost_launches, *own.calls):
         call = words.call(lost.name)
-        found.calls.append(HipCall(call, own.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns))
+        found.calls.append(HipCallRecord(call, own.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns))
     for one in own.ranges:
         if one.end_ns is not None:
-            found.markers.append(Marker(one.text, own.threads[one.thread], one.start_ns, one.end_ns))
+            found.markers.append(RangeRecord(one.text, own.threads[one.thread], one.start_ns, one.end_ns))
     return found

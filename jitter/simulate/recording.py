@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jitter.simulate.clock import Clock
-from jitter.simulate.job import Marker
+from jitter.simulate.job import MarkerStyle
 from jitter.simulate.program import Operation
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class Range(NamedTuple):
+class HostRange(NamedTuple):
     """A host-side range. `end_ns` is None if the recording ended first."""
 
     kind: Literal["step", "data_loading", "phase"]
@@ -27,7 +27,7 @@ class Range(NamedTuple):
     epoch: int | None = None
 
 
-class Group(NamedTuple):
+class ProcessGroup(NamedTuple):
     """Ranks that communicate: a process group."""
 
     number: str
@@ -37,7 +37,7 @@ class Group(NamedTuple):
     ranks: tuple[int, ...]
 
 
-class Call(NamedTuple):
+class HostCall(NamedTuple):
     """A host call that launches nothing: a sync, an event."""
 
     name: str
@@ -50,7 +50,7 @@ class Call(NamedTuple):
     step: int | None
 
 
-def marker_text(style: Marker, epoch: int | None, step: int, rank: int) -> str:
+def format_marker(style: MarkerStyle, epoch: int | None, step: int, rank: int) -> str:
     """How a step's range is called."""
     if style == "talk":
         return f"{'' if epoch is None else f'epoch{epoch}_'}step{step}-rank{rank}-640_8-640_8-640_8"
@@ -58,7 +58,7 @@ def marker_text(style: Marker, epoch: int | None, step: int, rank: int) -> str:
 
 
 @dataclass(frozen=True)
-class RankRun:
+class RankRecording:
     """One rank's recording. The arrays are parallel, one entry a GPU activity, in launch order."""
 
     rank: int
@@ -83,11 +83,11 @@ class RankRun:
     """True for a kernel whose launching call is that of the kernel before it (a CUDA graph)."""
     correlation: Ints
     grid_x: Ints
-    lost_launches: tuple[Call, ...]
+    lost_launches: tuple[HostCall, ...]
     """Launching calls whose activity the recording lost."""
-    calls: tuple[Call, ...]
-    ranges: tuple[Range, ...]
-    groups: Mapping[str, Group] = field(default_factory=dict)
+    calls: tuple[HostCall, ...]
+    ranges: tuple[HostRange, ...]
+    groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
     """Those the rank is in, by the name that its operations use."""
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class RankRun:
         return (self.pid, self.pid + 41)
 
     @property
-    def steps(self) -> list[Range]:
+    def steps(self) -> list[HostRange]:
         """The step markers."""
         return [r for r in self.ranges if r.kind == "step"]
 
@@ -107,7 +107,7 @@ class RankRun:
         """The operation of each activity."""
         return map(self.operations.__getitem__, self.operation.tolist())
 
-    def kept(self, which: Bools) -> "RankRun":
+    def kept(self, which: Bools) -> "RankRecording":
         """The same with only these activities."""
         return replace(
             self,
@@ -124,7 +124,7 @@ class RankRun:
             grid_x=self.grid_x[which],
         )
 
-    def moved(self, by_ns: int) -> "RankRun":
+    def moved(self, by_ns: int) -> "RankRecording":
         """The same on a clock that is ahead by this much: one recording of several ranks has one clock."""
         shift = replace(
             self.clock,
@@ -147,5 +147,5 @@ class RankRun:
         )
 
 
-def _moved_calls(calls: tuple[Call, ...], by_ns: int) -> tuple[Call, ...]:
+def _moved_calls(calls: tuple[HostCall, ...], by_ns: int) -> tuple[HostCall, ...]:
     return tuple(c._replace(start_ns=c.start_ns + by_ns, end_ns=c.end_ns + by_ns) for c in calls)

@@ -24,7 +24,7 @@ _PAUSES = 2**44
 
 
 @dataclass
-class Costs:
+class PhaseDurations:
     """Times in ns, one row an operation, one column a rank of the block."""
 
     duration: Ints
@@ -41,7 +41,7 @@ class Costs:
     """The launch grid in x where it is not the program's; None: nowhere."""
 
 
-def operations(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
+def phase_operations(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
     """The operations of a phase: 0 is the prologue, then the steps, then the epilogue."""
     return program.prologue if phase == 0 else program.step if phase <= steps else program.epilogue
 
@@ -59,14 +59,14 @@ def _noisy(mean: NDArray[np.float32], z: NDArray[np.float32], noise: NDArray[np.
     return noisy
 
 
-def costs(
+def draw_durations(
     job: Job, faults: Sequence[Fault], program: Program, groups: Mapping[str, Ints], phase: int, ranks: Ints
-) -> Costs:
+) -> PhaseDurations:
     """The costs of a phase for these ranks, which all run this program.
 
     Every rank has its own random numbers: blocks do not matter.
     """
-    ops = operations(program, phase, job.steps)
+    ops = phase_operations(program, phase, job.steps)
     means, draw = _means(ops)
     means = means * np.array([1, 1, 1, job.stream_gap_ns], np.float32)
     noise = np.array([job.noise, job.cpu_noise, job.cpu_noise, job.cpu_noise], np.float32)
@@ -81,7 +81,7 @@ def costs(
         loading[at] = round(_LOADING_NS * max(_LEAST, 1 + job.cpu_noise * float(z[0, 0])))
     transfer = _transfers(job, groups, ops, phase, ranks, lambda z: _noisy(means, z[1:][draw], noise)[:, 0], rows)
     duration, cpu, call, gap = (np.ascontiguousarray(table[:, :, column].T) for column in range(4))
-    found = Costs(duration, cpu, call, gap, loading, transfer)
+    found = PhaseDurations(duration, cpu, call, gap, loading, transfer)
     if job.variable_work:
         _resize(found, job, ops, phase, ranks)
     if 0 < phase <= job.steps:
@@ -128,7 +128,7 @@ def _transfers(
     return found
 
 
-def _resize(found: Costs, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+def _resize(found: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
     """Inputs of this step's sizes: work that grows with them takes so much longer, with so many more blocks."""
     rows = np.flatnonzero([op.sized for op in ops])
     drawn = [float(np.random.default_rng((job.seed, _SIZES, rank, phase)).random()) for rank in ranks.tolist()]
@@ -138,13 +138,13 @@ def _resize(found: Costs, job: Job, ops: tuple[Operation, ...], phase: int, rank
             times[rows, column] = np.maximum(np.rint(times[rows, column] * factor).astype(np.int64), 1)
 
 
-def _grid(found: Costs, ops: tuple[Operation, ...]) -> Ints:
+def _grid(found: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
     if found.grid is None:
         found.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), found.cpu.shape[1], axis=1)
     return found.grid
 
 
-def _pause(found: Costs, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+def _pause(found: PhaseDurations, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
     """Somewhere behind the first kernel: before it, it would be a late start."""
     first = next(at for at, op in enumerate(ops) if op.kind == "compute")
     for column, rank in enumerate(ranks.tolist()):
@@ -157,7 +157,7 @@ def _extras_from(faults: Sequence[Fault], number: int) -> int:
     return sum(fault.kind == "extra_kernel" for fault in faults[number:])
 
 
-def _absent(found: Costs) -> NDArray[np.bool_]:
+def _absent(found: PhaseDurations) -> NDArray[np.bool_]:
     if found.absent is None:
         found.absent = np.zeros(found.cpu.shape, np.bool_)
     return found.absent
@@ -167,7 +167,9 @@ def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
     return next(at for at, op in enumerate(ops) if op.draw == draw)
 
 
-def _afflict(found: Costs, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints) -> None:
+def _afflict(
+    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+) -> None:
     if fault.kind == "slow_collective":
         hit = np.array([op.kind == "collective" and fault.on_kernel(op.kernel) for op in ops])
         found.transfer[hit] = np.rint(found.transfer[hit] * (fault.factor or 1)).astype(np.int64)
@@ -198,7 +200,9 @@ def _afflict(found: Costs, fault: Fault, ops: tuple[Operation, ...], groups: Map
             _stretch(_grid(found, ops), rows, columns, fault)
 
 
-def _slow_link(found: Costs, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints) -> None:
+def _slow_link(
+    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+) -> None:
     """Transfers of every group that has one of the fault's ranks."""
     if found.transfer.shape[1] != len(ranks):
         found.transfer = np.repeat(found.transfer, len(ranks), axis=1)

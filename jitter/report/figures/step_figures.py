@@ -6,8 +6,8 @@ import numpy as np
 from bokeh.models import GridPlot
 
 from jitter.report.figures import duration_deviation, gap_deviation, launch_latency, ttke_deviation
-from jitter.report.figures.frame import stack
-from jitter.report.figures.kernel_axis import KernelAxis, sources_of
+from jitter.report.figures.frame import stack_figures
+from jitter.report.figures.kernel_axis import KernelAxis, build_sources
 from jitter.report.views.step_view import StepView
 
 
@@ -16,14 +16,14 @@ def build(axis: KernelAxis, others: Sequence[StepView] = ()) -> GridPlot:
 
     Launch latency is left out where no view knows it.
     """
-    views = [sources_of(view, f"view-{n}") for n, view in enumerate(others, 1)]
+    views = [build_sources(view, f"view-{n}") for n, view in enumerate(others, 1)]
     modules = [ttke_deviation, gap_deviation, duration_deviation]
     latencies = [axis.series["launch_latency"], *(sources["launch_latency"] for sources in views)]
     if any(np.isfinite(source.data[line]).any() for source in latencies for line in ("max", "min", "high")):
         modules.append(launch_latency)
     figures = [module.build(axis) for module in modules]
     figures[-1].xaxis.axis_label = "kernel index (launch order in the step)"
-    grid = stack(figures)
+    grid = stack_figures(figures)
     # sources that nothing draws travel as tags
     undrawn = [axis.series["launch_latency"]] if launch_latency not in modules else []
     grid.tags = undrawn + [source for sources in views for source in sources.values()]

@@ -20,10 +20,17 @@ from bokeh.models.annotations import ColorBar
 from bokeh.plotting import figure
 
 from jitter.core.formatting import abbreviate
-from jitter.report.figures.frame import script
-from jitter.report.figures.palette import GROUND, HEAT_DARK, HEAT_LIGHT, INK, MARK, OTHERS
-from jitter.report.figures.step_axis import StepAxis, bare_step_figure
-from jitter.report.views.excess_heatmap import ExcessMap, Layer
+from jitter.report.figures.frame import read_script
+from jitter.report.figures.palette import (
+    BACKGROUND_COLOR,
+    DARK_HEAT_PALETTE,
+    LIGHT_HEAT_PALETTE,
+    MARK_COLOR,
+    OTHERS_COLOR,
+    TEXT_COLOR,
+)
+from jitter.report.figures.step_axis import StepAxis, new_bare_step_figure
+from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
 _FRAME = 62  # px around the rows
@@ -36,23 +43,23 @@ _TOOLTIP: Final = """
 </div>"""
 
 
-def build(axis: StepAxis, drawn: ExcessMap, culprits: Collection[int] = ()) -> figure:
+def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> figure:
     """Draw the first layer; the others' sources travel along as `layer:<name>`. A click picks a rank and a step.
 
     Rows of the ranks in `culprits` have an arrow.
     """
     rows = len(drawn.rows)
     height = min(max(_LEAST_HEIGHT, _ROW * rows + _FRAME), _MOST_HEIGHT)
-    plot = bare_step_figure(axis, _title(drawn.layers[0]), "excess", _y_range(rows), height)
+    plot = new_bare_step_figure(axis, _title(drawn.layers[0]), "excess", _y_range(rows), height)
     sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
     shown = _source(drawn.layers[0], "shown:excess")
     mapper = LinearColorMapper(
-        palette=HEAT_LIGHT,
+        palette=LIGHT_HEAT_PALETTE,
         low=0,
         high=drawn.layers[0].top_ns,
         nan_color="rgba(0, 0, 0, 0)",
         name="excess:colours",
-        tags=[HEAT_LIGHT, HEAT_DARK],
+        tags=[LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE],
     )
     wide = drawn.columns[0][1] + 1
     cells = Image(image="image", x=-0.5, y=-0.5, dw=wide * len(drawn.columns), dh=rows, color_mapper=mapper)
@@ -60,26 +67,26 @@ def build(axis: StepAxis, drawn: ExcessMap, culprits: Collection[int] = ()) -> f
     _draw_holes(plot, drawn)
     _draw_hosts(plot, drawn)
     _draw_arrows(plot, drawn, culprits, len(axis.labels))
-    plot.vspan(x="x", source=axis.shown, line_color=MARK, line_width=2, line_alpha=0.9)
+    plot.vspan(x="x", source=axis.shown, line_color=MARK_COLOR, line_width=2, line_alpha=0.9)
     cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
-    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=INK, line_width=2.5)
+    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=TEXT_COLOR, line_width=2.5)
     _label(plot, drawn)
     bar = ColorBar(
         color_mapper=mapper,
         width=10,
         padding=4,
-        formatter=CustomJSTickFormatter(code=script("ticks.js")),
-        background_fill_color=GROUND,
-        major_label_text_color=INK,
-        major_tick_line_color=INK,
+        formatter=CustomJSTickFormatter(code=read_script("ticks.js")),
+        background_fill_color=BACKGROUND_COLOR,
+        major_label_text_color=TEXT_COLOR,
+        major_tick_line_color=TEXT_COLOR,
     )
     plot.add_layout(bar, "right")
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows}
-    cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=script("excess_hover.js"))
+    cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=read_script("excess_hover.js"))
     hover = HoverTool(renderers=[image], point_policy="follow_mouse", attachment="horizontal", tooltips=_TOOLTIP)
     hover.formatters = {"@rank": cell}  # of an unknown excess Bokeh would ask nobody
     plot.add_tools(hover)
-    plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=script("excess_pick.js")))
+    plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=read_script("excess_pick.js")))
     plot.tags = sources
     return plot
 
@@ -90,16 +97,16 @@ def _y_range(rows: int) -> Range1d:
     return Range1d(start=rows - 1 + pad, end=-pad)
 
 
-def _title(layer: Layer) -> str:
+def _title(layer: HeatmapLayer) -> str:
     return f"Excess of every rank and step, {layer.title}"
 
 
-def _source(layer: Layer, name: str) -> ColumnDataSource:
+def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
     columns: dict[str, Any] = {"image": [layer.excess_ns], "rank": [layer.rank], "step": [layer.step]}
     return ColumnDataSource(columns, name=name, tags=[_title(layer), layer.top_ns])
 
 
-def _draw_holes(plot: figure, drawn: ExcessMap) -> None:
+def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
     """Hatch what was not recorded."""
     source = ColumnDataSource(
         {
@@ -119,22 +126,22 @@ def _draw_holes(plot: figure, drawn: ExcessMap) -> None:
         fill_color=None,
         line_color=None,
         hatch_pattern="right_diagonal_line",
-        hatch_color=OTHERS,
+        hatch_color=OTHERS_COLOR,
         hatch_scale=8,
     )
 
 
-def _draw_hosts(plot: figure, drawn: ExcessMap) -> None:
+def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
     """Rule off between hosts."""
     borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
     thin = len(drawn.rows) > 60
     plot.add_glyph(
         ColumnDataSource({"y": borders}, name="host-borders"),
-        HSpan(y="y", line_color=INK, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
+        HSpan(y="y", line_color=TEXT_COLOR, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
     )
 
 
-def _draw_arrows(plot: figure, drawn: ExcessMap, culprits: Collection[int], steps: int) -> None:
+def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
     """Point at the rows of those that are named."""
     named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
     plot.scatter(
@@ -144,12 +151,12 @@ def _draw_arrows(plot: figure, drawn: ExcessMap, culprits: Collection[int], step
         marker="triangle",
         angle=np.pi / 2,
         size=8,
-        fill_color=INK,
-        line_color=INK,
+        fill_color=TEXT_COLOR,
+        line_color=TEXT_COLOR,
     )
 
 
-def _label(plot: figure, drawn: ExcessMap) -> None:
+def _label(plot: figure, drawn: ExcessHeatmap) -> None:
     """Write host and rank beside the rows, as many as there is room for."""
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):

@@ -6,24 +6,24 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.core.errors import JitterError
-from jitter.simulate.engine import Arrival
+from jitter.simulate.engine import CollectiveArrival
 from jitter.simulate.program import NO_GROUP, Ints, Plan
 
-Life = Generator[tuple[int, Arrival], Ints, None]
+StageRun = Generator[tuple[int, CollectiveArrival], Ints, None]
 """All phases of the ranks of one program: yields (phase, arrival), is sent when the collective ends on each rank."""
-Ends = dict[tuple[int, int, int], Ints]
+CollectiveEnds = dict[tuple[int, int, int], Ints]
 """(stage, phase, position) of each collective -> its end in each group (ns, global)."""
 
 
 class _Came(NamedTuple):
     stage: int
     phase: int
-    arrival: Arrival
+    arrival: CollectiveArrival
     group: Ints
     """(ranks,) the group's number on each rank that came."""
 
 
-def run_together(plan: Plan, lives: Mapping[int, Life]) -> Ends:
+def run_stages(plan: Plan, lives: Mapping[int, StageRun]) -> CollectiveEnds:
     """Run the lives of all stages to their ends and tell when each collective ended.
 
     A life goes on as soon as all stages that have ranks in its collective's groups have come to theirs: the nth
@@ -34,7 +34,7 @@ def run_together(plan: Plan, lives: Mapping[int, Life]) -> Ends:
     }
     met: dict[tuple[int, str], int] = {}
     open_meets: dict[tuple[str, int], list[_Came]] = {}
-    found: Ends = {}
+    found: CollectiveEnds = {}
     able: list[tuple[int, Ints | None]] = [(stage, None) for stage in lives]
     waiting: dict[int, str] = {}
     while able:

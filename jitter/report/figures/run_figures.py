@@ -4,18 +4,20 @@ from collections.abc import Collection
 
 from bokeh.models import GridPlot
 
-from jitter.report.figures import excess_map, step_loss, step_ranks, step_time
-from jitter.report.figures.frame import stack
+from jitter.report.figures import excess_heatmap, step_loss, step_ranks, step_time
+from jitter.report.figures.frame import stack_figures
 from jitter.report.figures.step_axis import StepAxis
-from jitter.report.views.excess_heatmap import ExcessMap
-from jitter.report.views.run_series import RunView
+from jitter.report.views.excess_heatmap import ExcessHeatmap
+from jitter.report.views.run_series import RunSeries
 
 
-def build(axis: StepAxis, run: RunView, excess: ExcessMap | None, culprits: Collection[int] = ()) -> GridPlot | None:
+def build(
+    axis: StepAxis, run: RunSeries, excess: ExcessHeatmap | None, culprits: Collection[int] = ()
+) -> GridPlot | None:
     """Draw those of which anything is known; None if nothing is. `culprits` are ranks that the answers name."""
     figures = []
     if excess is not None:
-        figures.append(excess_map.build(axis, excess, culprits))
+        figures.append(excess_heatmap.build(axis, excess, culprits))
     if len(run.ranks) > 1 and any(step.max_rank is not None or step.min_rank is not None for step in run.steps):
         figures.append(step_ranks.build(axis, run.ranks))
     if any(step.loss_ns is not None for step in run.steps) and len(run.ranks) > 1:
@@ -25,4 +27,4 @@ def build(axis: StepAxis, run: RunView, excess: ExcessMap | None, culprits: Coll
     if not figures:
         return None
     figures[-1].xaxis.axis_label = "epoch/step" if any("/" in label for label in run.labels) else "step"
-    return stack(figures)
+    return stack_figures(figures)

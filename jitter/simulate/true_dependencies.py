@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.engine import DEVICE_SYNCS, WAKE_NS, Events
+from jitter.simulate.engine import DEVICE_SYNCS, WAKE_NS, PhaseEvents
 from jitter.simulate.job import Job
 from jitter.simulate.program import GPU_KINDS, Ints, Operation
 
-Kind = Literal["event", "sync", "queue"]
+DependencyKind = Literal["event", "sync", "queue"]
 
 
 class Dependency(NamedTuple):
@@ -20,7 +20,7 @@ class Dependency(NamedTuple):
     """The operation that waits; of kinds sync and queue: the one whose launch does."""
     on_ordinal: int
     """The one it waits for: its end, or with a queue its start."""
-    kind: Kind
+    kind: DependencyKind
     """event: on the GPU, beside the order of its stream. sync: a host call stands between. queue: a full launch
     queue holds the call."""
     steps_back: int
@@ -31,8 +31,8 @@ class Dependency(NamedTuple):
     """By how much at most: from the latest of all else to its start, or to the call's end."""
 
 
-def dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[Events]) -> list[Dependency]:
-    """The waits of the program with these operations a step, from the events of its ranks (one `Events` a phase).
+def find_dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[PhaseEvents]) -> list[Dependency]:
+    """The waits of the program with these operations a step, from the events of its ranks (one `PhaseEvents` a phase).
 
     An operation that only some ranks run has no ordinal and is left out.
     """
@@ -45,7 +45,7 @@ def dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[Events]) -
     return sorted(found)
 
 
-def _here(events: Events, *positions: int) -> NDArray[np.bool_]:
+def _here(events: PhaseEvents, *positions: int) -> NDArray[np.bool_]:
     """(ranks,) where these happened."""
     if events.absent is None:
         return np.ones(events.start.shape[1], np.bool_)
@@ -53,13 +53,15 @@ def _here(events: Events, *positions: int) -> NDArray[np.bool_]:
     return ~gone
 
 
-def _held(kind: Kind, pair: tuple[int, int], back: int, waits: Sequence[tuple[NDArray[np.bool_], Ints]]) -> Dependency:
+def _held(
+    kind: DependencyKind, pair: tuple[int, int], back: int, waits: Sequence[tuple[NDArray[np.bool_], Ints]]
+) -> Dependency:
     """A dependency from (where it bound, by how much) of each step."""
     margins = [int(margin[bound].max()) for bound, margin in waits if bound.any()]
     return Dependency(*pair, kind, back, sum(int(bound.sum()) for bound, _ in waits), max(margins, default=0))
 
 
-def _events(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[Events]) -> list[Dependency]:
+def _events(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[PhaseEvents]) -> list[Dependency]:
     found = []
     last: dict[int, int] = {}
     for at, op in enumerate(ops):
@@ -82,7 +84,7 @@ def _events(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[E
     return found
 
 
-def _syncs(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[Events]) -> list[Dependency]:
+def _syncs(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[PhaseEvents]) -> list[Dependency]:
     found = []
     for at, op in enumerate(ops):
         if op.kind != "sync":
@@ -108,7 +110,7 @@ def _last(before: Sequence[Operation], sync: Operation, ordinal: dict[int, int])
     return list(last.values())
 
 
-def _queue(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[Events]) -> list[Dependency]:
+def _queue(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[PhaseEvents]) -> list[Dependency]:
     """A call that a full queue held ends the moment another operation starts."""
     cells: dict[tuple[int, int, int], list[int]] = {}
     for number, one in enumerate(steps):

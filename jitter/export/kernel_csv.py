@@ -13,7 +13,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import unreadable_file_error
 
-COLUMNS = (
+CSV_COLUMNS = (
     "nvtx_text",
     "nvtx_start",
     "nvtx_end",
@@ -29,7 +29,7 @@ COLUMNS = (
 )
 
 
-def talk_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
+def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
     """One rank's step as the talk's table: kernels in launch order, copies and fills left out, times in ns.
 
     Raises `LakeError` where the lake has lost the file.
@@ -56,16 +56,16 @@ def talk_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
         rows["end_ns"],
         rows["duration_ns"],
     ]
-    return pa.table(columns, names=COLUMNS)
+    return pa.table(columns, names=CSV_COLUMNS)
 
 
-def csv_name(key: StepKey, rank: int) -> str:
+def csv_file_name(key: StepKey, rank: int) -> str:
     """The file of one rank's step."""
     epoch = "" if key.epoch is None else f"epoch{key.epoch}_"
     return f"{epoch}step{key.step}-rank{rank}.csv"
 
 
-def write_talk_csv(path: Path, rows: pa.Table) -> None:
+def write_kernel_csv(path: Path, rows: pa.Table) -> None:
     """Write one rank's step; text is quoted only where it must be, as in the talk, and null is an empty cell."""
     with atomic_file(path) as half:
         rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 Era = Literal["2020", "2024"]
 
 
-class Shape(NamedTuple):
+class KernelSpec(NamedTuple):
     """A kernel as launched: demangled name, mean duration in ns, grid and block in x."""
 
     name: str
@@ -17,7 +17,7 @@ class Shape(NamedTuple):
     """Where a library chooses among kernels by measuring: the names it may take."""
 
 
-SIZED_NS: Final = 15_000
+INPUT_SIZED_NS: Final = 15_000
 """Kernels longer than this do work that grows with the input."""
 
 _NATIVE = "at::native::"
@@ -29,62 +29,62 @@ def _elementwise(functor: str, arguments: str = "at::detail::Array<char*, 3>") -
     return f"void at::native::vectorized_elementwise_kernel<4, {inner} >(int, {inner})"
 
 
-_EMBED: Final = Shape(
+_EMBED: Final = KernelSpec(
     f"void {_ANONYMOUS}indexSelectLargeIndex<c10::Half, long, unsigned int, 2, 2, -2, true>"
     "(at::cuda::detail::TensorInfo<c10::Half, unsigned int>, long)",
     8200,
     640,
     128,
 )
-_ADD: Final = Shape(_elementwise("CUDAFunctor_add<c10::Half>"), 5800, 1280, 128)
-_MUL: Final = Shape(
+_ADD: Final = KernelSpec(_elementwise("CUDAFunctor_add<c10::Half>"), 5800, 1280, 128)
+_MUL: Final = KernelSpec(
     _elementwise("AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"),
     3900,
     640,
     128,
 )
-_GELU: Final = Shape(
+_GELU: Final = KernelSpec(
     _elementwise("GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda(float)#1}"),
     11200,
     2560,
     128,
 )
-_DROPOUT: Final = Shape(
+_DROPOUT: Final = KernelSpec(
     f"void {_ANONYMOUS}fused_dropout_kernel_vec<c10::Half, float, unsigned int, 1, 4, bool>"
     "(at::cuda::detail::TensorInfo<c10::Half const, unsigned int>, float, at::PhiloxCudaState)",
     9400,
     432,
     256,
 )
-_NORM: Final = Shape(
+_NORM: Final = KernelSpec(
     f"void {_ANONYMOUS}vectorized_layer_norm_kernel<c10::Half, float>"
     "(int, float, c10::Half const*, c10::Half const*, c10::Half const*, float*, float*, c10::Half*)",
     12800,
     640,
     128,
 )
-_NORM_BACKWARD: Final = Shape(
+_NORM_BACKWARD: Final = KernelSpec(
     f"void {_ANONYMOUS}GammaBetaBackwardCUDAKernelTemplate<c10::Half, float, 32u, 8u, 64u, false>"
     "(long, long, c10::Half const*, c10::Half const*, float const*, float const*, c10::Half*, c10::Half*)",
     17600,
     32,
     256,
 )
-_SOFTMAX: Final = Shape(
+_SOFTMAX: Final = KernelSpec(
     f"void {_ANONYMOUS}cunn_SoftMaxForward<8, c10::Half, float, c10::Half, SoftMaxForwardEpilogue>"
     "(c10::Half*, c10::Half const*, int)",
     15300,
     5120,
     128,
 )
-_SOFTMAX_BACKWARD: Final = Shape(
+_SOFTMAX_BACKWARD: Final = KernelSpec(
     f"void {_ANONYMOUS}cunn_SoftMaxBackward<8, c10::Half, float, c10::Half, SoftMaxBackwardEpilogue>"
     "(c10::Half*, c10::Half const*, c10::Half const*, long)",
     19100,
     5120,
     128,
 )
-_REDUCE: Final = Shape(
+_REDUCE: Final = KernelSpec(
     "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::Half, at::native::func_wrapper_t<c10::Half, "
     "at::native::sum_functor<c10::Half, float, c10::Half>::operator()(at::TensorIterator&)::{lambda(float, "
     "float)#1}>, unsigned int, c10::Half, 4> >(at::native::ReduceOp<c10::Half, float>)",
@@ -92,14 +92,14 @@ _REDUCE: Final = Shape(
     256,
     512,
 )
-_OPTIMIZER: Final = Shape(
+_OPTIMIZER: Final = KernelSpec(
     f"void {_ANONYMOUS}multi_tensor_apply_kernel<{_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, "
     f"{_ANONYMOUS}FusedAdamMathFunctor<float, 4> >({_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, float const*)",
     38500,
     320,
     512,
 )
-EXTRA: Final = Shape(
+EXTRA_KERNEL: Final = KernelSpec(
     f"void {_NATIVE}index_elementwise_kernel<128, 4, {_NATIVE}gpu_index_kernel<{_NATIVE}index_put_kernel_impl"
     f"<{_NATIVE}OpaqueType<2> > > >(long, {_NATIVE}OpaqueType<2>)",
     6400,
@@ -125,7 +125,7 @@ _TILES: Final = (("128x128", "64x256"), ("256x128", "128x256"), ("64x128", "128x
 """A tile of the main choice and one that autotuning finds as good."""
 
 
-def _tuned(shape: Shape) -> Shape:
+def _tuned(shape: KernelSpec) -> KernelSpec:
     for tile, other in _TILES:
         if tile in shape.name:
             return shape._replace(tiles=(shape.name, shape.name.replace(tile, other)))
@@ -159,51 +159,60 @@ _COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
 }
 
 
-def forward_layer(era: Era) -> tuple[Shape, ...]:
+def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
     """The kernels of one transformer layer, forward."""
     wide, square, _ = _GEMMS[era]
-    qkv, out = Shape(wide, 92000, 480, 256), Shape(square, 41000, 160, 128)
-    scores, context = Shape(square, 24000, 320, 128), Shape(square, 23000, 320, 128)
-    up, down = Shape(wide, 121000, 640, 256), Shape(wide, 118000, 160, 256)
+    qkv, out = KernelSpec(wide, 92000, 480, 256), KernelSpec(square, 41000, 160, 128)
+    scores, context = KernelSpec(square, 24000, 320, 128), KernelSpec(square, 23000, 320, 128)
+    up, down = KernelSpec(wide, 121000, 640, 256), KernelSpec(wide, 118000, 160, 256)
     attention = (_NORM, qkv, _ADD, scores, _MUL, _SOFTMAX, _DROPOUT, context, out, _DROPOUT, _ADD)
     return tuple(map(_tuned, (*attention, _NORM, up, _GELU, down, _DROPOUT, _ADD)))
 
 
-def backward_layer(era: Era) -> tuple[Shape, ...]:
+def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
     """The kernels of one transformer layer, backward."""
     wide, square, thin = _GEMMS[era]
-    grads = (Shape(square, 117000, 640, 128), Shape(thin, 109000, 320, 128))
+    grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
     feed = (_MUL, _REDUCE, *grads, _GELU, _REDUCE, *grads, _NORM_BACKWARD, _ADD)
-    small = (Shape(square, 26000, 320, 128), Shape(thin, 25000, 320, 128))
-    attention = (_MUL, *small, _SOFTMAX_BACKWARD, _MUL, *small, _REDUCE, Shape(wide, 88000, 480, 256), _NORM_BACKWARD)
+    small = (KernelSpec(square, 26000, 320, 128), KernelSpec(thin, 25000, 320, 128))
+    attention = (
+        _MUL,
+        *small,
+        _SOFTMAX_BACKWARD,
+        _MUL,
+        *small,
+        _REDUCE,
+        KernelSpec(wide, 88000, 480, 256),
+        _NORM_BACKWARD,
+    )
     return tuple(map(_tuned, (*feed, *attention)))
 
 
-def embedding() -> Shape:
+def embedding_kernel() -> KernelSpec:
     """The step's first kernel."""
     return _EMBED
 
 
-def head(era: Era) -> tuple[Shape, ...]:
+def loss_kernels(era: Era) -> tuple[KernelSpec, ...]:
     """From the last layer to the loss."""
-    return (_NORM, Shape(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
+    return (_NORM, KernelSpec(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
 
 
-def square_sum() -> Shape:
+def gradient_norm_kernel() -> KernelSpec:
     """What a rank adds to the norm of all gradients."""
     return _REDUCE
 
 
-def optimizer() -> Shape:
+def optimizer_kernel() -> KernelSpec:
     """The fused weight update, launched several times."""
     return _OPTIMIZER
 
 
-def some(layer: tuple[Shape, ...], count: int) -> list[Shape]:
+def repeat_layer(layer: tuple[KernelSpec, ...], count: int) -> list[KernelSpec]:
     """So many kernels of a layer, over and over if it has fewer."""
     return list(islice(cycle(layer), count))
 
 
-def collective(era: Era, operation: str) -> str:
+def collective_kernel_name(era: Era, operation: str) -> str:
     """NCCL's device kernel of an operation."""
     return _COLLECTIVES[era][operation] + _ARGUMENTS[era]

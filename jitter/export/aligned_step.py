@@ -84,7 +84,7 @@ class AlignedStep:
                 f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
                 "choose ranks of one with --ranks",
             )
-        moment = measured.moments[cohorts.pop()]
+        moment = measured.alignments[cohorts.pop()]
         moments = moment.moments_ns
         if len(self.ranks) == 1:
             return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"
@@ -108,7 +108,7 @@ class AlignedStep:
         return rows.filter(pc.and_(pc.equal(rows["step"], self.key.step), epoch))
 
 
-def ranks_to_see(lake: Lake, step: StepAnswer) -> list[int]:
+def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
     """The min and the max rank of a step and the ranks beside them; the first few where neither is known.
 
     Of a step in which they are of several cohorts, which share no moment, those of the max rank's.

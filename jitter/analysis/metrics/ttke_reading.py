@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis.metrics.clock_alignment import Moment, SharedMoment
+from jitter.analysis.metrics.clock_alignment import ClockAlignment, ClockReading
 from jitter.core.arrays import Floats
 from jitter.core.stats import MAD_TO_SIGMA, lower_median
 from jitter.core.step_key import StepKey
@@ -40,7 +40,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class StepSummary:
+class TtkeReading:
     """One cohort's step. Times in ns; null where the step does not tell."""
 
     step: StepKey
@@ -51,12 +51,12 @@ class StepSummary:
     unmatched_kernels: int
     unmatched_ns: int
     """How much time kernels without a partner took."""
-    alignment: SharedMoment
+    alignment: ClockAlignment
     left_out: tuple[int, ...]
     """Ranks whose recording was cut before the step's last collective."""
     negative_latencies: int
     """Kernels that start before their own launch, which cannot be."""
-    step_ends: dict[int, Moment]
+    step_ends: dict[int, ClockReading]
     """Where each rank's step ends: its last aligning collective, else its last kernel."""
     last_index: int | None = None
     """k*: the last main-stream compute kernel that all ranks start before the last aligning collective ends."""
@@ -74,14 +74,14 @@ class StepSummary:
     split: Split | None = None
 
 
-def summarise(
+def read_ttke(
     step: StepKey,
     cohort: int,
     rows: pa.Table,
-    moment: SharedMoment,
+    moment: ClockAlignment,
     clocks: Mapping[int, tuple[str, int | None]],
     left_out: Sequence[int] = (),
-) -> StepSummary:
+) -> TtkeReading:
     """Sum up one cohort's step from its metrics (rows as of `StepMetrics.rows`, one cohort's).
 
     `clocks` names each rank's clock and what added to it gives UTC (None: unknown).
@@ -89,7 +89,7 @@ def summarise(
     unmatched = rows.filter(pc.is_null(rows["kernel_index"]))
     main = rows.filter(pc.and_(rows["on_main"], pc.is_valid(rows["kernel_index"])))
     ranks = sorted(rows["rank"].unique().to_pylist())
-    silent = StepSummary(
+    silent = TtkeReading(
         step=step,
         cohort=cohort,
         ranks=len(ranks),
@@ -99,7 +99,7 @@ def summarise(
         alignment=moment,
         left_out=tuple(left_out),
         negative_latencies=pc.sum(pc.less(rows["launch_latency_ns"], 0)).as_py() or 0,
-        step_ends={rank: Moment(*clocks[rank], ns) for rank, ns in _step_ends(rows, moment).items()},
+        step_ends={rank: ClockReading(*clocks[rank], ns) for rank, ns in _step_ends(rows, moment).items()},
     )
     last = _last_index(main, moment, ranks)
     if last is None or len(ranks) < 2:
@@ -187,14 +187,14 @@ def _names(main: pa.Table) -> dict[int, str]:
     return dict(zip(main["kernel_index"].to_pylist(), main["kernel_name"].to_pylist(), strict=True))
 
 
-def _step_ends(rows: pa.Table, moment: SharedMoment) -> dict[int, int]:
+def _step_ends(rows: pa.Table, moment: ClockAlignment) -> dict[int, int]:
     if moment.method == "collective":
         return moment.moments_ns
     main = rows.filter(rows["on_main"]).group_by("rank").aggregate([("end_ns", "max")])
     return dict(zip(main["rank"].to_pylist(), main["end_ns_max"].to_pylist(), strict=True))
 
 
-def _last_index(main: pa.Table, moment: SharedMoment, ranks: list[int]) -> int | None:
+def _last_index(main: pa.Table, moment: ClockAlignment, ranks: list[int]) -> int | None:
     """Find k*: with no aligning collective, the last main-stream compute kernel that all ranks have."""
     if moment.method == "collective":
         ends = pa.table(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from jitter.simulate.program import Operation
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRecording
 
 _HIP_CALLS: Final = {
     "cudaLaunchKernel": "hipLaunchKernel",
@@ -27,7 +27,7 @@ _RCCL_KERNEL: Final = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWor
 
 
 @dataclass(frozen=True)
-class Spelling:
+class KinetoDialect:
     """One layout's words."""
 
     kernel: str
@@ -59,23 +59,23 @@ class Spelling:
         return self.kernel, _RCCL_KERNEL if self.is_rocm and op.kind == "collective" else op.name
 
 
-def spelling(layout: str, own: RankRun, base_ns: int) -> Spelling:
+def kineto_dialect(layout: str, own: RankRecording, base_ns: int) -> KinetoDialect:
     """The words of a layout: 2024, 2021 or rocm."""
     rocm = layout == "rocm"
     if layout == "2021":
         words = ("Kernel", "Memcpy", "Memset", "Runtime", "Operator", "Operator")
     else:
         words = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cpu_op", "user_annotation")
-    return Spelling(*words, rocm, own.main_stream, 2 if rocm else 0, base_ns, layout == "2021")
+    return KinetoDialect(*words, rocm, own.main_stream, 2 if rocm else 0, base_ns, layout == "2021")
 
 
-def stamp(time_ns: int, spelled: Spelling) -> str:
+def format_timestamp(time_ns: int, spelled: KinetoDialect) -> str:
     """A time in microseconds, digit by digit: no float holds it."""
     micros, nanos = divmod(time_ns + spelled.base_ns, 1000)
     return str(micros) if spelled.whole else f"{micros}.{nanos:03d}"
 
 
-def duration(start_ns: int, end_ns: int, spelled: Spelling) -> str:
+def format_duration(start_ns: int, end_ns: int, spelled: KinetoDialect) -> str:
     """The duration in microseconds; whole ones are those between the whole times."""
     if spelled.whole:
         return str((end_ns + spelled.base_ns) // 1000 - (start_ns + spelled.base_ns) // 1000)

@@ -6,7 +6,7 @@ from jitter.simulate.faults import Fault
 from jitter.simulate.run import Run
 
 
-def answers(run: Run) -> dict[str, Any]:
+def truth_document(run: Run) -> dict[str, Any]:
     """What `truth.json` holds: the job, the faults with culprits and costs, each step's time with and without.
 
     `step_time_ns`: from the end of the step before's last collective to the end of this one's; null for the first

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from jitter.simulate.program import KERNEL_KINDS, Plan
-from jitter.simulate.rank_run import RankRun
+from jitter.simulate.recording import RankRecording
 
 
 class KernelTruth(NamedTuple):
@@ -38,18 +38,18 @@ class _Kernel(NamedTuple):
     latency_ns: int | None
 
 
-Truth = dict[tuple[int | None, int, int], list[KernelTruth]]
+TruthTable = dict[tuple[int | None, int, int], list[KernelTruth]]
 """(epoch, step, rank) -> its kernels."""
 
 
-def truth(recordings: Sequence[RankRun], epoch: int | None) -> Truth:
+def compute_truth(recordings: Sequence[RankRecording], epoch: int | None) -> TruthTable:
     """The truth of these ranks, which are taken for the whole job, one cohort."""
     by_step: dict[int, dict[int, list[_Kernel]]] = {}
     for recording in recordings:
         for step, kernels in _kernels(recording).items():
             by_step.setdefault(step, {})[recording.rank] = kernels
     main = {r.rank: _main_stream(r) for r in recordings}
-    found: Truth = {}
+    found: TruthTable = {}
     for step, of_rank in by_step.items():
         sequences = {
             rank: tuple((k.name, _concurrent(k, main[rank])) for k in kernels) for rank, kernels in of_rank.items()
@@ -57,7 +57,7 @@ def truth(recordings: Sequence[RankRun], epoch: int | None) -> Truth:
         counts = Counter(sequences.values())
         # of several equally common ones, the one of the lowest rank
         reference = max(counts, key=lambda s: counts[s])
-        indices = {s: partners(s, reference) for s in counts}
+        indices = {s: match_reference(s, reference) for s in counts}
         begins = {rank: _first_compute(kernels, main[rank]) for rank, kernels in of_rank.items()}
         earliest = min(begin for begin in begins.values() if begin is not None)
         for rank, kernels in of_rank.items():
@@ -65,7 +65,7 @@ def truth(recordings: Sequence[RankRun], epoch: int | None) -> Truth:
     return found
 
 
-def cohorts(plan: Plan) -> list[list[int]]:
+def find_cohorts(plan: Plan) -> list[list[int]]:
     """The ranks whose programs' kernels share at least half, by longest common subsequence over the longer.
 
     The commonest program (of equally common ones that of the lowest rank) gathers its like; then the rest again.
@@ -82,11 +82,11 @@ def cohorts(plan: Plan) -> list[list[int]]:
 
 
 def _alike(one: Sequence[object], other: Sequence[object]) -> bool:
-    shared = sum(partner is not None for partner in partners(one, other))
+    shared = sum(partner is not None for partner in match_reference(one, other))
     return 2 * shared >= max(len(one), len(other))
 
 
-def _kernels(recording: RankRun) -> dict[int, list[_Kernel]]:
+def _kernels(recording: RankRecording) -> dict[int, list[_Kernel]]:
     steps: dict[int, list[_Kernel]] = {}
     zero = recording.clock.offset_ns
     for at, op in enumerate(recording.ops()):
@@ -100,7 +100,7 @@ def _kernels(recording: RankRun) -> dict[int, list[_Kernel]]:
     return steps
 
 
-def _main_stream(recording: RankRun) -> int:
+def _main_stream(recording: RankRecording) -> int:
     counts = Counter(op.stream for op in recording.ops() if op.kind == "compute")
     return min(counts, key=lambda stream: (-counts[stream], stream))
 
@@ -135,7 +135,7 @@ def _metrics(kernels: Sequence[_Kernel], main: int, indices: Sequence[int | None
     return rows
 
 
-def partners(own: Sequence[object], reference: Sequence[object]) -> list[int | None]:
+def match_reference(own: Sequence[object], reference: Sequence[object]) -> list[int | None]:
     """For each of one's own kernels its place in the reference: a longest common subsequence, earliest places.
 
     >>> partners("abxc", "abbc")

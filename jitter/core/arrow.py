@@ -38,7 +38,7 @@ def is_valid(column: pa.ChunkedArray) -> Bools:
 
 
 def from_numpy(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
-    """Return an Arrow array of `values`, shape (rows), null where `is_valid`, shape (rows), is false."""
+    """Return an Arrow array of `values`, shape (rows), null where `known`, shape (rows), is false."""
     return pa.array(values, mask=None if known is None else ~known)
 
 

@@ -15,7 +15,7 @@ from jitter.core import arrow
 from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
-from jitter.lake.parquet import unreadable_file_error
+from jitter.lake.parquet import read_host, unreadable_file_error
 from jitter.lake.records import SourceRecord
 
 
@@ -36,7 +36,7 @@ def read_host_events(root: Path, record: SourceRecord, columns: Sequence[str]) -
     Raises `LakeError` for a file that is lost or damaged.
     """
     path = host_path(root, record)
-    return None if path is None else read_host_events(path, columns)
+    return None if path is None else read_host(path, columns)
 
 
 class SyncCalls(NamedTuple):

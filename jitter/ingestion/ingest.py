@@ -84,7 +84,7 @@ def ingest(
 def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
     """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
     if scheduler is None:
-        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
+        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
     if jobs is not None:
         raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
     from jitter.ingestion.dask_workers import convert_on_dask

@@ -1,4 +1,4 @@
-"""The catalogue's tables, and how records become their rows. Loads SQLAlchemy: only what builds one needs it."""
+"""The tables of the catalog and the writing of it. Imports SQLAlchemy, so only what writes a catalog imports this."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -10,7 +10,7 @@ from jitter.lake.records import SourceRecord
 
 _metadata = sa.MetaData()
 
-_state = sa.Table("state", _metadata, sa.Column("fingerprint", sa.String, nullable=False))
+_state = sa.Table("state", _metadata, sa.Column("made_from", sa.String, nullable=False))
 
 sources = sa.Table(
     "sources",
@@ -69,19 +69,19 @@ problems = sa.Table(
 )
 
 _of_source = attrgetter(*(column.name for column in sources.columns))
-_of_step = attrgetter(*(column.name for column in list(steps.columns)[3:]))  # beside source, position and rank
+_of_step = attrgetter(*(column.name for column in list(steps.columns)[3:]))  # the first three are not fields of a step record
 
 
-def write(path: Path, fingerprint: str, records: Sequence[SourceRecord]) -> None:
-    """Write a new catalogue of these records."""
+def write(path: Path, made_from: str, records: Sequence[SourceRecord]) -> None:
+    """Write a new catalog of these records; `made_from` is the digest of the records' state."""
     engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
-        # it is put in place when it is whole, and made again if it is not: to wait for the disk gains nothing
+        # the file is put in place only when it is complete: waiting for the disk gains nothing
         connection.exec_driver_sql("PRAGMA synchronous = OFF")
         connection.exec_driver_sql("PRAGMA journal_mode = OFF")
         _metadata.create_all(connection)
         for table, rows in (
-            (_state, [(fingerprint,)]),
+            (_state, [(made_from,)]),
             (sources, [_of_source(record) for record in records]),
             (steps, [(r.digest, at, r.rank, *_of_step(step)) for r in records for at, step in enumerate(r.steps)]),
             (problems, [(None, r.digest, problem) for r in records for problem in r.problems]),

@@ -14,6 +14,7 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
+from jitter.lake import catalog
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import SourceRecord, StepRecord, records_by_step
@@ -31,9 +32,6 @@ class QueryableLake(Protocol):
     @property
     def steps(self) -> list[StepKey]:
         """The steps of the run, in order."""
-
-    def compact(self, steps: Sequence[StepKey]) -> None:
-        """Bring the files of these steps together, if they are many."""
 
     def metrics_of(self, key: StepKey) -> StepMetrics:
         """One step's metrics."""
@@ -112,7 +110,8 @@ def _schema_of(struct: type[msgspec.Struct]) -> pa.Schema:
 
 
 _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
-_SOURCES = _schema_of(SourceRecord)
+_NOT_IN_CATALOG = ("record_version", "host_rows")
+_SOURCES = pa.schema([field for field in _schema_of(SourceRecord) if field.name not in _NOT_IN_CATALOG])
 _STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
 _PROBLEMS = pa.schema([("source", pa.string()), ("file", pa.string()), ("rank", pa.int64()), ("problem", pa.string())])
 _RANKS = pa.schema(
@@ -132,7 +131,6 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
 
     Parts come first: DuckDB takes the columns from the first file, and a part has all that the relation needs.
     """
-    lake.compact(lake.steps)
     compact: list[Path] = []
     small: list[Path] = []
     for key, held in records_by_step(lake.sources).items():
@@ -159,19 +157,26 @@ def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.T
 
 
 def _source_rows(lake: QueryableLake) -> pa.Table:
-    return _table(_SOURCES, [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]])
+    rows = catalog.read_table(lake.root, "sources", _SOURCES.names)
+    if rows is None:
+        rows = [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]]
+    return _table(_SOURCES, rows)
 
 
 def _step_rows(lake: QueryableLake) -> pa.Table:
-    names = _STEPS.names[2:]
-    return _table(_STEPS, [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps])
+    rows = catalog.read_table(lake.root, "steps", _STEPS.names)
+    if rows is None:
+        names = _STEPS.names[2:]
+        rows = [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps]
+    return _table(_STEPS, rows)
 
 
 def _problem_rows(lake: QueryableLake) -> pa.Table:
-    return _table(
-        _PROBLEMS,
-        [(r.digest, r.file, r.rank, problem) for r in [*lake.sources, *lake.rejected] for problem in r.problems],
-    )
+    rows = catalog.read_table(lake.root, "problems", _PROBLEMS.names)
+    if rows is None:
+        records = [*lake.sources, *lake.rejected]
+        rows = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
+    return _table(_PROBLEMS, rows)
 
 
 def _rank_rows(lake: QueryableLake) -> pa.Table:
@@ -191,5 +196,10 @@ def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+        [_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return an Arrow array; SQLite has 0 and 1 for truth values."""
+    return pa.array(values).cast(kind) if pa.types.is_boolean(kind) and values else pa.array(values, kind)

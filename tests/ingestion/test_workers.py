@@ -96,7 +96,7 @@ def test_the_catalogue_is_made_ready_only_while_others_work(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     on: list[threading.Thread] = []
-    monkeypatch.setattr(catalog, "load", lambda: on.append(threading.current_thread()))
+    monkeypatch.setattr(catalog, "preload", lambda: on.append(threading.current_thread()))
     jitter.ingest([traces], tmp_path / "one", jobs=1)
     assert on == []
     jitter.ingest([traces], tmp_path / "many", jobs=2)

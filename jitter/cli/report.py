@@ -1,7 +1,6 @@
 """`jitter report`: the seven answers, in the terminal, as a page, as JSON or as markdown."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,8 +60,8 @@ def report(
 
         from jitter.report.terminal import print_report
 
-        with _opened(asked) as (found, steps):
-            print_report(*_answers(found, steps), found.hosts, Console(highlight=False))
+        found, steps = _opened(asked)
+        print_report(*_answers(found, steps), found.hosts, Console(highlight=False))
 
 
 class _Asked(NamedTuple):
@@ -80,10 +79,10 @@ def _page(asked: _Asked) -> None:
 
     target = asked.output or _HTML
     check_overwrite(target, asked.force, HTML_SIGNATURE)  # before the work, not after it
-    with _opened(asked) as (lake, steps):
-        from jitter.report.html import render_html
+    lake, steps = _opened(asked)
+    from jitter.report.html import render_html
 
-        write_text(target, render_html(lake, steps))
+    write_text(target, render_html(lake, steps))
     click.echo(target)
 
 
@@ -93,8 +92,8 @@ def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str
 
     if asked.output is not None:
         check_overwrite(asked.output, asked.force, mark)
-    with _opened(asked) as (lake, steps):
-        text = make(lake, steps)
+    lake, steps = _opened(asked)
+    text = make(lake, steps)
     if asked.output is None:
         click.echo(text, nl=False)
     else:
@@ -121,14 +120,14 @@ def _form(output: Path | None) -> str | None:
     return _SUFFIXES[output.suffix.lower()]
 
 
-@contextmanager
-def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
-    """Open the lake, for what is done here, or on a cluster while this lasts; gives also the steps asked for."""
-    from jitter.cli.open_lake import open_lake_with_progress
+def _opened(asked: _Asked) -> "tuple[Lake, list[StepKey]]":
+    """Open the lake and return it with the chosen steps, which are diagnosed here or on a cluster."""
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.core.errors import UsageError
+    from jitter.core.executors import DaskExecutor
     from jitter.core.formatting import parse_numbers
 
-    lake = open_lake_with_progress(asked.lake)
+    lake = open_lake(asked.lake)
     steps = lake.steps
     if asked.numbers is not None:
         wanted = set(parse_numbers(asked.numbers, "--steps"))
@@ -138,11 +137,5 @@ def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
                 f"{asked.lake}: holds none of the steps {asked.numbers}",
                 f"it holds {lake.steps[0]} to {lake.steps[-1]}",
             )
-    if asked.scheduler is None:
-        yield lake, steps
-        return
-    from jitter.analysis.detection.dask_executor import examined_on
-
-    with examined_on(asked.scheduler, asked.lake) as passes:
-        lake.analyze(steps, passes)
-        yield lake, steps
+    prepare_diagnosis(lake, steps, None if asked.scheduler is None else DaskExecutor(asked.scheduler))
+    return lake, steps

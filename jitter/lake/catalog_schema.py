@@ -69,7 +69,8 @@ problems = sa.Table(
 )
 
 _of_source = attrgetter(*(column.name for column in sources.columns))
-_of_step = attrgetter(*(column.name for column in list(steps.columns)[3:]))  # the first three are not fields of a step record
+# the first three columns are not fields of a step record
+_of_step = attrgetter(*(column.name for column in list(steps.columns)[3:]))
 
 
 def write(path: Path, made_from: str, records: Sequence[SourceRecord]) -> None:

@@ -33,8 +33,8 @@ class QueryableLake(Protocol):
     def steps(self) -> list[StepKey]:
         """The steps of the run, in order."""
 
-    def metrics_of(self, key: StepKey) -> StepMetrics:
-        """One step's metrics."""
+    def metrics(self, step: StepKey) -> StepMetrics:
+        """Return one step's metrics."""
 
     def diagnose(self) -> Diagnosis:
         """What the whole run's steps say."""
@@ -150,7 +150,7 @@ def _host_files(lake: QueryableLake) -> list[Path]:
 
 def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
     for key in steps:
-        rows = lake.metrics_of(key).rows
+        rows = lake.metrics(key).rows
         for name, value in (("step", key.step), ("epoch", key.epoch)):
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows))
         yield rows.select(METRICS_SCHEMA.names).cast(METRICS_SCHEMA)
@@ -195,9 +195,7 @@ def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(
-        [_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
+    return pa.table([_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -2,10 +2,11 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,6 +19,7 @@ from jitter.lake.parquet import unreadable_file_error
 from jitter.query.parse import parse_query
 from jitter.query.relations import QueryableLake, Relation, lake_relations
 
+Parameters = Sequence[Any] | Mapping[str, Any] | None
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
 
@@ -57,17 +59,27 @@ class QueryResult:
 
 
 @contextmanager
-def run_query(lake: QueryableLake, text: str, say: Callable[[str], None] = lambda _: None) -> Iterator[QueryResult]:
+def run_query(
+    lake: QueryableLake,
+    text: str,
+    parameters: Parameters = None,
+    say: Callable[[str], None] = lambda message: None,
+    prepare: Callable[[frozenset[str]], None] = lambda relations: None,
+) -> Iterator[QueryResult]:
     """Run one SELECT and give its rows while the context lasts.
 
-    `say` is told what takes long. Raises `UsageError` for what is no SELECT, what DuckDB refuses, and what lies
-    outside the lake; `LakeError` where the lake has lost a file.
+    `parameters` fill its placeholders. `prepare` is called with the names of the relations in the query before they
+    are read, `say` with a message before a long computation.
+
+    Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
+    `LakeError` if a file of the lake is missing.
     """
     known = lake_relations(lake)
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
         try:
             named = parse_query(db, text)
             steps = named.steps(lake)
+            prepare(named.relations)
             if {"answers", "culprits"} & named.relations and len(lake.steps) > 1:
                 say(f"examining {len(lake.steps)} steps")
             for relation in known:
@@ -77,15 +89,15 @@ def run_query(lake: QueryableLake, text: str, say: Callable[[str], None] = lambd
                 _create(db, relation, Path(folder), steps if is_named else None)
             _create_views(db, known)
             _lock(db, lake.root, Path(folder))
-            rows = QueryResult(db.sql(text).to_arrow_reader(_BATCH_ROWS), known)
+            rows = QueryResult(db.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS), known)
         except duckdb.Error as error:
             raise _plain(error, known) from None
         yield rows
 
 
-def query_table(lake: QueryableLake, text: str) -> pa.Table:
-    """Run one SELECT and give all its rows; raises as `run_query` does."""
-    with run_query(lake, text) as rows:
+def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -> pa.Table:
+    """Run one SELECT and return all its rows; raise the errors of `run_query`."""
+    with run_query(lake, text, parameters) as rows:
         return pa.Table.from_batches(rows, rows.schema)
 
 

@@ -246,15 +246,15 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     path = tmp_path / "lake" / "catalog.sqlite"
     good = catalogue(path)
     path.unlink()
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
     path.write_bytes(b"SQLite format 3\0 and then nothing of the kind")
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
     (record,) = (tmp_path / "lake" / "sources").iterdir()
     record.write_text(record.read_text().replace("node0000", "elsewhere"))
     assert not catalog.is_current(tmp_path / "lake")
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"
     assert not [p for p in (tmp_path / "lake").iterdir() if p.name.startswith(".")]
 

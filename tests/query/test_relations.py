@@ -165,13 +165,13 @@ def test_metrics_of_all_steps(lake: "jitter.Lake"):
 
 def test_only_the_steps_named_are_measured(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
     measured = []
-    real = type(lake).metrics_of
+    real = type(lake).metrics
 
     def counted(self, key):
         measured.append(key.step)
         return real(self, key)
 
-    monkeypatch.setattr(type(lake), "metrics_of", counted)
+    monkeypatch.setattr(type(lake), "metrics", counted)
     lake.sql("select a.rank from Metrics(2000) a join (from metrics(2002)) b using (rank) where rank in (select 1)")
     assert measured == [2000, 2002]
     lake.sql("from kernels")
@@ -231,15 +231,15 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
 def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
     lake, real, asked = jitter.open(late), jitter.Lake.diagnose, []
 
-    def counted(self, steps=None):
+    def counted(self, steps=None, executor=None):
         asked.append(steps)
-        return real(self, steps)
+        return real(self, steps, executor)
 
     monkeypatch.setattr(jitter.Lake, "diagnose", counted)
     said = []
     lake.sql("from ranks")
     assert asked == []
-    with run_query(lake, "select cause from answers union all select cause from culprits", said.append) as found:
+    with run_query(lake, "select cause from answers union all select cause from culprits", say=said.append) as found:
         assert sum(batch.num_rows for batch in found) == 6
     assert asked == [None]
     assert said == ["examining 5 steps"]

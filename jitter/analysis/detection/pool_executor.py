@@ -26,8 +26,13 @@ _MOST_PROCESSES: Final = 8
 
 def passes(root: Path, activities: int, steps: int) -> Callable[[ExaminedSteps], Passes]:
     """Choose who goes through a run's steps: of a large one all processors that this process may use."""
-    workers = min(cpu_count(), _MOST_PROCESSES, steps)
-    if workers < 2 or activities < LARGE:
+    return PassesHere if activities < LARGE else pool_passes(root, steps)
+
+
+def pool_passes(root: Path, steps: int, workers: int | None = None) -> Callable[[ExaminedSteps], Passes]:
+    """Go through a run's steps with this number of processes (default: one per processor, but not too many)."""
+    workers = min(workers or min(cpu_count(), _MOST_PROCESSES), steps)
+    if workers < 2:
         return PassesHere
     server_context(__name__)  # it loads what they need while we look what the run is
     return lambda examined: PassesBeside(root, examined, workers)

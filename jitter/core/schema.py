@@ -89,7 +89,10 @@ KERNELS = pa.schema(
         pa.field("sequence", pa.int64()),
     ]
 )
-"""One row per GPU activity of one rank's step: `LAKE/kernels/step=N/rank=R.parquet`, by ordinal."""
+"""One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.
+
+New columns are appended and nullable: files of older versions lack them, and every reader returns nulls for them.
+"""
 
 HOST = pa.schema(
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
@@ -191,6 +192,7 @@ class Stager:
             before_capture=self._before_capture.get(use.gpu, 0),
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
+            kernel_columns=len(KERNELS),
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:

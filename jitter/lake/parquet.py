@@ -1,6 +1,6 @@
 """Write and read the parquet files of one rank: its kernels in one step, and the events on its host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,12 +46,21 @@ def read_kernels(path: Path, columns: Sequence[str]) -> pa.Table:
     A column that the file lacks, because an older version wrote it, is null. Raises `LakeError` if the file is missing
     or damaged.
     """
-    return select_columns(_read(path, columns, KERNEL_TEXTS), columns)
+    return select_columns(_read(path, columns, open_kernels), columns)
 
 
 def read_host(path: Path, columns: Sequence[str]) -> pa.Table:
     """Read columns of `schema.HOST`, in the order given. Raises `LakeError` if the file is missing or damaged."""
-    return _read(path, columns, ()).select(list(columns))
+    return _read(path, columns, pq.ParquetFile).select(list(columns))
+
+
+def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
+    """Open a parquet file of kernels, with texts read as dictionaries."""
+    try:
+        return pq.ParquetFile(source, read_dictionary=list(KERNEL_TEXTS))
+    except KeyError:  # an older version wrote it without one of the columns
+        present = pq.ParquetFile(source).schema_arrow.names
+        return pq.ParquetFile(source, read_dictionary=[name for name in KERNEL_TEXTS if name in present])
 
 
 def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -83,10 +92,9 @@ def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> Non
         path.write_bytes(content.getvalue())
 
 
-def _read(path: Path, columns: Sequence[str], as_dictionary: Sequence[str]) -> pa.Table:
+def _read(path: Path, columns: Sequence[str], open_file: Callable[[pa.BufferReader], pq.ParquetFile]) -> pa.Table:
     try:
         # twice as fast as by path; threads gain nothing on files this small
-        content = pa.BufferReader(path.read_bytes())
-        return pq.ParquetFile(content, read_dictionary=list(as_dictionary)).read(list(columns), use_threads=False)
+        return open_file(pa.BufferReader(path.read_bytes())).read(list(columns), use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable_file_error(path, error) from None

@@ -91,7 +91,9 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     steps: list[StepRecord]
     problems: list[str]
     host_rows: int | None = None
-    """Rows of what it tells of the host, which have a file if there are any; None: not known."""
+    """Rows of the file of host events, which exists if there are any; None: not known."""
+    kernel_columns: int = 27
+    """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
 
     @property
     def name(self) -> str:

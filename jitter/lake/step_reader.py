@@ -25,8 +25,8 @@ from jitter.lake.layout import compacted_folder, kernels_file
 from jitter.lake.parquet import read_kernels
 from jitter.lake.records import RankStepRecord
 
-_COMPACTED_VERSION: Final = 2
-"""Version of the layout of compacted files."""
+_COMPACTED_LAYOUT: Final = made_from(2, COLUMNS)
+"""The layout of compacted files: a new column makes older files stale."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class StepFiles:
 
 
 def _made_from(held: RankStepRecord) -> str:
-    return made_from(_COMPACTED_VERSION, reading_of(held.record), held.step)
+    return made_from(_COMPACTED_LAYOUT, reading_of(held.record), held.step)
 
 
 def _open(path: Path) -> CompactedFile | None:

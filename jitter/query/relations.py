@@ -51,6 +51,9 @@ class Relation:
     schema: pa.Schema
     """Of either."""
     files: Callable[[], Sequence[Path]] | None = None
+    has_old_files: Callable[[], bool] = lambda: False
+    """Whether some of the files lack columns, which are null then. DuckDB reads all files' schemas before a query in
+    that case: on 9,600 files one step takes 2 s of processor time instead of 0.6 s."""
     tables: Callable[[Sequence[StepKey]], Iterable[pa.Table]] | None = None
     """Given the steps that the query is about, of a relation that is made step by step."""
 
@@ -59,7 +62,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
     """All relations of a lake, in the order in which one asks for them."""
     diagnosis = cache(lake.diagnose)
     return [
-        Relation("kernels", _PLAIN_KERNELS, files=partial(_kernel_files, lake)),
+        Relation("kernels", _PLAIN_KERNELS, partial(_kernel_files, lake), partial(_has_old_files, lake)),
         Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
         Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
@@ -110,7 +113,7 @@ def _schema_of(struct: type[msgspec.Struct]) -> pa.Schema:
 
 
 _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
-_NOT_IN_CATALOG = ("record_version", "host_rows")
+_NOT_IN_CATALOG = ("record_version", "host_rows", "kernel_columns")
 _SOURCES = pa.schema([field for field in _schema_of(SourceRecord) if field.name not in _NOT_IN_CATALOG])
 _STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
 _PROBLEMS = pa.schema([("source", pa.string()), ("file", pa.string()), ("rank", pa.int64()), ("problem", pa.string())])
@@ -141,6 +144,10 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
         compact += [file.path for file in fresh]
         small += [lake.root / kernels_file(key, rank) for rank in held if files.file_of_rank.get(rank) not in fresh]
     return compact + small
+
+
+def _has_old_files(lake: QueryableLake) -> bool:
+    return any(record.kernel_columns != len(KERNELS) for record in lake.sources)
 
 
 def _host_files(lake: QueryableLake) -> list[Path]:

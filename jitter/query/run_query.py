@@ -130,15 +130,17 @@ def _lock(db: duckdb.DuckDBPyConnection, root: Path, folder: Path) -> None:
 def _create(db: duckdb.DuckDBPyConnection, relation: Relation, folder: Path, steps: Sequence[StepKey] | None) -> None:
     """Make what a relation selects from; without rows where `steps` is None, since the query does not name it."""
     if relation.files is not None:
-        paths = [] if steps is None else relation.files()
-        if not paths:
-            paths = [folder / f"{relation.name}.parquet"]
+        paths = [] if steps is None else list(relation.files())
+        is_union = bool(paths) and relation.has_old_files()
+        if is_union or not paths:
+            paths.insert(0, folder / f"{relation.name}.parquet")
             pq.write_table(relation.schema.empty_table(), paths[0])
         db.execute(
             "CREATE TEMP TABLE _paths AS SELECT unnest($paths) AS path", {"paths": [str(path) for path in paths]}
         )
         db.execute(f"SET VARIABLE {relation.name}_files = (SELECT list(path) FROM _paths)")
         db.execute("DROP TABLE _paths")
+        db.execute(f"SET VARIABLE {relation.name}_union = {is_union}")
     if relation.tables is not None:
         _insert(db, f"CREATE TABLE {relation.name}_rows AS FROM _rows", relation.schema.empty_table())
         for table in () if steps is None else relation.tables(steps):

@@ -79,6 +79,7 @@ RECORD = [
     "steps",
     "problems",
     "host_rows",
+    "kernel_columns",
 ]
 STEP = [
     "step",

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
-from jitter.lake.parquet import KERNEL_TEXTS, select_columns
+from jitter.lake.parquet import KERNEL_TEXTS, open_kernels, select_columns
 
 GROUP_ROWS = 65_536
 """A row group holds complete ranks and about this number of rows, which bounds memory and lets few ranks be read."""
@@ -70,7 +70,7 @@ class CompactedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = pq.ParquetFile(path, read_dictionary=list(KERNEL_TEXTS))
+        self._file = open_kernels(path)
         metadata = self._file.metadata
         self.spans = _decode((metadata.metadata or {}).get(_SPANS_KEY, b""))
         if sum(span.rows for span in self.spans) != metadata.num_rows:

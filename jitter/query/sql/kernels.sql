@@ -29,4 +29,4 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        group_ranks,            -- ranks that take part
        group_size,             -- how many take part
        sequence                -- number of the collective in its group
-FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false)
+FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

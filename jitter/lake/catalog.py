@@ -15,11 +15,12 @@ from typing import Any, Final, Literal
 
 from jitter.lake import staging
 from jitter.lake.derived.freshness import file_state, made_from
-from jitter.lake.records import SourceRecord
+from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 
 CatalogTable = Literal["sources", "steps", "problems"]
 
-_LAYOUT_VERSION: Final = 3
+_LAYOUT: Final = made_from(3, list(plain_fields(SourceRecord)), list(plain_fields(StepRecord)))
+"""A new field of the records makes older catalogs stale."""
 _TRIES: Final = 5
 """Records that other ingests add after that many rebuilds are left to the next ingest."""
 
@@ -89,7 +90,7 @@ def _state(root: Path) -> str:
     """Return the digest of the records' names, sizes and times of change."""
     states = ((path.name, file_state(path)) for path in sorted((root / "sources").glob("*.json")))
     # inodes change when a lake is copied; a record that another ingest has just replaced has no state
-    return made_from(_LAYOUT_VERSION, [(name, found.size, found.mtime_ns) for name, found in states if found])
+    return made_from(_LAYOUT, [(name, found.size, found.mtime_ns) for name, found in states if found])
 
 
 def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:

@@ -123,7 +123,7 @@ def test_paths(lake: Path, without_epoch: Path):
         "catalog.sqlite",
         *(f"sources/{digest}.json" for digest in digests),
         *(f"host/rank={rank}/{digest}.parquet" for digest, rank in digests.items()),
-        *(f"derived/extracts/{digest}.1" for digest in digests),
+        *(f"derived/timings/{digest}.v2.arrow" for digest in digests),
     }
 
 

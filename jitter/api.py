@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.analysis.execution.rules import Wait
     from jitter.analysis.execution.run_reader import LakeRun
-    from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import ExaminedSteps
@@ -164,18 +163,26 @@ class Lake:
         """Return what `table` returns as an Arrow table, with `kernel_index` as its first column."""
         return self._table(metric, step, epoch, cohort, deviation, ranks).to_arrow()
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
-        """What each step tells, one a cohort and step, in order."""
-        from jitter.analysis.metrics.run_summary import outstanding
+    def ttke_readings(self, steps: Sequence[int | StepKey] | None = None) -> "list[TtkeReading]":
+        """Return the talk's reading of these steps (all), one a cohort and step, in order."""
+        import pyarrow.compute as pc
 
-        chosen = self.steps if steps is None else steps
-        return outstanding([found for key in chosen for found in self._summaries(key)])
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
-    def run(self, steps: Sequence[StepKey] | None = None) -> "RunSummary":
-        """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
-        from jitter.analysis.metrics.run_summary import summarise_run
-
-        return summarise_run(self.summaries(steps))
+        found = []
+        for key in self._chosen(steps):
+            measured = self.metrics(key)
+            cohorts = measured.rows["cohort"]
+            found += [
+                read_ttke(
+                    key,
+                    index.cohort,
+                    measured.rows.filter(pc.equal(cohorts, index.cohort)),
+                    measured.alignments[index.cohort],
+                )
+                for index in measured.indices
+            ]
+        return found
 
     def diagnose(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "Diagnosis":
         """Diagnose these steps (default: all): loss, steps, culprits, what-if gains, verdict and notes.
@@ -339,27 +346,6 @@ class Lake:
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
-        told = [summary for summary in self.summaries([key]) if summary.max_rank is not None]
-        worst = max(told, key=lambda summary: summary.max_deviation_ns or 0.0, default=None)
+        readings = [one for one in self.ttke_readings([key]) if one.max_rank is not None]
+        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
         return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
-
-    def _summaries(self, key: StepKey) -> "list[TtkeReading]":
-        import pyarrow.compute as pc
-
-        from jitter.analysis.metrics.ttke_reading import read_ttke
-
-        measured = self.metrics(key)
-        clocks = {
-            rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
-        }
-        return [
-            read_ttke(
-                key,
-                index.cohort,
-                measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.alignments[index.cohort],
-                clocks,
-                index.left_out,
-            )
-            for index in measured.indices
-        ]

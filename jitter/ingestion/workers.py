@@ -1,4 +1,4 @@
-"""Converts many sources at once: over worker processes, with progress by bytes, whatever one of them does."""
+"""Convert many sources in worker processes, with progress in bytes; a worker that dies affects only its source."""
 
 import ctypes
 import threading
@@ -14,7 +14,7 @@ from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all, from time to time."""
+"""Called from time to time with the bytes done and the total bytes."""
 
 _POLL_S = 0.1
 _counter: "Synchronized[int] | None" = None
@@ -25,9 +25,9 @@ def convert_in_pool(
 ) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    `meanwhile` is done here, on a thread, while this process waits for the others; where it works itself, not at all.
-    A worker that dies (out of memory, say) takes nothing with it: the few tasks that may have killed it are done
-    again one at a time, and only one that kills its worker again is given up. The others go on together.
+    `meanwhile` runs on a thread of this process while the workers convert; it does not run if no worker is started.
+    After a worker dies (for example out of memory), the tasks that may have killed it run again one at a time. A task
+    that kills its worker a second time is rejected; all other tasks continue.
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
@@ -41,7 +41,7 @@ def convert_in_pool(
 
 
 def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
-    """Sort numbered outcomes as they come: whoever is late holds up what is options, not what is done."""
+    """Yield numbered outcomes in the order of their numbers, from an iterable in order of completion."""
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:
@@ -57,7 +57,7 @@ def _in_pools(
     left = dict(enumerate(tasks))
     while left:
         yield from _in_pool(left, workers, shared, tick)
-        # a worker has died, if any are left. They begin in their order: those that were being done come first
+        # tasks are left only if a worker died; tasks start in order, so the first ones were running
         for number in list(left)[:workers]:
             yield number, _alone(left.pop(number), shared)
 
@@ -65,7 +65,7 @@ def _in_pools(
 def _in_pool(
     left: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield outcomes as they come and take their tasks out of `left`, until none is left or a worker dies."""
+    """Yield outcomes in order of completion and remove their tasks from `left`; stop if a worker dies."""
     with shared.pool(min(workers, len(left))) as pool, suppress(WorkerDied):
         numbers = {pool.submit(_work, task): number for number, task in left.items()}
         shared.while_waiting()
@@ -81,7 +81,7 @@ def _in_pool(
                 continue
             tick()
             pending -= 1
-            if not isinstance(future.exception(), WorkerDied):  # else all that are pending come with it
+            if not isinstance(future.exception(), WorkerDied):  # else all pending futures fail with it
                 outcome = future.result()
                 del left[numbers[future]]
                 yield numbers[future], outcome
@@ -100,7 +100,7 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
 
 
 class _Shared:
-    """What the workers and the process that started them have in common."""
+    """State shared by the workers and the process that started them."""
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
@@ -111,7 +111,7 @@ class _Shared:
         return WorkerPool(workers, worker_modules(), _begin, (self.counter,), kill_on_error=True)
 
     def while_waiting(self) -> None:
-        """Begin what is to be done while workers work, once."""
+        """Start `meanwhile` on a thread, once."""
         if self._meanwhile is not None:
             threading.Thread(target=self._meanwhile, name="meanwhile").start()
             self._meanwhile = None
@@ -140,6 +140,6 @@ def _alone(task: Task, shared: _Shared) -> Outcome:
 
 
 def worker_died(task: Task, why: str) -> Outcome:
-    """The outcome of a task whose worker never came back."""
+    """Return the outcome of a task whose worker died."""
     error = JitterError(f"{task.source.path}: {why}", "was it out of memory? see the system's log")
     return Outcome(task.source, "", task.staging, error=error)

@@ -104,7 +104,7 @@ def all_answers(lake: jitter.Lake) -> list[object]:
         lake.diagnose(lake.steps[1:]),
         lake.analyze().paths,
         lake.dependencies(),
-        lake.summaries(),
+        lake.ttke_readings(),
         lake.table("gap", 1, 1).to_csv(),
         lake.arrow_table("ttke", 1, 1, deviation=True),
         lake.metrics(lake.steps[2]).rows,

@@ -159,7 +159,7 @@ class _Run:
                     self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
-            with self._folder.alone():
+            with self._folder.exclusive_lock():
                 self._publisher.see_others()
                 for outcome in self._in_phase(provisional):
                     self._publish(outcome)

@@ -88,10 +88,10 @@ def test_what_another_run_is_about_to_put_there_stays(tmp_path: Path):
     places = [Path("kernels", "step=1", f"rank={rank}.parquet") for rank in (0, 1)]
     files = [one.root / place for place in places]
     files[0].parent.mkdir()
-    with other.changing(places[:1]):
+    with other.journal(places[:1]):
         for file in files:
             file.touch()
-        with pytest.raises(OSError, match="refuses"), one.changing(places):
+        with pytest.raises(OSError, match="refuses"), one.journal(places):
             raise OSError("the disk refuses")
         one.close()
         assert [file.exists() for file in files] == [True, False]

@@ -20,7 +20,7 @@ from jitter.core import arrow
 from jitter.core.arrays import IntTimes, KindCodes, unknown_value
 from jitter.core.kernels import KINDS
 from jitter.lake.derived.freshness import made_from, reading_of
-from jitter.lake.host_events import SyncCalls, sync_calls
+from jitter.lake.host_events import SyncCalls, select_sync_calls
 from jitter.lake.layout import TIMING_CACHE_VERSION
 from jitter.lake.records import SourceRecord, StepRecord
 
@@ -134,7 +134,7 @@ class TimingCacheWriter:
         return True
 
     def _header(self, record: SourceRecord, host: pa.Table | None) -> bytes:
-        calls = sync_calls(host)
+        calls = select_sync_calls(host)
         names = {name: number for number, name in enumerate(dict.fromkeys(calls.names))}
         return msgspec.json.encode(
             _Header(

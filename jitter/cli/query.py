@@ -61,5 +61,5 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
 def _told(relation: "RelationInfo") -> str:
     widest = max(len(column.name) for column in relation.columns)
     types = max(len(column.type) for column in relation.columns)
-    lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.words}" for column in relation.columns]
+    lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.description}" for column in relation.columns]
     return "\n".join([f"{relation.name}: {relation.sentence}", *lines])

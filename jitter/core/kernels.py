@@ -48,9 +48,9 @@ def is_collective(name: str) -> bool:
     return _COLLECTIVE.match(name) is not None
 
 
-def parse_operation(words: str) -> str | None:
+def parse_operation(text: str) -> str | None:
     """Return the operation in a profiler's text ("_allgather_base", "AllReduce"); None if it names none."""
-    squeezed = re.sub(r"[^a-z]", "", words.lower())
+    squeezed = re.sub(r"[^a-z]", "", text.lower())
     return next((op for word, op in _OPERATION_WORDS if word in squeezed), None)
 
 

@@ -196,7 +196,7 @@ def test_every_column_is_explained(lake: "jitter.Lake"):
         assert relation.sentence.endswith(".")
         table = lake.sql(f"from {relation.name} limit 0")
         assert [column.name for column in relation.columns] == table.column_names
-        assert all(column.words and column.type for column in relation.columns)
+        assert all(column.description and column.type for column in relation.columns)
 
 
 @pytest.fixture(scope="session")
@@ -242,7 +242,7 @@ def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch:
     with run_query(lake, "select cause from answers union all select cause from culprits", say=said.append) as found:
         assert sum(batch.num_rows for batch in found) == 6
     assert asked == [None]
-    assert said == ["examining 5 steps"]
+    assert said == ["diagnosing 5 steps"]
 
 
 def test_a_healthy_run_has_no_culprits(tmp_path: Path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError, UsageError
+from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
@@ -59,34 +60,32 @@ def ingest(
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
     replace: bool = False,
-    jobs: int | None = None,
-    scheduler: str | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Put all recordings under `paths` into the lake, adding only what is new.
 
-    `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
-    cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
-    no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
+    `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
+    `PoolExecutor(workers)` or `DaskExecutor(address)`.
+
+    Raises `UsageError` for invalid options, `LakeError` if the folder is not a lake, and `JitterError` if the cluster
+    does not answer. Errors of single sources are in the report.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     found = discover([Path(path) for path in paths])
     check_single_rank(rank, found)
-    return ingest_discovered(
-        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
-    )
+    return ingest_discovered(found, Path(lake), step_pattern, options, replace, choose_converter(executor), progress)
 
 
-def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
-    """Return a converter: `jobs` worker processes here, or a Dask cluster. Raises `UsageError` if both are given."""
-    if scheduler is None:
-        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
-    if jobs is not None:
-        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
-    from jitter.ingestion.dask_workers import convert_on_dask
+def choose_converter(executor: Executor | None) -> Converter:
+    """Return what converts tasks on this executor; None means one worker process per processor."""
+    if isinstance(executor, DaskExecutor):
+        from jitter.ingestion.dask_workers import convert_on_dask
 
-    return lambda tasks, progress: convert_on_dask(scheduler, tasks, progress)
+        return lambda tasks, progress: convert_on_dask(executor.address, tasks, progress)
+    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
+    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:

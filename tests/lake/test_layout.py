@@ -98,14 +98,14 @@ STEP = [
 @pytest.fixture(scope="module")
 def lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    assert not jitter.ingest([traces], root, jobs=1).refused
+    assert not jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused
     return root
 
 
 @pytest.fixture(scope="module")
 def without_epoch(simulated_traces: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    jitter.ingest([simulated_traces({"marker": "profiler"})], root, jobs=1)
+    jitter.ingest([simulated_traces({"marker": "profiler"})], root, executor=jitter.LocalExecutor())
     return root
 
 
@@ -243,7 +243,7 @@ def test_catalogue_is_the_records(lake: Path):
 
 
 def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Path):
-    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
     path = tmp_path / "lake" / "catalog.sqlite"
     good = catalogue(path)
     path.unlink()
@@ -261,6 +261,6 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
 
 
 def test_who_reads_a_lake_does_not_wait_for_sqlalchemy(traces: Path, tmp_path: Path):
-    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
     script = "import sys, jitter; jitter.open(sys.argv[1]); sys.exit('sqlalchemy' in sys.modules)"
     subprocess.run([sys.executable, "-c", script, tmp_path / "lake"], check=True)

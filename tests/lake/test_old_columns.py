@@ -22,7 +22,7 @@ LACKING = ("dtype", "message_bytes", "group_size", "block_z")
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("columns")
     write(simulate(Job(ranks=4, steps=2, kernels=24)), folder / "traces", "kineto")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 

@@ -29,7 +29,7 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
     job = Job(ranks=RANKS, steps=STEPS, kernels=30)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 

@@ -37,7 +37,7 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     syncs = frozenset({"loss", "before", "after"})
     job = Job(shape="sharded", ranks=RANKS, steps=3, kernels=40, gpus_per_node=2, syncs=syncs, side_stream=21)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=1,kernel=9,ms=2")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 
@@ -239,8 +239,8 @@ def test_a_step_that_the_record_tells_otherwise_is_not_in_it(root: Path, change:
 def test_another_reading_replaces_it(root: Path, ingested: Path, tmp_path: Path):
     traces = ingested.parent / "traces"
     before = there(root)
-    jitter.ingest([traces], root, step_pattern=r"step(?P<step>\d+)", jobs=1)
-    jitter.ingest([traces], tmp_path / "fresh", step_pattern=r"step(?P<step>\d+)", jobs=1)
+    jitter.ingest([traces], root, step_pattern=r"step(?P<step>\d+)", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "fresh", step_pattern=r"step(?P<step>\d+)", executor=jitter.LocalExecutor())
     assert before.keys() == there(root).keys()
     assert before != there(root) == there(tmp_path / "fresh")
 
@@ -255,7 +255,7 @@ def test_who_has_more_rows_has_none(
         monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MAX_ROWS", limit)
         monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 0)
         lake = tmp_path / f"lake{limit}"
-        jitter.ingest([ingested.parent / "traces"], lake, jobs=1)
+        jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
         assert len(there(lake)) == expected
         assert report(lake, capsys) == answers
         assert len(there(lake)) == expected

@@ -205,7 +205,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("late")
     job = Job(ranks=6, steps=5, kernels=40, first_step=10)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=12+13,kernel=9,ms=3")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 

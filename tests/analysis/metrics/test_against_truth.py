@@ -250,7 +250,7 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
 
 
 def _ingested(folder: Path, tmp_path: Path) -> "jitter.Lake":
-    report = jitter.ingest([folder], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert report.refused == []
     return jitter.open(tmp_path / "lake")
 

@@ -15,7 +15,7 @@ from tests.support.metric_assertions import assert_matches_oracle
 def summaries(tmp_path, job, *faults):
     run = simulate(job, [Fault.parse(fault) for fault in faults])
     write(run, tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
     return lake, {step.step.step: step.worst for step in lake.run().steps}
 

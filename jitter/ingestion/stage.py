@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
@@ -196,6 +197,7 @@ class Stager:
             problems=[*recording.problems, *steps.ranges.problems],
             reader=source.reader,
             world_size=recording.world_size,
+            kernel_columns=len(KERNELS),
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:

@@ -161,7 +161,9 @@ def test_the_page_is_the_written_one(page, lake):
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
     assert len(re.findall("data-show=", body)) == len(lake.steps)
-    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(lake.steps.index(lake.costliest().key))
+    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(
+        lake.steps.index(lake.diagnose().costliest.key)
+    )
 
 
 def test_any_step_and_any_ranks(page, lake):

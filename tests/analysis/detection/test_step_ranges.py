@@ -42,7 +42,7 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen, paths = [], []
     for first, last in pairwise(bounds):
-        other = ExaminedSteps(jitter.open(lake.root).run_of(lake.steps), shared)
+        other = ExaminedSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
         seen += look(other, first, last)
         paths += walk(other, first, last, usual)
     np.testing.assert_equal([asdict(one) for one in seen], [asdict(one) for one in look(whole.steps, 0, STEPS)])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitter.analysis.detection.passes import Executor, ReplayAndPaths, StepStatistics, step_ranges
+from jitter.analysis.detection.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
 from jitter.analysis.detection.step_ranges import (
     RemoteRun,
     baselines_of,
@@ -33,16 +33,16 @@ _STRETCHES_A_WORKER = 2
 
 
 @contextmanager
-def dask_executor(scheduler: str, root: Path) -> Iterator[Callable[[RunSteps], Executor]]:
+def dask_executor(scheduler: str, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
     """Connect to a cluster; gives what `Lake.examination` takes as `passes`, for the lake in this folder.
 
     Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or its workers die of it.
     """
     with connect(scheduler) as client:
-        yield lambda steps: DaskExecutor(client, root.absolute(), steps)
+        yield lambda steps: DaskStepExecutor(client, root.absolute(), steps)
 
 
-class DaskExecutor:
+class DaskStepExecutor:
     """Goes through the steps on a cluster."""
 
     def __init__(self, client: "Client", root: Path, steps: RunSteps) -> None:
@@ -50,12 +50,12 @@ class DaskExecutor:
         self._sent: Future | None = None
 
     def measure(self) -> list[StepStatistics]:
-        """Do as `Executor` says."""
+        """Do as `StepExecutor` says."""
         found = self._gather([self._submit(measure_remotely, *stretch) for stretch in self._stretches()])
         return [seen for stretch in found for seen in stretch]
 
     def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
-        """Do as `Executor` says."""
+        """Do as `StepExecutor` says."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         baselines = self._steps.baselines
         replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]

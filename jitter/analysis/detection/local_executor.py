@@ -20,11 +20,12 @@ _RANGES: Final = 4
 """A thread."""
 
 
-class LocalExecutor:
+class ThreadedStepExecutor:
     """Goes through the steps here."""
 
-    def __init__(self, steps: RunSteps) -> None:
-        self._steps = steps
+    def __init__(self, steps: RunSteps, threads: int | None = None) -> None:
+        """Use this number of threads; None: one per processor for a large run."""
+        self._steps, self._chosen = steps, threads
 
     def measure(self) -> list[StepStatistics]:
         """Measure each step by itself."""
@@ -47,7 +48,7 @@ class LocalExecutor:
 
     def _threads(self) -> int:
         steps = self._steps
-        if steps.lake.source.rows < _LARGE:
+        if self._chosen is None and steps.lake.source.rows < _LARGE:
             return 1
         in_memory = _MOST_CELLS // max(1, 2 * steps.largest_step)
-        return min(cpu_count(), _MOST_THREADS, len(steps.run.keys), in_memory)
+        return min(self._chosen or min(cpu_count(), _MOST_THREADS), len(steps.run.keys), in_memory)

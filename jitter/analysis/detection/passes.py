@@ -59,7 +59,7 @@ class ReplayAndPaths:
     """Each step's; empty if they were not asked for."""
 
 
-class Executor(Protocol):
+class StepExecutor(Protocol):
     """Goes through all steps of the run."""
 
     def measure(self) -> list[StepStatistics]:

@@ -8,9 +8,9 @@ import numpy as np
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.findings import Candidate, repair_scenario
-from jitter.analysis.detection.local_executor import LocalExecutor
+from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
-from jitter.analysis.detection.passes import Executor, StepPath, StepStatistics
+from jitter.analysis.detection.passes import StepExecutor, StepPath, StepStatistics
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import RunReader
@@ -25,7 +25,10 @@ class RunAnalysis:
     """Passes over the run's steps, and their results. Nothing is computed before it is used."""
 
     def __init__(
-        self, lake: RunReader, thresholds: Thresholds, executor: Callable[[RunSteps], Executor] = LocalExecutor
+        self,
+        lake: RunReader,
+        thresholds: Thresholds,
+        executor: Callable[[RunSteps], StepExecutor] = ThreadedStepExecutor,
     ) -> None:
         """Analyze the steps of `lake`; `executor` makes what goes through them."""
         self.lake, self.thresholds = lake, thresholds

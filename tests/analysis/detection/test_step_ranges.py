@@ -42,7 +42,7 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen, paths = [], []
     for first, last in pairwise(bounds):
-        other = RunSteps(jitter.open(lake.root).run_of(lake.steps), shared)
+        other = RunSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
         seen += measure_steps(other, first, last)
         paths += walk_paths(other, first, last, usual)
     np.testing.assert_equal(
@@ -56,8 +56,8 @@ def test_the_paths_alone(lake: "jitter.Lake"):
     """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
     first, then = jitter.open(lake.root), jitter.open(lake.root)
     paths = first.analyze().paths
-    assert first.analyze()._known == []
+    assert first.analyze()._priced == []
     answers = then.diagnose()
-    assert then.analyze()._known != []
+    assert then.analyze()._priced != []
     assert then.analyze().paths == paths
     assert first.diagnose() == answers

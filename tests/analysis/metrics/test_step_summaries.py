@@ -15,7 +15,7 @@ from tests.support.metric_assertions import assert_matches_oracle
 def summaries(tmp_path, job, *faults):
     run = simulate(job, [Fault.parse(fault) for fault in faults])
     write(run, tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
     return lake, {step.step.step: step.worst for step in lake.run().steps}
 
@@ -67,7 +67,7 @@ def test_loss_and_extremes_by_hand(tmp_path):
         gaps=[(0, 10, 10), (40, 10, 10), (0, 10, 500), (20, 30, 10)],
         durations=[(100, 100, 100), (100, 100, 100), (100, 100, 160), (100, 90, 100)],
     )
-    (step,) = lake.summaries()
+    (step,) = lake.ttke_readings()
     # times to kernel end at c: 320, 360, 870, 350; the optimizer starts after the all-reduce
     assert step.last_index == 2
     assert (step.min_rank, step.max_rank) == (0, 2)
@@ -104,7 +104,7 @@ def test_pipeline_stages_are_compared_with_their_own(tmp_path):
     first, second = (lake.table("gap", 0, cohort=number) for number in (0, 1))
     assert first.columns.tolist() == ["kernel_name", "mean", "rank_0", "rank_2"]
     assert second.loc[0].tolist() == ["head", 100.0, 0, 200]
-    assert [(s.cohort, s.min_rank, s.max_rank) for s in lake.summaries()] == [(0, 0, 2), (1, 1, 3)]
+    assert [(s.cohort, s.min_rank, s.max_rank) for s in lake.ttke_readings()] == [(0, 0, 2), (1, 1, 3)]
     assert_matches_oracle(lake)
 
 
@@ -121,7 +121,7 @@ def test_unknown_gaps_are_unknown_not_zero(tmp_path):
 def test_impossible_latencies_are_kept_and_counted(tmp_path):
     rows = [kernel("a", 100, 200, launch_start_ns=150), kernel("b", 230, 300)]
     lake = lake_of(tmp_path / "lake", [RankLake(0, {(None, 0): rows})])
-    assert [found.negative_latencies for found in lake.summaries()] == [1]
+    assert [found.negative_latencies for found in lake.ttke_readings()] == [1]
     assert lake.metrics(0).rows["launch_latency_ns"].to_pylist() == [-50, 5000]
 
 

@@ -59,13 +59,12 @@ def extracts(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda lake: lake.summaries(),
-        lambda lake: lake.run(),
+        lambda lake: lake.ttke_readings(),
         lambda lake: lake.sql("select step, sum(duration_ns) from kernels group by all order by all").to_pylist(),
     ],
-    ids=["summaries", "run", "kernels by SQL"],
+    ids=["ttke readings", "kernels by SQL"],
 )
-def test_summaries_compact_a_large_lake_and_are_the_same(root: Path, large: Large, ask):
+def test_readings_compact_a_large_lake_and_are_the_same(root: Path, large: Large, ask):
     before = ask(jitter.open(root))
     assert compacted(root) == 0
     large(FILES + 1)
@@ -81,9 +80,9 @@ def test_summaries_compact_a_large_lake_and_are_the_same(root: Path, large: Larg
 def test_only_the_steps_summed_up_count(root: Path, large: Large):
     large(2 * RANKS)
     lake = jitter.open(root)
-    lake.summaries(lake.steps[1:2])
+    lake.ttke_readings(lake.steps[1:2])
     assert compacted(root) == 0
-    lake.summaries(lake.steps[:2])
+    lake.ttke_readings(lake.steps[:2])
     assert [(root / compacted_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
 
 
@@ -138,19 +137,19 @@ def test_one_step_is_read_as_it_lies(without_extracts: Path, large: Large):
 
 def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_extracts: Path, large: Large):
     root = without_extracts
-    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
+    wanted, readings = jitter.open(root).diagnose(), jitter.open(root).ttke_readings()
     large()
     (root / COMPACTED_STEPS.parts[0]).write_text("no folder can be made here")
     with pytest.raises(jitter.lake.derived.compaction.LakeError, match="cannot be compacted"):
         compact_steps(root)
     assert jitter.open(root).diagnose() == wanted
-    assert jitter.open(root).summaries() == summaries
+    assert jitter.open(root).ttke_readings() == readings
     assert not (root / ".staging").exists()
 
 
 def test_a_lake_that_may_not_be_written(without_extracts: Path, large: Large, monkeypatch: pytest.MonkeyPatch):
     root = without_extracts
-    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
+    wanted, readings = jitter.open(root).diagnose(), jitter.open(root).ttke_readings()
     large()
     may = os.access
     # whoever runs the tests may be allowed everything
@@ -158,7 +157,7 @@ def test_a_lake_that_may_not_be_written(without_extracts: Path, large: Large, mo
     told = []
     lake = jitter.open(root, lambda done, total: told.append((done, total)))
     assert lake.diagnose() == wanted
-    assert lake.summaries() == summaries
+    assert lake.ttke_readings() == readings
     assert told == []
     assert not (root / "derived").exists()
 

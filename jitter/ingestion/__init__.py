@@ -1,4 +1,4 @@
-"""From trace files to a lake: discover, read, cut into steps, stage, publish."""
+"""Ingestion of trace files into a lake: discover, read, divide into steps, stage, publish."""
 
 from importlib.metadata import entry_points
 

@@ -1,4 +1,4 @@
-"""One recording to staged parquet: read, joined, cut into steps, with a record of what was found."""
+"""Conversion of one recording to staged parquet files: read, join, divide into steps, write, describe."""
 
 import gc
 import tempfile
@@ -20,41 +20,41 @@ from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.readers import Recording, readers
 
 _READ_BYTES = 1 << 18
-"""At once, always into the same memory: it stays in the processor's cache."""
+"""Bytes read at a time into one reused buffer, which stays in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One source to convert; `patterns` are steps found on other ranks, to be cut at the same kernel."""
+    """One source to convert. `patterns` are kernels of steps found on other ranks, to cut at the same kernel."""
 
     source: Source
     staging: Path
     step_pattern: str | None = None
     options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
-    """Digests of contents of this size that are in the lake already: such a file is not read again."""
+    """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
 
     def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":
-        """Make the task of converting the source again, its steps cut like these."""
+        """Return the task of converting the source again with its steps cut like these patterns."""
         return replace(self, patterns=patterns)
 
 
 @dataclass
 class Outcome:
-    """What became of a source: parts to publish, or an error; neither if the lake holds it already."""
+    """The result of converting a source: staged ranks or an error; neither if the lake already holds the content."""
 
     source: Source
     file_digest: str
     staging: Path
-    """The folder that holds all its parts."""
+    """The folder that holds all staged ranks of the source."""
     staged: list[StagedRank] = field(default_factory=list)
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
-    """Read one source into `task.staging`; what is wrong with it is in the outcome, never raised."""
+    """Read one source into `task.staging`. Errors are in the outcome; nothing is raised."""
     task.staging.mkdir(parents=True, exist_ok=True)
     outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
@@ -77,7 +77,7 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    """Millions of objects pass through, none in a cycle: to look for one costs a tenth of the time."""
+    """Disable cycle collection: millions of objects are made, none in a cycle, and the search takes 10% of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -88,8 +88,8 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 
 def file_digest(paths: Sequence[Path]) -> str:
-    """A digest of a recording: of its file's content, or of all its files (or a folder's) with their names."""
-    digest = xxhash.xxh3_128()  # nobody forges traces, and a node has many gigabytes of them
+    """Return the digest of a recording: of one file's content, or of all its files' names and contents."""
+    digest = xxhash.xxh3_128()  # not cryptographic: it detects equal contents, and traces are many gigabytes
     buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

@@ -1,4 +1,4 @@
-"""Converts sources on a Dask cluster that runs already; its workers see traces and lake under the same paths as we."""
+"""Convert sources on a running Dask cluster whose workers see traces and lake under the same paths."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -18,9 +18,9 @@ from jitter.core.dask_client import connect
 def convert_on_dask(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
 
-    Workers only stage; what is staged is fetched as soon as it is done. One that dies loses what it was reading,
-    which the scheduler gives to another; its half is never looked at. Raises `UsageError` without Dask, `JitterError`
-    if no scheduler answers, or stops to.
+    Workers only stage; this process publishes. The scheduler repeats the task of a worker that dies on another one;
+    what the dead worker staged is ignored. Raises `UsageError` without Dask and `JitterError` if the scheduler does
+    not answer or is lost.
     """
     if not tasks:
         return
@@ -33,7 +33,7 @@ def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -
     from distributed.client import FutureCancelledError
 
     done, total = 0, sum(task.source.size for task in tasks)
-    # pure: no two are the same, whatever their arguments
+    # not pure: tasks with equal arguments must not share a result
     numbers = {client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
     for future in as_completed(list(numbers), loop=client.loop):
         number = numbers[future]
@@ -56,14 +56,14 @@ def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -
 
 
 def _absolute(task: Task) -> Task:
-    """The task for a process that runs in another folder."""
+    """Return the task with absolute paths, for a process in another folder."""
     files = tuple(file.absolute() for file in task.source.files)
     source = replace(task.source, path=task.source.path.absolute(), files=files)
     return replace(task, source=source, staging=task.staging.absolute())
 
 
 def _convert(task: Task) -> Outcome:
-    """Run on a worker."""
+    """Convert one source on a Dask worker, or return an error if the worker does not see its files."""
     unseen = [path for path in (task.staging, *task.source.files) if not Path(path).exists()]
     if unseen:
         error = JitterError(

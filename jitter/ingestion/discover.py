@@ -1,4 +1,4 @@
-"""What under the given paths is a recording, and of which format."""
+"""Discovery: find the recordings under given paths and the reader of each."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,16 +12,16 @@ from jitter.readers import Reader, readers
 
 @dataclass(frozen=True)
 class Source:
-    """One recording: a file, a folder where the format is one, or a file with those that belong to it."""
+    """One recording: a file, a folder (for folder formats), or a file with its companion files."""
 
     path: Path
     reader: str
     size: int
     """Bytes of all its files."""
     files: tuple[Path, ...]
-    """What is read: the path itself and the files that belong to it."""
+    """The files to read: the path itself first, then its companion files."""
     changed_ns: int
-    """When it was last changed: of a folder, any of its files."""
+    """Time of the last change of any of the files, in ns since 1970."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Trace directories into a lake: the left half of the house, over worker processes.
-
-Not called `ingest`: `jitter.ingest` is the function, and importing a module of that name would put it in its place.
-"""
+"""Ingest: read trace files with worker processes and publish them into a lake."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +20,11 @@ from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.records import SourceRecord
 
 Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
-"""Converts tasks somewhere and yields their outcomes in the order of the tasks."""
+"""Converts tasks, here or on a cluster, and yields their outcomes in the order of the tasks."""
 
 
 class RejectedSource(NamedTuple):
-    """A source that did not go in; `reader` is None where no reader takes it."""
+    """A source that was not ingested; `reader` is None if no reader accepts it."""
 
     path: Path
     reader: str | None
@@ -36,21 +33,21 @@ class RejectedSource(NamedTuple):
 
 @dataclass
 class IngestReport:
-    """What an ingest did. Nothing is lost in silence: what did not go in is in `left_out`, with its reason."""
+    """The result of an ingest. Every source that was not ingested is in `rejected`, with its error."""
 
     lake: Path
     added: list[SourceRecord] = field(default_factory=list)
     unchanged: int = 0
-    """Sources that the lake held already."""
-    left_out: list[RejectedSource] = field(default_factory=list)
+    """Number of sources that the lake already held."""
+    rejected: list[RejectedSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     other_files: int = 0
-    """Files that are no traces."""
+    """Number of files that are not traces."""
 
     @property
     def refused(self) -> list[JitterError]:
-        """Why sources were left out."""
-        return [one.error for one in self.left_out]
+        """The errors of the rejected sources."""
+        return [one.error for one in self.rejected]
 
 
 def ingest(
@@ -82,7 +79,7 @@ def ingest(
 
 
 def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
-    """Choose who converts: worker processes here, or a cluster. Raises `UsageError` for both."""
+    """Return a converter: `jobs` worker processes here, or a Dask cluster. Raises `UsageError` if both are given."""
     if scheduler is None:
         return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
     if jobs is not None:
@@ -93,7 +90,7 @@ def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converte
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
-    """Raise `UsageError` if one rank is options of several sources."""
+    """Raise `UsageError` if `--rank` is given for several sources."""
     if rank is not None and len(found.sources) > 1:
         raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
 
@@ -107,11 +104,11 @@ def ingest_discovered(
     convert: Converter,
     progress: Progress | None,
 ) -> IngestReport:
-    """Do what `ingest` does with what `discover` found."""
+    """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
-    report = IngestReport(folder.root, left_out=unreadable, other_files=found.others)
-    if not found.sources and not lake.exists():  # a lake made of a slip of the pen would hide that there is none
+    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others)
+    if not found.sources and not lake.exists():  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
     folder.create()
@@ -132,7 +129,7 @@ def ingest_discovered(
 
 
 def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
-    """Lines of --rank-map that name none of the sources: a slip of the pen would else go unseen."""
+    """Return a warning for each line of --rank-map that names none of the sources."""
     used = {
         row for source in sources for row in options.by_file if rank_map_rows(source.path, RankOptions(by_file=(row,)))
     }
@@ -142,7 +139,7 @@ def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
 
 
 class _Run:
-    """One ingest's way from tasks to a published lake."""
+    """One ingest: converts tasks, numbers their steps and publishes the outcomes."""
 
     def __init__(self, folder: LakeFolder, publisher: Publisher, report: IngestReport, convert: Converter) -> None:
         self._folder = folder
@@ -152,7 +149,7 @@ class _Run:
         self._seen: dict[str, Path] = {}
 
     def run(self, tasks: Sequence[Task], progress: Progress | None) -> None:
-        """Publish in path order, so that who comes first in a conflict does not depend on who was faster."""
+        """Convert and publish in path order, so that conflicts do not depend on which worker is faster."""
         provisional: list[tuple[Task, Outcome]] = []
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if self._is_new(outcome):
@@ -161,7 +158,7 @@ class _Run:
                 else:
                     self._publish(outcome)
         if provisional:
-            # from the first number to the last file: another node's would be numbered on their own
+            # held until the last file is published: an ingest on another node would number its steps on its own
             with self._folder.alone():
                 self._publisher.see_others()
                 for outcome in self._in_phase(provisional):
@@ -182,7 +179,7 @@ class _Run:
         return True
 
     def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
-        """Number the steps of sources without markers alike; those cut at another kernel are cut again first."""
+        """Yield sources without markers with equal step numbers; sources cut at another kernel are cut again first."""
         records = self._publisher.records
         mine = {outcome.file_digest for _, outcome in provisional}
         others = [record for record in records if record.file_digest not in mine]
@@ -212,5 +209,5 @@ class _Run:
         self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
 
     def _refuse(self, outcome: Outcome, error: JitterError) -> None:
-        self._report.left_out.append(RejectedSource(outcome.source.path, outcome.source.reader, error))
+        self._report.rejected.append(RejectedSource(outcome.source.path, outcome.source.reader, error))
         self._publisher.refuse(outcome, error)

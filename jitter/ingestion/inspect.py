@@ -1,4 +1,4 @@
-"""What an ingest would take in: the same reading, into a folder that is thrown away."""
+"""Inspect: an ingest into a temporary folder, reported per source."""
 
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from jitter.lake.records import SourceRecord
 
 @dataclass(frozen=True)
 class InspectedSource:
-    """One source: its records (one a GPU), or why it cannot be taken in."""
+    """One source: its records (one per GPU), or the error for which an ingest rejects it."""
 
     path: Path
     format: str | None
@@ -35,9 +35,9 @@ def inspect(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> list[InspectedSource]:
-    """Read all recordings under `paths` and tell what an ingest into a new lake would take in, and what it would not.
+    """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
 
-    It is an ingest, into a temporary folder. Raises `UsageError` for options that cannot be.
+    Raises `UsageError` for invalid options.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
@@ -47,7 +47,7 @@ def inspect(
         report = ingest_discovered(
             found, Path(folder, "lake"), step_pattern, options, False, choose_converter(jobs), progress
         )
-    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.left_out if one.reader is None]
+    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]
 
 
@@ -57,6 +57,6 @@ def _finding(source: Source, report: IngestReport) -> InspectedSource:
         source.path,
         source.reader,
         tuple(record for record in report.added if record.file == file),
-        next((one.error for one in report.left_out if one.reader is not None and one.path == source.path), None),
+        next((one.error for one in report.rejected if one.reader is not None and one.path == source.path), None),
         tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
     )

@@ -1,4 +1,4 @@
-"""From staging into the lake: what is new, what is there already, and what two sources both claim."""
+"""Publish staged sources into a lake: skip what it holds, resolve steps that two sources claim."""
 
 import shutil
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from jitter.lake.records import RECORD_VERSION, SourceRecord
 
 
 class Publisher:
-    """Puts converted sources into one lake, one after the other."""
+    """Publishes converted sources into one lake, one after the other."""
 
     def __init__(self, folder: LakeFolder, replace: bool) -> None:
         self._folder = folder
@@ -31,18 +31,18 @@ class Publisher:
 
     @property
     def records(self) -> list[SourceRecord]:
-        """The records of sources that are in."""
+        """Records of the sources in the lake; rejected sources are not included."""
         return [record for record in self._records.values() if record.rank is not None]
 
     def holds(self, source: Source, step_pattern: str | None, options: RankOptions) -> bool:
-        """Whether this file, unchanged by size and time, was in whole before, read as it is to be read now."""
+        """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
         of_file = self._at_start.get(str(source.path.resolve()), [])
         state = (source.size, source.changed_ns)
         found = [record for record in of_file if (record.size, record.mtime_ns) == state]
         return _whole(found) and all(_as_told(record, source.path, step_pattern, options) for record in found)
 
     def digests(self, step_pattern: str | None, options: RankOptions) -> dict[int, frozenset[str]]:
-        """Digests of the contents that need not be read again, wherever the files lie now, by their sizes."""
+        """Return the digests of file contents that the lake holds, by file size in bytes."""
         if options != RankOptions():
             return {}
         by_size: dict[int, set[str]] = {}
@@ -52,20 +52,20 @@ class Publisher:
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
     def found_again(self, outcome: Outcome) -> None:
-        """Note where a file lies that is in the lake already, if it is not where it was."""
+        """Record the new path of a file that the lake holds and whose old path no longer exists."""
         for record in self._by_content().get(outcome.file_digest, []):
             if not Path(record.file).exists():
                 record.file, record.mtime_ns = str(outcome.source.path.resolve()), outcome.source.changed_ns
                 self._folder.write_record(record)
 
     def publish(self, outcome: Outcome) -> list[SourceRecord]:
-        """Put an outcome's parts into the lake and return their records.
+        """Move the staged ranks of an outcome into the lake and return their records.
 
-        Raises `UnknownRankError` if another source holds one of its steps for the same rank (and `--replace` was
-        not given); nothing of the outcome goes in then.
+        Raises `UnknownRankError` if another source holds one of the steps for the same rank and `--replace` was not
+        given; the lake is then unchanged.
 
-        Killed at any moment, it leaves the source either in whole or out: what an earlier reading left goes out of
-        the records first, and the places that change are noted.
+        A kill at any moment leaves the source either completely in the lake or absent: records of an earlier
+        reading are removed first, and the paths that change are written to a journal.
         """
         self._check_within(outcome)
         self.see_others()
@@ -86,19 +86,19 @@ class Publisher:
         return [staged.record for staged in outcome.staged]
 
     def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
-        """Remove what an earlier reading left in these places, unless this one or another source has a file there."""
+        """Remove files of an earlier reading, except where this or another source now has a file."""
         owned = {place for record in self._records.values() for place in files_of_record(record)}
         kept = {place for staged in outcome.staged for _, place in staged.places()}
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
 
     def see_others(self) -> None:
-        """Take note of what runs on other machines have published since: conflicts with them are conflicts, too."""
+        """Load the records that ingests on other machines have published since the start."""
         for record in self._folder.records_besides(self._records):
             self._records[record.digest] = record
             self._own(record)
 
     def refuse(self, outcome: Outcome, error: JitterError) -> None:
-        """Leave a record of a source that could not be taken in, unless an earlier reading of it is in."""
+        """Write a record of a rejected source, unless the lake holds an earlier reading of the same content."""
         if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
             return
         refusal = _refusal(outcome, error)
@@ -113,7 +113,7 @@ class Publisher:
         return found
 
     def _before(self, outcome: Outcome) -> list[SourceRecord]:
-        """Records that this reading takes the place of: of the same content, and why this file once failed."""
+        """Records that this reading replaces: those of the same content, and earlier rejections of the same path."""
         file = str(outcome.source.path.resolve())
         return [
             record
@@ -122,7 +122,7 @@ class Publisher:
         ]
 
     def _settle(self, staged: StagedRank) -> None:
-        """Decide who keeps the steps that another source holds for the same rank."""
+        """Decide which source keeps steps that two sources hold for the same rank."""
         record = staged.record
         assert record.rank is not None
         contested: dict[str, list[StepKey]] = {}
@@ -141,11 +141,11 @@ class Publisher:
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
             older.problems.append(f"{_some(keys)} replaced by {newer.file}")
             if older is other:
-                # before the newer goes in: killed between the two, the next run puts the newer in
+                # written before the newer source: after a kill in between, the next ingest publishes the newer one
                 self._folder.write_record(other)
 
     def _check_within(self, outcome: Outcome) -> None:
-        """Two processes of one recording may claim the same rank."""
+        """Raise `UnknownRankError` if two GPUs of one recording have the same rank in the same step."""
         claimed: dict[tuple[StepKey, int], StagedRank] = {}
         for staged in outcome.staged:
             for step in staged.record.steps:
@@ -177,7 +177,7 @@ def _whole(records: list[SourceRecord]) -> bool:
 
 
 def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, options: RankOptions) -> bool:
-    """Whether a record agrees with what the user says now of this path; options not given have no opinion."""
+    """Return whether a record agrees with the options for this path; options that are not given always agree."""
     if step_pattern is not None and record.step_pattern != step_pattern:
         return False
     if options.rank is not None:
@@ -186,12 +186,12 @@ def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, options
     if rows:
         return record.rank == rows.get(record.device, rows.get(None) if record.parts == 1 else None)
     named = rank_by_pattern(path, options)
-    # a process that drives several GPUs has its rank numbered on
+    # a process that drives several GPUs takes consecutive ranks
     return named is None or (record.rank == named * record.parts + record.part)
 
 
 def _newer(one: SourceRecord, other: SourceRecord) -> bool:
-    """By the time of recording where both tell it, else by the files' times of change."""
+    """Return whether `one` is at least as new: by recorded UTC time where both have it, else by file times."""
     if one.utc_offset_ns is not None and other.utc_offset_ns is not None and one.steps and other.steps:
         return one.utc_offset_ns + one.steps[0].start_ns >= other.utc_offset_ns + other.steps[0].start_ns
     return one.mtime_ns >= other.mtime_ns

@@ -1,4 +1,4 @@
-"""Whose recording it is: the job's global rank of each GPU, by evidence in the order of trust."""
+"""Rank decision: the global rank of each GPU of a recording, from evidence in order of trust."""
 
 import csv
 import re
@@ -8,21 +8,21 @@ from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
 
-RANK_HINT = "tell it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
-# `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; no rank: a local one, a date and time
+# matches `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; not local ranks, dates, times
 _IN_NAME = re.compile(
     r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
     r"|(?<![a-z])worker[_\-.]?(?P<worker>\d{1,9})(?!\d)"
     r"|kineto[_\-.](?P<kineto>\d{1,9})(?!\d)"
 )
-_MOST_DIGITS = 9  # a longer number is none of a rank, and fits no column
-_STRAY = 0.01  # a rank's process may touch another GPU in passing; its own runs nearly all
+_MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
+_STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
 
 @dataclass(frozen=True)
 class RankOptions:
-    """What the user said: one rank, a map from file (and, if need be, device) to rank, or a pattern."""
+    """Options that give ranks: one rank, a map from file (and device) to rank, or a pattern for paths."""
 
     rank: int | None = None
     by_file: tuple[tuple[str, int | None, int], ...] = ()
@@ -31,7 +31,7 @@ class RankOptions:
 
 @dataclass(frozen=True)
 class GpuEvidence:
-    """What is known of one GPU of one recording. `kernels` is how many it ran."""
+    """Evidence for the rank of one GPU of a recording. `kernels` is the number of kernels it ran."""
 
     process: int
     device: int | None
@@ -45,7 +45,7 @@ class GpuEvidence:
 
 @dataclass(frozen=True)
 class RankDecision:
-    """A GPU's rank (None: left out as a stray of another rank's process), how it was options, and a warning."""
+    """A GPU's rank (None: another rank's process touched the GPU in passing), the evidence, and a warning."""
 
     rank: int | None
     decided_by: str
@@ -53,14 +53,14 @@ class RankDecision:
 
 
 def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> RankOptions:
-    """Take what the options say of ranks; raise `UsageError` where they cannot be."""
+    """Return the rank options; raise `UsageError` for an invalid pattern or an unreadable map."""
     if rank_pattern is not None:
         compile_rank_pattern(rank_pattern)
     return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
 
 
 def compile_rank_pattern(expression: str) -> re.Pattern[str]:
-    """Compile a rank pattern; raise `UsageError` if it is no expression or has no group."""
+    """Compile a rank pattern; raise `UsageError` if it is not a regular expression or has no group."""
     try:
         pattern = re.compile(expression)
     except re.error as error:
@@ -74,7 +74,7 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
     """Read lines `file,rank` or `file,device,rank` (a heading is allowed); raise `UsageError` for anything else."""
     rows = []
     try:
-        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets mark their text
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets write a byte order mark
             reader = csv.reader(lines)
             for row in reader:
                 number = reader.line_num
@@ -87,12 +87,12 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
                     raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
                 rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV of file,rank") from None
+        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV file with columns file,rank") from None
     return tuple(rows)
 
 
 def rank_in_path(path: Path) -> int | None:
-    """The rank that a file's name, or else its folder's, spells out; the nearest name counts."""
+    """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has."""
     for part in (path.name, *(parent.name for parent in path.parents)):
         found = list(_IN_NAME.finditer(part))
         if found:
@@ -104,13 +104,13 @@ def rank_in_path(path: Path) -> int | None:
 def decide_ranks(
     path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
 ) -> list[RankDecision]:
-    """Each GPU's rank, in the order given.
+    """Return the rank decision of each GPU, in the order given.
 
-    `in_name` is a rank that the format's own way to name files tells, `hint` its way to record the rank.
+    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank.
 
-    Trust: what the user options, the step markers' text, the recording's own word for the process, the environment of
-    the launched process (if only one used a GPU), the file name (likewise), the order of devices in one recording
-    of several (a guess: warned of). Raises `UnknownRankError` where nothing tells.
+    Order of trust: the user's options, the step markers' text, the rank that the recording states for the process,
+    the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
+    devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it.
     """
     by_user = _by_user(path, gpus, options)
     if by_user is not None:
@@ -143,7 +143,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
     if options.rank is not None:
         if len(gpus) > 1:
             raise UnknownRankError(
-                f"{path}: holds {len(gpus)} GPUs, so --rank {options.rank} does not tell which is which",
+                f"{path}: holds {len(gpus)} GPUs, so --rank {options.rank} is ambiguous",
                 "use --rank-map with columns file,device,rank",
             )
         return [RankDecision(options.rank, "--rank")]
@@ -155,7 +155,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
         if missing:
             raise UnknownRankError(
                 f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
-                "give it a line for each: file,device,rank",
+                "give one line per device: file,device,rank",
             )
         return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
     named = rank_by_pattern(path, options)
@@ -163,7 +163,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
         return None
     if len({gpu.process for gpu in gpus}) > 1:
         raise UnknownRankError(
-            f"{path}: holds several processes, so --rank-pattern does not tell which is which",
+            f"{path}: holds several processes, so --rank-pattern is ambiguous",
             "use --rank-map with columns file,device,rank",
         )
     decisions = _within_process(path, gpus, named, "--rank-pattern")
@@ -171,7 +171,7 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
 
 
 def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
-    """The number that --rank-pattern finds in this path; None without one, or where it finds none."""
+    """Return the number that --rank-pattern finds in this path; None without a pattern or a match."""
     found = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
     if found is None:
         return None
@@ -180,7 +180,7 @@ def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
 
 
 def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
-    """The (device, rank) lines that --rank-map has for this file."""
+    """Return the (device, rank) lines of --rank-map for this file."""
     return [(device, rank) for file, device, rank in options.by_file if _same_file(path, file)]
 
 
@@ -192,7 +192,7 @@ def _same_file(path: Path, named: str) -> bool:
 def _within_process(
     path: Path, gpus: Sequence[GpuEvidence], rank: int, decided_by: str
 ) -> dict[tuple[int, int | None], RankDecision]:
-    """One process is one rank, unless it drives several GPUs: then they are numbered on, in device order."""
+    """Return one rank for a process with one GPU of its own, consecutive ranks in device order for several GPUs."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
     total = sum(gpu.kernels for gpu in ordered)
     own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
@@ -200,7 +200,7 @@ def _within_process(
         (gpu.process, gpu.device): RankDecision(
             None,
             decided_by,
-            f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, not its own, are left out",
+            f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, which is not its own, are left out",
         )
         for gpu in ordered
         if gpu not in own
@@ -209,8 +209,8 @@ def _within_process(
         warning = None
         if len(own) > 1:
             warning = (
-                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs; taken as ranks {rank * len(own)} "
-                f"to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
+                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs, assumed to be ranks "
+                f"{rank * len(own)} to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
             )
         decisions[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, decided_by, warning)
     return decisions
@@ -220,9 +220,9 @@ def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) 
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(gpus) < 2 or len(set(devices)) < len(gpus):
         ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
-        raise UnknownRankError(f"{path}: nothing in it or in its name tells its rank", ways)
+        raise UnknownRankError(f"{path}: rank unknown: neither the trace nor the file name states it", ways)
     warning = (
-        f"no rank is recorded; its {len(gpus)} GPUs are taken as ranks 0 to {len(gpus) - 1} in device order, "
+        f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
         f"a guess: {RANK_HINT}"
     )
     return [RankDecision(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

@@ -1,4 +1,4 @@
-"""Writes what one capture holds into staging, a folder a GPU, and makes the records that go with it."""
+"""Staging: write one capture's steps as parquet files, one folder per GPU, with their records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ _EXTRACT = Path("extract")
 
 @dataclass
 class StagedRank:
-    """One GPU of a source, staged: its record, and its files as (path in staging, step it holds; None: host's)."""
+    """One staged GPU of a source: its record, and its files as (path in `folder`, step key; None: the host's file)."""
 
     record: SourceRecord
     folder: Path
     files: list[tuple[Path, StepKey | None]]
     repetition: RankRepetition | None
-    """Set where steps were found by repetition: their numbers are this rank's own until brought into phase."""
+    """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
 
     def places(self) -> list[tuple[Path, Path]]:
-        """Where its files go: (path from `staged`, path from the lake's root)."""
+        """Return where the files go, as (path in `folder`, path in the lake)."""
         assert self.record.rank is not None
         kept = {step.key for step in self.record.steps}
         rank, digest = self.record.rank, self.record.digest
@@ -47,7 +47,7 @@ class StagedRank:
 
 
 class Stager:
-    """Writes what one capture holds into staging, a folder a GPU, and makes the records."""
+    """Writes one capture into staging, one folder per GPU, and makes the records."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Stager:
         self._before_capture = joined.before_capture()
 
     def stage(self, folder: Path, uses: Sequence[GpuUsage], decisions: Sequence[RankDecision]) -> list[StagedRank]:
-        """Write the steps of every GPU that has a rank into `folder`; of several GPUs each has a folder in it."""
+        """Write the steps of every GPU that has a rank; several GPUs get a subfolder of `folder` each."""
         ranked = [(use, decision) for use, decision in zip(uses, decisions, strict=True) if decision.rank is not None]
         ranks: dict[Gpu, StagedRank] = {}
         makers: dict[Gpu, KernelRowBuilder] = {}
         extracts: dict[Gpu, TimingCacheWriter] = {}
         for number, (use, decision) in enumerate(ranked):
             record = self._record(use, decision, number, len(ranked))
-            # folders take longer to remove than what was in them to move
+            # a folder takes longer to remove than its files take to move, so one GPU gets none
             own = folder / str(number) if len(ranked) > 1 else folder
             own.mkdir(parents=True, exist_ok=True)
             ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
@@ -131,7 +131,7 @@ class Stager:
         staged.files.append((Path("host.parquet"), None))
 
     def _remark(self, staged: StagedRank, gpu: Gpu) -> None:
-        """Say what is missing, once all steps are staged."""
+        """Add the problems to the record once all steps are staged."""
         record = staged.record
         record.outside_steps = record.kernels - record.before_capture - sum(step.kernels for step in record.steps)
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)

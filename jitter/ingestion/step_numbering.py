@@ -1,4 +1,4 @@
-"""Gives steps found by repetition their numbers: the same on every rank, and as they are in the lake."""
+"""Step numbers for recordings without markers: equal on all ranks, and consistent with the lake."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
 
 def has_provisional_steps(outcome: Outcome) -> bool:
-    """Whether the outcome's step numbers are only its own."""
+    """Return whether the step numbers hold only within this source and must be aligned with other ranks."""
     return any(staged.record.steps_from != "marker" for staged in outcome.staged)
 
 
 class ReferenceRank(NamedTuple):
-    """A rank of the lake that others are brought into phase with; its first step has the number `first_step`."""
+    """The rank of the lake that other ranks are aligned with; its first step has the number `first_step`."""
 
     repetition: RankRepetition
     first_step: int
 
 
 def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceRank | None:
-    """The lake's own reference: the lowest rank whose steps were found by repetition, None if there is none."""
+    """Return the reference of the lake: the lowest rank whose steps were found by repetition, or None."""
     found = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
     if not found:
         return None
@@ -60,7 +60,10 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceR
 
 
 def step_programs(outcomes: Sequence[Outcome], reference: ReferenceRank | None) -> list[tuple[str, ...]]:
-    """One step's kernels for each program met: from the lake's reference, else as most ranks cut it."""
+    """Return the kernel names of one step for each distinct program.
+
+    A program starts at the kernel at which the lake's reference starts it, else at the one most ranks start it.
+    """
     found = [] if reference is None else [reference.repetition.repetition.names]
     counts = Counter(
         staged.repetition.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None
@@ -72,7 +75,7 @@ def step_programs(outcomes: Sequence[Outcome], reference: ReferenceRank | None) 
 
 
 def begins_at_other_kernel(outcome: Outcome, known: Sequence[tuple[str, ...]]) -> bool:
-    """Whether its steps are one of the known programs, begun at another kernel: it has to be cut again."""
+    """Return whether the steps run a known program but start at another kernel; the source must then be cut again."""
     return any(
         staged.repetition is not None
         and staged.repetition.repetition.names not in known
@@ -84,9 +87,9 @@ def begins_at_other_kernel(outcome: Outcome, known: Sequence[tuple[str, ...]]) -
 def number_steps(
     outcomes: Sequence[Outcome], reference: ReferenceRank | None, records: Sequence[SourceRecord]
 ) -> list[tuple[Outcome, JitterError]]:
-    """Renumber the outcomes' steps in place; return those that have to be refused, with the reason.
+    """Renumber the steps of the outcomes in place; return the outcomes to reject, each with its error.
 
-    With a reference in the lake its numbers hold; else the earliest step found is 0.
+    Numbers continue those of the lake's reference. Without a reference the earliest step is number 0.
     """
     refused: list[tuple[Outcome, JitterError]] = []
     kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
@@ -125,9 +128,11 @@ def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
     own = {staged.record.steps_from for staged in outcome.staged}
     path = outcome.source.path
     if "marker" in kinds:
-        raise UnknownRankError(f"{path}: has no step markers, and other ranks have", _WAY_OUT)
+        raise UnknownRankError(f"{path}: has no step markers, but other ranks have", _WAY_OUT)
     if "repetition" in kinds and "whole capture" in own:
-        raise UnknownRankError(f"{path}: has no step markers, and does not repeat as other ranks do", _WAY_OUT)
+        raise UnknownRankError(
+            f"{path}: has no step markers, and its kernels do not repeat as those of other ranks do", _WAY_OUT
+        )
 
 
 def _renumber(staged: StagedRank, shift: int) -> None:

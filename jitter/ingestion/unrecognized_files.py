@@ -1,4 +1,4 @@
-"""Files that no reader takes: which of them a person takes for traces, and what to say of those."""
+"""Files that no reader accepts: which of them are probably traces, and the message for each."""
 
 import shlex
 import sqlite3
@@ -11,12 +11,12 @@ _REPORTS = {".nsys-rep", ".qdrep"}
 
 
 def is_nsys_report(path: Path) -> bool:
-    """Whether it is what Nsight Systems itself writes: only nsys can read that."""
+    """Return whether the file is an Nsight Systems report, which only nsys can read."""
     return path.suffix in _REPORTS
 
 
 def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
-    """The export command to type; None where an export lies beside the report and the user did not name this file."""
+    """Return an error with the export command; None if an export exists and the user did not name this file."""
     export = next((path for path in _exports(report) if path.exists()), None)
     if export is None:
         target = shlex.quote(str(report.with_suffix(".sqlite")))
@@ -30,9 +30,9 @@ def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
 
 
 def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
-    """What is wrong with a file that no reader takes; None where nobody takes it for a trace.
+    """Return the error for a file that no reader accepts; None if the file is probably no trace.
 
-    `named`: the user named this very file, so it was meant to be a trace. `formats` are those that can be read.
+    `named`: the user named this file itself, so it was meant to be a trace. `formats` lists the supported formats.
     """
     try:
         with path.open("rb"):

@@ -1,4 +1,4 @@
-"""Converts many sources at once: over worker processes, with progress by bytes, whatever one of them does."""
+"""Convert many sources in worker processes, with progress in bytes; a worker that dies affects only its source."""
 
 import ctypes
 import threading
@@ -18,7 +18,7 @@ from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all, from time to time."""
+"""Called from time to time with the bytes done and the total bytes."""
 
 _POLL_S = 0.1
 _counter: "Synchronized[int] | None" = None
@@ -29,9 +29,9 @@ def convert_in_pool(
 ) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    `meanwhile` is done here, on a thread, while this process waits for the others; where it works itself, not at all.
-    A worker that dies (out of memory, say) takes nothing with it: the few tasks that may have killed it are done
-    again one at a time, and only one that kills its worker again is given up. The others go on together.
+    `meanwhile` runs on a thread of this process while the workers convert; it does not run if no worker is started.
+    After a worker dies (for example out of memory), the tasks that may have killed it run again one at a time. A task
+    that kills its worker a second time is rejected; all other tasks continue.
     """
     total = sum(task.source.size for task in tasks)
     report = progress or (lambda done, total: None)
@@ -45,7 +45,7 @@ def convert_in_pool(
 
 
 def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
-    """Sort numbered outcomes as they come: whoever is late holds up what is options, not what is done."""
+    """Yield numbered outcomes in the order of their numbers, from an iterable in order of completion."""
     early: dict[int, Outcome] = {}
     following = 0
     for number, outcome in outcomes:
@@ -61,7 +61,7 @@ def _in_pools(
     left = dict(enumerate(tasks))
     while left:
         yield from _in_pool(left, workers, shared, tick)
-        # a worker has died, if any are left. They begin in their order: those that were being done come first
+        # tasks are left only if a worker died; tasks start in order, so the first ones were running
         for number in list(left)[:workers]:
             yield number, _alone(left.pop(number), shared)
 
@@ -69,7 +69,7 @@ def _in_pools(
 def _in_pool(
     left: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield outcomes as they come and take their tasks out of `left`, until none is left or a worker dies."""
+    """Yield outcomes in order of completion and remove their tasks from `left`; stop if a worker dies."""
     with _pool(min(workers, len(left)), shared) as pool, suppress(BrokenProcessPool):
         numbers: dict[Future[Outcome], int] = {}
         with processes.without_main_module():
@@ -88,7 +88,7 @@ def _in_pool(
                 continue
             tick()
             pending -= 1
-            if not isinstance(future.exception(), BrokenProcessPool):  # else all that are pending come with it
+            if not isinstance(future.exception(), BrokenProcessPool):  # else all pending futures fail with it
                 outcome = future.result()
                 del left[numbers[future]]
                 yield numbers[future], outcome
@@ -107,7 +107,7 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
 
 
 class _Shared:
-    """What the workers and the process that started them have in common."""
+    """State shared by the workers and the process that started them."""
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
@@ -116,7 +116,7 @@ class _Shared:
         self.stop = self.context.Event()
 
     def while_waiting(self) -> None:
-        """Begin what is to be done while workers work, once."""
+        """Start `meanwhile` on a thread, once."""
         if self._meanwhile is not None:
             threading.Thread(target=self._meanwhile, name="meanwhile").start()
             self._meanwhile = None
@@ -124,7 +124,7 @@ class _Shared:
 
 @contextmanager
 def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose workers stop at once when its block is left by an exception, or when this process dies."""
+    """Yield a pool whose workers stop when its block raises or when this process dies."""
     pool = ProcessPoolExecutor(
         workers, mp_context=shared.context, initializer=_begin, initargs=(shared.counter, shared.stop)
     )
@@ -138,7 +138,7 @@ def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(counter: "Synchronized[int]", stop: Event) -> None:
-    global _counter  # noqa: PLW0603  # the one way into a pool's worker
+    global _counter  # noqa: PLW0603  # a pool's initializer can pass state to its workers only this way
     _counter = counter
     hide_pandas()
     processes.exit_with_parent()
@@ -165,6 +165,6 @@ def _alone(task: Task, shared: _Shared) -> Outcome:
 
 
 def worker_died(task: Task, why: str) -> Outcome:
-    """The outcome of a task whose worker never came back."""
+    """Return the outcome of a task whose worker died."""
     error = JitterError(f"{task.source.path}: {why}", "was it out of memory? see the system's log")
     return Outcome(task.source, "", task.staging, error=error)

@@ -1,4 +1,4 @@
-"""SQLite files of whatever profiler, read in typed batches and without a write anywhere near them."""
+"""SQLite files read in typed Arrow batches; no file is written next to them."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -18,20 +18,20 @@ _MAGIC: Final = b"SQLite format 3\x00"
 
 
 def is_sqlite(path: Path) -> bool:
-    """Whether the file begins as a database does; raises OSError if it cannot be opened."""
+    """Return whether the file starts with SQLite's magic number. Raises OSError if it cannot be opened."""
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open for small queries; text that is not UTF-8 is replaced."""
+    """Return a read-only connection for small queries; invalid UTF-8 in texts is replaced."""
     connection = sqlite3.connect(_uri(path), uri=True)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
 
 
 def reject_unfinished(path: Path, hint: str) -> None:
-    """Raise UnreadableTraceError if its writer left a log beside it: reading that would mean to write there."""
+    """Raise UnreadableTraceError if a log of an unfinished writer exists; reading it would write next to the file."""
     for suffix in ("-wal", "-journal"):
         rest = path.with_name(path.name + suffix)
         if rest.exists() and rest.stat().st_size:
@@ -41,17 +41,17 @@ def reject_unfinished(path: Path, hint: str) -> None:
 
 
 def truncation(path: Path) -> EOFError | None:
-    """What is missing of a database that is shorter than its own header says; None for a whole one.
+    """Return what a database lacks that is shorter than its header states; None for a complete one.
 
-    SQLite itself fills a last page that is cut with zeros, and reads rows of NULLs from it.
+    SQLite itself fills a truncated last page with zeros and reads rows of NULLs from it.
     """
     size, whole = path.stat().st_size, _whole_size(path)
     return EOFError(f"{size:,} of {whole:,} bytes") if size < whole else None
 
 
 def connect_adbc(path: Path) -> "Connection":
-    """Open for `read_batches`; to be closed."""
-    from adbc_driver_sqlite import dbapi  # loaded only where a database is read: it takes a while
+    """Return an ADBC connection for `read_batches`; the caller closes it."""
+    from adbc_driver_sqlite import dbapi  # imported here: the import is slow, and most recordings do not need it
 
     return dbapi.connect(_uri(path), autocommit=True)
 
@@ -59,12 +59,13 @@ def connect_adbc(path: Path) -> "Connection":
 def read_batches(
     database: "Path | Connection", integers: dict[str, str], texts: dict[str, str], source: str, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of these expressions under their names: int64 and binary, null where unknown.
+    """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
 
-    `source` is what stands behind FROM. Raises what sqlite3, ADBC and Arrow raise of a damaged file.
+    `integers` and `texts` map column names to SQL expressions; `source` is the SQL after FROM. Raises the errors of
+    sqlite3, ADBC and Arrow for a damaged file.
     """
-    # the casts fix the columns' types, which ADBC takes from its first batch; a text goes as bytes, for ADBC
-    # does not check UTF-8, and never as NULL, for a column that begins with NULLs becomes one of integers
+    # casts fix the types, which ADBC takes from its first batch; texts are bytes because ADBC does not check UTF-8,
+    # and never NULL because ADBC makes a column that starts with NULLs one of integers
     columns = [f"CAST({expression} AS INTEGER)" for expression in integers.values()]
     columns += [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
     names = [*integers, *texts]
@@ -77,7 +78,7 @@ def read_batches(
 
 
 def quote_columns(names: Sequence[str]) -> dict[str, str]:
-    """Columns that are read under their own names."""
+    """Return quoted SQL expressions that read columns under their own names."""
     return {name: f'"{name}"' for name in names}
 
 
@@ -91,7 +92,7 @@ def _batches(database: "Path | Connection", query: str, rows: int) -> Iterator[p
 
 
 def _whole_size(path: Path) -> int:
-    """How long the file is by its own header, in bytes; 0 if the header does not say."""
+    """Return the size in bytes that the header states; 0 if it states none."""
     with path.open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or header[24:28] != header[92:96]:

@@ -1,4 +1,4 @@
-"""The one place that says what a call of the CUDA or HIP interface does: launch, synchronise, capture a graph."""
+"""Classification of CUDA and HIP API calls: launches, synchronising calls, graph capture."""
 
 import re
 from functools import lru_cache
@@ -17,18 +17,18 @@ _END_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamEndCapture")
 
 @lru_cache(maxsize=8192)
 def is_launch(name: str) -> bool:
-    """Whether the call puts a kernel (or a graph of them) on a stream."""
+    """Return whether the call enqueues a kernel or a graph of kernels on a stream."""
     return _LAUNCH.match(name) is not None
 
 
 @lru_cache(maxsize=8192)
 def is_synchronising(name: str) -> bool:
-    """Whether the call holds its thread until the GPU has done something: synchronise, blocking copy, free."""
+    """Return whether the call blocks its thread until the GPU has done something: synchronise, blocking copy, free."""
     return _SYNCHRONISE.match(name) is not None
 
 
 def capture_boundary(name: str) -> str | None:
-    """`begin` or `end` where the call begins or ends the capture of a graph: launches between run nothing."""
+    """Return `begin` or `end` for calls that begin or end a graph capture, in which launches run nothing; else None."""
     if _BEGIN_CAPTURE.match(name):
         return "begin"
     return "end" if _END_CAPTURE.match(name) else None

@@ -1,4 +1,4 @@
-"""One recording's rows as they are read: a short recording's are held in memory, a long one's go to disk."""
+"""Capture: the rows of one recording while it is read, in memory or, for a long recording, on disk."""
 
 import re
 import tempfile
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from jitter.ingestion.transform.duckdb_join import DuckDbJoin
 
 SPILL_BYTES = 64 << 20
-"""A recording with more rows than that goes to disk as it is read; of a smaller one no file is written."""
+"""Bytes of rows above which a recording is written to disk as it is read."""
 
 
 class Capture:
-    """Takes in the rows of one recording: feed it with `add`, then call `join` once.
+    """Collects the rows of one recording: call `add` for each batch, then `join` once.
 
-    A context manager: what `join` returned is of use within its block.
+    A context manager; the result of `join` is valid within its block.
     """
 
     def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
@@ -38,7 +38,7 @@ class Capture:
         self._on_disk: DuckDbJoin | None = None
         self._data_loading: list[DataLoading] = []
         self.markers: dict[int, list[Marker]] = defaultdict(list)
-        """Ranges whose text names a step, by process."""
+        """Ranges whose text states a step number, by process."""
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +49,7 @@ class Capture:
         self._end.close()
 
     def add(self, batch: Batch) -> None:
-        """Take in some rows, in any order."""
+        """Add a batch; batches may come in any order."""
         if batch.table == "ranges":
             self._add_ranges(batch.rows)
         elif self._on_disk is not None:
@@ -61,7 +61,7 @@ class Capture:
                 self._spill()
 
     def join(self, names: Sequence[str]) -> JoinedCapture:
-        """Find each activity's launching call; `names` are the recording's."""
+        """Join activities with their launching calls; `names` are the names of the recording."""
         if self._on_disk is not None:
             self._on_disk.join(self._data_loading, names)
             return self._on_disk
@@ -72,15 +72,17 @@ class Capture:
         return MemoryJoin(activities, calls, self._data_loading, names)
 
     def _spill(self) -> None:
-        """Begin a database on disk with the rows held so far."""
-        from jitter.ingestion.transform.duckdb_join import DuckDbJoin  # DuckDB: most recordings never need it
+        """Move the rows held so far into a database on disk."""
+        from jitter.ingestion.transform.duckdb_join import (
+            DuckDbJoin,
+        )  # imports DuckDB, which most recordings do not need
 
         folder = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
         self._on_disk = DuckDbJoin(Path(folder))
         self._end.callback(self._on_disk.close)
         held = self._held[::-1]
         self._held = []
-        while held:  # one by one: they need not stay beside what the database now holds
+        while held:  # one by one, so that rows are freed as the database takes them
             batch = held.pop()
             self._on_disk.add(batch.table, batch.rows)
 

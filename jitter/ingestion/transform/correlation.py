@@ -1,4 +1,4 @@
-"""Which call launched which activity, of rows that lie in memory: one table look-up by (process, correlation)."""
+"""Match launching calls and activities in memory: one table look-up by (process, correlation)."""
 
 from typing import NamedTuple
 
@@ -14,20 +14,23 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class LaunchMatch(NamedTuple):
-    """What activities and calls are to each other."""
+    """The matching of activities and calls."""
 
     call: _Integers
-    """For each activity the position of its launching call; -1: there is none."""
+    """For each activity the index of its launching call; -1 if there is none."""
     is_outer: _Bools
-    """For each call whether it counts: of calls that share the correlation of an activity only the outermost does."""
+    """For each call whether it counts: of the calls with the correlation of one activity only the outermost does."""
     is_answered: _Bools
-    """For each call whether an activity has its correlation; so it is said of those without a correlation, too."""
+    """For each call whether an activity has its correlation; True for calls without a correlation."""
 
 
 def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
-    """Join within each process by correlation; needs `process`, `correlation`, and of calls the schema's rest."""
+    """Match activities and calls within each process by correlation.
+
+    Needs `process` and `correlation` of both tables, and the other columns of `schema.CALLS` of `calls`.
+    """
     theirs, ours, size = _keys(calls, activities)
-    first = np.full(size + 1, _NONE, np.int64)  # the last is for those without a correlation
+    first = np.full(size + 1, _NONE, np.int64)  # the last entry stands for rows without a correlation
     first[theirs] = np.arange(len(theirs))
     first[size] = _NONE
     launching = np.zeros(size + 1, np.bool_)
@@ -35,7 +38,7 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
     launching[size] = True
     is_outer = np.ones(len(theirs), np.bool_)
     if (launching[:size] & (np.bincount(theirs, minlength=size + 1)[:size] > 1)).any():
-        # of several only the first stays: written last
+        # the outermost call is written last, so it stays
         first[theirs] = _NONE
         order = _outermost_first(calls)[::-1]
         first[theirs[order]] = order
@@ -45,7 +48,10 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
 
 
 def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, int]:
-    """Numbers below `size` that are equal where process and correlation are; `size` where there is no correlation."""
+    """Return keys of calls and activities below `size`, equal where process and correlation are equal.
+
+    Rows without a correlation have the key `size`.
+    """
     correlations = pa.chunked_array([*calls["correlation"].chunks, *activities["correlation"].chunks], pa.int64())
     codes, size = _codes(correlations.combine_chunks())
     processes = pa.chunked_array([*calls["process"].chunks, *activities["process"].chunks], pa.int32())
@@ -57,10 +63,12 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, 
 
 
 def _codes(values: pa.Array) -> tuple[_Integers, int]:
-    """Equal numbers for equal values, and a number above them all, which stands for null."""
+    """Return equal codes for equal values, and the number of codes, which is the code of null."""
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is not None and high - low < _DENSE * len(values):  # as profilers count: no need to look values up
+    if low is not None and high - low < _DENSE * len(
+        values
+    ):  # profilers count correlations up, so values are dense and serve as codes
         above = high - low + 1
         codes: _Integers = values.fill_null(low).to_numpy().astype(np.int64) - low
         if values.null_count:
@@ -72,7 +80,7 @@ def _codes(values: pa.Array) -> tuple[_Integers, int]:
 
 
 def _outermost_first(calls: pa.Table) -> _Integers:
-    """Positions by start, the longest first: a driver's call lies inside the runtime's. As `outermost.sql` has it."""
+    """Return call indices by start, longest first: a driver call lies inside its runtime call; as `outermost.sql`."""
     keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
     order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()
     return order.astype(np.int64)

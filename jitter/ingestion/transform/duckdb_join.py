@@ -1,4 +1,4 @@
-"""A long recording's rows, which may exceed memory, joined in a database on disk."""
+"""Launch join on disk (DuckDB), for captures larger than memory; `launch_join.py` says why there are two joins."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
@@ -52,23 +52,23 @@ _DATA_LOADING = pa.schema(
 
 
 class DuckDbJoin:
-    """See `joined.Joined`; to be fed with `add`, then joined with `join`, and closed in the end."""
+    """See `launch_join.JoinedCapture`. Call `add` for each batch, `join` once, and `close` at the end."""
 
     def __init__(self, folder: Path) -> None:
-        """Make a database in an empty folder."""
-        # not in memory: tables there are held too tight to work beside them once they outgrow it
+        """Create a database in an empty folder."""
+        # not in memory: in-memory tables cannot be evicted, so nothing is left for joins once they fill the limit
         self._db = duckdb.connect(folder / "capture.duckdb", config=_CONFIG | {"temp_directory": str(folder)})
-        self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # nobody opens it again
+        self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the file is never opened again
         self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
         for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
             self._create(table, schema.empty_table())
 
     def close(self) -> None:
-        """Close the database; its folder may go."""
+        """Close the database; its folder can then be removed."""
         self._db.close()
 
     def add(self, table: str, rows: pa.RecordBatch) -> None:
-        """Take in some rows of `activities` or `calls`."""
+        """Add rows of the table `activities` or `calls`."""
         held = self._held[table]
         if held and held[0].schema != rows.schema:
             self._insert(table)
@@ -77,7 +77,7 @@ class DuckDbJoin:
             self._insert(table)
 
     def join(self, data_loading: Sequence[DataLoading], names: Sequence[str]) -> None:
-        """Find each activity's launching call; to be called once, after the last `add`."""
+        """Join activities with their launching calls; call once, after the last `add`."""
         for table in self._held:
             self._insert(table)
         rows = {
@@ -125,9 +125,9 @@ class DuckDbJoin:
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
         rows = max(map(len, steps.values()), default=0)
-        together = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count_rows(self._db, "placed")))
-        for first in range(0, rows, together):
-            some = range(first, first + together)
+        steps_at_once = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count_rows(self._db, "placed")))
+        for first in range(0, rows, steps_at_once):
+            some = range(first, first + steps_at_once)
             ranges = [step for found in steps.values() for step in found[some.start : some.stop]]
             untils = [step.until_ns for step in ranges if step.until_ns is not None]
             bound = {
@@ -170,7 +170,7 @@ class DuckDbJoin:
             self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(rows.schema.names)} FROM _batch")
             self._db.unregister("_batch")
         self._held[table].clear()
-        pa.default_memory_pool().release_unused()  # else it stays beside what the database now holds
+        pa.default_memory_pool().release_unused()  # else Arrow keeps the memory of rows that the database now holds
 
     def _create(self, table: str, rows: pa.Table) -> None:
         self._db.register("_rows", rows)
@@ -179,7 +179,7 @@ class DuckDbJoin:
 
 
 def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Table:
-    """Those of the rows that lie in some of these steps, with `step_row`; not in SQL, where it takes far longer."""
+    """Return the rows that lie in the steps `some`, with `step_row`; numpy is several times faster here than SQL."""
     step_rows = locate_in_steps(rows["place_ns"].to_numpy(), steps)
     inside = (step_rows >= some.start) & (step_rows < some.stop)
     rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
@@ -194,7 +194,7 @@ def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
 
 
 def _by_gpu(rows: pa.Table) -> Iterator[tuple[Gpu, pa.Table]]:
-    """Split rows that are in order of process and device."""
+    """Split rows, ordered by process and device, into GPUs."""
     device = rows["device"].fill_null(_NO_DEVICE).to_numpy()
     is_new = (np.diff(rows["process"].to_numpy()) != 0) | (np.diff(device) != 0)
     for first, end in pairwise([0, *(np.flatnonzero(is_new) + 1).tolist(), len(rows)]):

@@ -1,7 +1,7 @@
-"""Which call launched which activity, and where in launch order it belongs: range by range, in bounded memory.
+"""Join launches and activities in DuckDB, one range of correlations or times after another, in bounded memory.
 
-Both tables may be far larger than memory. Rows come roughly in the order of their correlation and of time, so a
-range of either touches a small part of the tables, and its join or sort fits in memory whatever the whole is.
+Both tables may exceed memory. Rows are roughly ordered by correlation and by time, so a range of either touches a
+small part of the tables, and the join or sort of a range fits in memory whatever the size of the tables.
 """
 
 from itertools import pairwise
@@ -18,9 +18,9 @@ _NO_CALL = (
 
 
 def join_launches(db: duckdb.DuckDBPyConnection) -> int:
-    """Make `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
+    """Create the tables `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
 
-    Needs `activities`, `calls` and `names`. Returns how many activities have no launching call.
+    Needs the tables `activities`, `calls` and `names`. Returns the number of activities without a launching call.
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
@@ -39,7 +39,7 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
 
 
 def count_rows(db: duckdb.DuckDBPyConnection, rows: str) -> int:
-    """How many rows a table (or a table with its condition) has."""
+    """Return the number of rows of a table, or of a table with a WHERE clause."""
     return int(db.execute(f"SELECT count(*) FROM {rows}").fetchall()[0][0])
 
 
@@ -63,7 +63,7 @@ def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
 
 
 def _fill(db: duckdb.DuckDBPyConnection, table: str, relation: str, ranges: list[tuple[int, int]]) -> None:
-    """Make a table of a relation, one range after the other."""
+    """Create a table from a relation, one range after the other."""
     head = f"CREATE OR REPLACE TABLE {table} AS"
     for start, until in ranges or [(0, 0)]:
         db.execute(f"{head} {load_sql(__package__, relation)}", {"from": start, "until": until})

@@ -1,4 +1,4 @@
-"""How the steps of one process are found: by markers, else by repetition, else its whole capture is one."""
+"""Find the steps of one process: by markers, else by repetition, else the whole capture is one step."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from jitter.readers import Recording
 
 @dataclass(frozen=True)
 class ProcessSteps:
-    """The steps of one process and how they were found (`marker`, `repetition`, `whole capture`)."""
+    """The steps of one process; `found` is `marker`, `repetition` or `whole capture`."""
 
     ranges: StepRanges
     found: str
     repetition: Repetition | None = None
     collectives_before: tuple[int, ...] = ()
-    """For each repetition, the collectives launched before it."""
+    """For each repetition the number of collectives launched before it."""
     collectives: str | None = None
-    """Digest of the whole sequence of collectives; None: there are none."""
+    """Digest of the sequence of collectives of the whole capture; None if there are none."""
 
 
 def find_steps(
@@ -35,9 +35,10 @@ def find_steps(
     uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
-    """Find the steps of the process of these markers, whose GPUs are `uses`.
+    """Find the steps of the process with these `markers` and the GPUs `uses`.
 
-    One that has no markers and repeats like a pattern is cut like it.
+    `patterns` are kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut
+    at the same kernel.
     """
     marked = select_step_ranges(markers)
     if marked.ranges:
@@ -48,7 +49,7 @@ def find_steps(
     repetition = find_repetition(ids, places_ns, recording.names)
     if repetition is None:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
-        problem = "no step markers, and its kernels do not repeat: the whole capture is taken as one step"
+        problem = "no step markers, and its kernels do not repeat: the whole capture is one step"
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
         return ProcessSteps(StepRanges([whole], [problem]), "whole capture")
     for pattern in patterns:

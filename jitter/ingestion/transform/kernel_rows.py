@@ -1,4 +1,4 @@
-"""The lake's rows of one rank, from the joined activities of some of its steps, and each step's sequence digest."""
+"""Rows of the lake for one rank, from the joined activities of complete steps, with each step's sequence digest."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +20,18 @@ _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
 
 class StepKernels(NamedTuple):
-    """One step of one rank: its rows (`schema.KERNELS`) and what its record says of them."""
+    """One step of one rank: its rows (`schema.KERNELS`), sequence digest and number of kernels."""
 
     row: int
-    """Position in its process's steps."""
+    """Index into the process's steps."""
     rows: pa.Table
     sequence: str
     kernels: int
-    """Copies and fills left out."""
+    """Number of kernels, without copies and fills."""
 
 
 class KernelRowBuilder:
-    """Makes rows for one rank; `names` are the recording's names, `main_stream` the rank's."""
+    """Builds rows for one rank; `names` are the names of the recording, `main_stream` is the rank's main stream."""
 
     def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
         self._names = pa.array(names, pa.string())
@@ -49,7 +49,7 @@ class KernelRowBuilder:
         self._main_stream = main_stream
 
     def build(self, activities: pa.Table) -> Iterator[StepKernels]:
-        """Make the rows of whole steps, given in order and each in launch order (`step_row` says which)."""
+        """Yield the rows of complete steps, given in order (column `step_row`) and in launch order."""
         activities = activities.combine_chunks()
         size = activities.num_rows
         step_rows = activities["step_row"].to_numpy()
@@ -94,7 +94,7 @@ class KernelRowBuilder:
             )
 
     def _named(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
-        """Names with a dictionary of only those that occur."""
+        """Return names as a dictionary array whose dictionary holds only names that occur."""
         encoded = ids.combine_chunks().dictionary_encode()
         return pa.DictionaryArray.from_arrays(encoded.indices, self._names.take(encoded.dictionary))
 
@@ -106,7 +106,7 @@ def _column(activities: pa.Table, name: str) -> pa.Array:
 
 
 def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which stretches between bounds may not have every name of the column's dictionary."""
+    """Return which slices between `bounds` may lack a name of the column's dictionary."""
     names, steps = len(column.dictionary), len(bounds) - 1
     if steps * names > _MOST_TO_COUNT:
         return np.ones(steps, np.bool_)
@@ -119,7 +119,7 @@ def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArra
 
 
 def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
-    """The step's rows, these columns' dictionaries without names of other steps: its file holds no others."""
+    """Return the step's rows with the dictionaries of the columns `partly` reduced to names of this step."""
     for name in partly:
         column = rows[name].chunk(0)
         used = column.indices.dictionary_encode()

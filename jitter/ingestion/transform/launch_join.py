@@ -1,4 +1,10 @@
-"""What a capture gives once its rows are joined, whether they fit in memory or not."""
+"""The launch join: each GPU activity of a capture with the call that launched it, and its place in launch order.
+
+Two implementations give equal results. `MemoryJoin` (numpy) joins captures of up to `capture.SPILL_BYTES`: it takes a
+third less CPU time of the whole ingest than `DuckDbJoin` (0.50 s against 0.76 s for 60,000 kernels, 1.04 s against
+1.58 s for 240,000), and most captures are that small. `DuckDbJoin` joins larger ones on disk in bounded memory
+(400 MB), where `MemoryJoin` needs about 250 bytes per kernel on top of the rows.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -14,7 +20,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 class Gpu(NamedTuple):
-    """One GPU that one process used: what becomes a rank."""
+    """One GPU used by one process; it becomes a rank."""
 
     process: int
     device: int | None
@@ -22,7 +28,7 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class GpuUsage:
-    """What one process did on one GPU, over the whole capture."""
+    """Totals of one process on one GPU over the whole capture; times in ns."""
 
     gpu: Gpu
     kernels: int
@@ -34,7 +40,7 @@ class GpuUsage:
 
 
 class DataLoading(NamedTuple):
-    """A host's wait for data. Times in ns; `end_ns` is None where the recording ended first."""
+    """A host range that waits for data. Times in ns; `end_ns` is None if the recording ended first."""
 
     process: int
     text: str
@@ -52,43 +58,43 @@ class JoinedCapture(Protocol):
 
     @property
     def has_launches(self) -> Set[int]:
-        """The processes of which launches were recorded."""
+        """The processes whose launches were recorded."""
         ...
 
     def gpus(self) -> list[GpuUsage]:
-        """Who used which GPU, by process and device."""
+        """Return the usage of each GPU, ordered by process and device."""
         ...
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
-        """What one GPU ran in launch order: `name` (position in the recording's names), `place_ns`.
+        """Return the kernels of one GPU in launch order: `name` (index into the recording's names), `place_ns`.
 
-        Of one kind (compute, collective), on one stream or on all of them; copies and fills left out.
+        `kind` is compute or collective; `stream` None means all streams. Copies and fills are not included.
         """
         ...
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
-        """Yield some steps of one GPU at a time: whole ones, in order, rows in launch order, `step_row` with each.
+        """Yield complete steps of one GPU at a time, in order, with rows in launch order.
 
-        `step_row` is the position in the process's steps. Columns: those of `schema.ACTIVITIES`, nullable ones
-        optional, and `launch_name`, `launch_start_ns`, `launch_end_ns`, `launch_thread`.
+        Columns: those of `schema.ACTIVITIES` (nullable ones optional), `launch_name`, `launch_start_ns`,
+        `launch_end_ns`, `launch_thread`, and `step_row`, the index into the process's steps.
         """
         ...
 
     def before_capture(self) -> dict[Gpu, int]:
-        """Count the kernels that were launched before the capture began: they belong to no step."""
+        """Count the kernels launched before the capture began, per GPU; they belong to no step."""
         ...
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
-        """Count the launches whose kernels were lost by (process, position in its steps)."""
+        """Count the launches without a kernel by (process, index into its steps)."""
         ...
 
     def host(self, steps: Steps) -> pa.Table:
-        """What held the hosts up: `process`, `step_row` (null: in no step) and the columns of `schema.HOST`."""
+        """Return synchronising calls and data loading: `process`, `step_row` (null: none), columns of `schema.HOST`."""
         ...
 
 
 def locate_in_steps(times_ns: npt.NDArray[np.int64], steps: Sequence[StepRange]) -> npt.NDArray[np.int32]:
-    """The position in a process's steps of each of these times; -1: in none."""
+    """Return for each time (n,) in ns the index of the step that contains it; -1 if none does."""
     starts = np.array([step.start_ns for step in steps], np.int64)
     untils = np.array([_NEVER if step.until_ns is None else step.until_ns for step in steps], np.int64)
     rows = np.searchsorted(starts, times_ns, side="right") - 1

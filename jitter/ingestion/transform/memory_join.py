@@ -1,4 +1,4 @@
-"""A short recording's rows, joined in memory: the same as `joined_on_disk.py` does to long ones, far sooner."""
+"""Launch join in memory (numpy), for captures that fit; `launch_join.py` says why there are two joins."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _Bools = npt.NDArray[np.bool_]
 
 
 class MemoryJoin:
-    """See `joined.Joined`."""
+    """See `launch_join.JoinedCapture`."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class MemoryJoin:
         data_loading: Sequence[DataLoading],
         names: Sequence[str],
     ) -> None:
-        """Join batches as readers make them; `names` are the recording's."""
+        """Join batches of `activities` and `calls` as readers yield them; `names` are the names of the recording."""
         self._activities = _one_table(activities, ACTIVITIES, ("device", "stream", "correlation"))
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
         self._data_loading = data_loading
@@ -110,7 +110,7 @@ class MemoryJoin:
         return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
 
     def _placed(self) -> tuple[_Integers, _Bools]:
-        """Where in launch order each activity belongs, and for which that is known; as `placed.sql` has it."""
+        """Return each activity's place in launch order (ns) and whether it is known; the same rule as `placed.sql`."""
         launched = self._call >= 0
         launch_ns = np.zeros(len(launched), np.int64)
         launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
@@ -129,7 +129,7 @@ class MemoryJoin:
 
     @cached_property
     def _order(self) -> _Integers:
-        """Activities with a place in launch order, GPU by GPU; ties as `in_order.sql` has them."""
+        """Activities with a known place, ordered by GPU and launch; ties as in `in_order.sql`."""
         rows = np.flatnonzero(self._is_placed)
         gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
         order = np.lexsort((place_ns, gpu))
@@ -162,7 +162,7 @@ class MemoryJoin:
         return found.append_column("step_row", pa.array(step_rows))
 
     def _taken_down(self) -> _Bools:
-        """Of the unanswered launches those made while their thread captured a graph: they run nothing."""
+        """Return which launches without a kernel were made during a graph capture, which runs nothing."""
         taken = np.zeros(len(self._unanswered), np.bool_)
         edges = [capture_boundary(name) for name in self._names]
         if not any(edges):
@@ -192,26 +192,26 @@ class MemoryJoin:
 
 
 def _at(rows: pa.Table, of_names: Sequence[bool]) -> _Bools:
-    """For each row what is said of its name."""
+    """Return for each row the value of its name in `of_names`."""
     found: _Bools = np.array(of_names, np.bool_)[rows["name"].to_numpy()]
     return found
 
 
 def _one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema, needed: Sequence[str]) -> pa.Table:
-    """The batches' rows with these columns at least, nulls where a batch leaves one out."""
+    """Concatenate batches; required and `needed` columns that a batch lacks are null."""
     least = pa.schema([field for field in schema if not field.nullable or field.name in needed])
     parts = [pa.Table.from_batches(list(some)) for _, some in groupby(batches, key=attrgetter("schema"))]
     return pa.concat_tables([least.empty_table(), *parts], promote_options="default").combine_chunks()
 
 
 def _stretches(step_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, int]]:
-    """Where each step's rows begin and end."""
+    """Yield the first row and the end of each step."""
     bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), len(step_rows)]
     return pairwise(bounds)
 
 
 def _step_rows(process: npt.NDArray[np.int32], times_ns: _Integers, steps: Steps) -> npt.NDArray[np.int32]:
-    """The position in its process's steps of each time; -1: in none."""
+    """Return for each time the index into its process's steps; -1 if no step contains it."""
     found = np.full(len(times_ns), -1, np.int32)
     for one in np.unique(process).tolist():
         found[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))

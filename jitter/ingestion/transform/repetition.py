@@ -1,4 +1,4 @@
-"""Steps of a recording without markers: where its kernel sequence repeats."""
+"""Steps of a recording without markers: the repetition of its kernel sequence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ import numpy.typing as npt
 
 _GRAM = 8
 _CANDIDATES = 64
-_STRETCHES = 16  # of equal length are looked at
-_LEAST_KERNELS = 4  # two launches of one kernel are no evidence of steps
-_LEAST_SHARE = 1 / 3  # of all kernels: what covers less is an episode
+_STRETCHES = 16  # number of equally long candidates compared
+_LEAST_KERNELS = 4  # fewer are no evidence of steps
+_LEAST_SHARE = 1 / 3  # of all kernels; a repetition that covers less is not the training loop
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """A stretch of launches that comes again and again.
+    """A sequence of launches that repeats.
 
-    `names` is one period's kernels from the start of a step on; `starts_ns` are the launches of its first kernel,
-    one a repetition; `end_ns` is the launch of the last kernel of the last complete one.
+    `names` are the kernels of one period from the start of a step; `starts_ns` are the launches of its first kernel,
+    one per repetition; `end_ns` is the launch of the last kernel of the last complete repetition.
     """
 
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Repetition:
 
     @property
     def period(self) -> int:
-        """Kernels a step, on the main stream."""
+        """Number of kernels per step on the main stream."""
         return len(self.names)
 
 
@@ -52,7 +52,7 @@ def find_repetition(
 def cut_at_pattern(
     ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str], pattern: Sequence[str]
 ) -> Repetition | None:
-    """Cut one stream's launches where another rank's steps begin: `pattern` names its kernels of one step."""
+    """Divide the launches of one stream into steps of the kernels `pattern`; None if it does not repeat here."""
     numbers = {name: number for number, name in enumerate(names)}
     if any(name not in numbers for name in pattern):
         return None
@@ -70,7 +70,7 @@ def _cut(
     covered = starts.size * pattern.size
     if covered < _LEAST_KERNELS or covered < ids.size * _LEAST_SHARE:
         return None
-    # kernels without a launch of their own share their predecessor's place: no step can begin at one
+    # a kernel without a launch of its own shares its predecessor's place, so no step can start there
     if starts.size < 2 or (np.diff(starts) <= 0).any():
         return None
     return Repetition(
@@ -81,7 +81,7 @@ def _cut(
 
 
 def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
-    """The period and where its longest self-equal stretch begins."""
+    """Return the period and the start of the longest range that equals itself shifted by the period."""
     n = ids.size
     if n < 2:
         return None
@@ -104,7 +104,7 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
 
 
 def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
-    """Distances at which short runs of kernels come again, those that cover most first."""
+    """Return distances at which short runs of kernels recur, those that cover most kernels first."""
     distances: dict[int, int] = {}
     for gram in (1, _GRAM):
         if ids.size <= gram:
@@ -120,7 +120,7 @@ def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
 
 
 def _gram_keys(ids: npt.NDArray[np.int32], gram: int) -> npt.NDArray[np.uint64]:
-    """A 64-bit key of the `gram` kernels from each position on."""
+    """Return a 64-bit key of the `gram` kernels from each position on."""
     mixed = ids.astype(np.uint64) + np.uint64(1)
     keys = np.zeros(ids.size - gram + 1, dtype=np.uint64)
     for offset in range(gram):
@@ -129,7 +129,7 @@ def _gram_keys(ids: npt.NDArray[np.int32], gram: int) -> npt.NDArray[np.uint64]:
 
 
 def _pause(ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], period: int, first: int) -> int:
-    """The position after the longest pause, in the first period of the stretch that has one before it."""
+    """Return the position after the longest pause between launches, within the first period from `first`."""
     repeats = 1
     while first + (repeats + 1) * period <= ids.size and np.array_equal(
         ids[first : first + period], ids[first + repeats * period : first + (repeats + 1) * period]
@@ -143,7 +143,7 @@ def _pause(ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], period:
 
 
 def _anchor(pattern: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """The shortest beginning of the period that occurs in it only once (read as a circle)."""
+    """Return the shortest prefix of the period that occurs once in it, read as a circle."""
     circle = np.concatenate((pattern, pattern))
     size = 1
     while size < pattern.size:
@@ -166,7 +166,7 @@ def _occurrences(ids: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> lis
 
 
 def _complete(ids: npt.NDArray[np.int32], hits: list[int], pattern: npt.NDArray[np.int32]) -> list[int]:
-    """The hits that begin a step: the last only if its whole period was recorded."""
+    """Return the hits that start a step; the last one only if its complete period was recorded."""
     if not hits:
         return []
     whole = np.array_equal(ids[hits[-1] : hits[-1] + pattern.size], pattern)

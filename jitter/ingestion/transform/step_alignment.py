@@ -1,4 +1,4 @@
-"""Brings ranks without step markers into phase: the same number for the same step on all of them."""
+"""Step alignment of ranks without markers: the offset that gives the same step the same number on two ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from jitter.ingestion.transform.repetition import Repetition
 
 @dataclass(frozen=True)
 class RankRepetition:
-    """One rank's repetition with what can place it in time.
+    """The repetition of one rank, with its clock and collectives.
 
-    `utc_offset_ns` added to its times gives UTC (None: unknown); ranks of one `clock` share their clock exactly.
-    `collectives_before` counts, for each repetition, the collectives launched before it; `collectives` is a digest
-    of the whole sequence of collectives, None where there are none.
+    `utc_offset_ns` added to the times gives UTC (None: unknown); ranks with equal `clock` share one clock exactly.
+    `collectives_before` counts, for each repetition, the collectives launched before it. `collectives` is a digest of
+    the sequence of collectives of the whole capture, None if there are none.
     """
 
     label: str
@@ -27,7 +27,7 @@ class RankRepetition:
 
 
 def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
-    """By how many kernels `names` is `of` begun later, as a circle: None where they are different programs."""
+    """Return by how many kernels `names` is a rotation of `of`; None if it is none."""
     if len(names) != len(of):
         return None
     ids = {name: number for number, name in enumerate(dict.fromkeys(of))}
@@ -40,10 +40,10 @@ def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
 
 
 def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
-    """Add this to a repetition's position on `other` to get its position on `reference`.
+    """Return the number to add to a repetition's index on `other` to get its index on `reference`.
 
-    By the clock they share, else by wall clock, else because both recorded the same whole sequence of collectives.
-    Raises `UnknownRankError` with the reason where none of these tells.
+    Uses the clock they share, else wall clock, else an equal sequence of collectives. Raises `UnknownRankError` if
+    none of these relates the two ranks.
     """
     shift_ns = _shift(reference, other)
     if shift_ns is not None:
@@ -54,14 +54,14 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
         if len(found) == 1:
             return found.pop()
     raise UnknownRankError(
-        f"{other.label}: has no step markers, and its repeating steps cannot be brought into phase with "
+        f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
         f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
         "mark the steps (an NVTX range `step N`) or give --step-pattern",
     )
 
 
 def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
-    """Add this to a time of `other` to get the reference's; None where no clock relates them."""
+    """Return the ns to add to a time of `other` to get the reference's time; None if no clock relates them."""
     if reference.clock == other.clock:
         return 0
     if reference.utc_offset_ns is None or other.utc_offset_ns is None:
@@ -70,11 +70,11 @@ def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
 
 
 def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
-    """Match each start to the nearest of the reference's, by a quarter of a period at most."""
+    """Match each start to the nearest start of the reference, at most a quarter of a period away."""
     theirs = np.array(reference.repetition.starts_ns)
     mine = np.array(other.repetition.starts_ns) + shift_ns
     period_ns = float(np.median(np.diff(theirs)))
-    # outside what the reference recorded, its steps are thought on at its pace
+    # steps before and after the reference's recording are extrapolated with its period
     positions = np.interp(mine, theirs, np.arange(theirs.size))
     positions = np.where(mine < theirs[0], (mine - theirs[0]) / period_ns, positions)
     positions = np.where(mine > theirs[-1], theirs.size - 1 + (mine - theirs[-1]) / period_ns, positions)

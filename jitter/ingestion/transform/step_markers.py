@@ -1,4 +1,4 @@
-"""Which host-side ranges are training steps: by pattern, on one thread of each process, nested ones left out."""
+"""Step markers: the host ranges of one thread per process whose text matches the step pattern, without nested ones."""
 
 import re
 from collections import Counter, defaultdict
@@ -25,7 +25,7 @@ _DATA_LOADING = re.compile(
 
 
 class Marker(NamedTuple):
-    """A range whose text names a step. Times in ns; `end_ns` is None where the recording ended first."""
+    """A range whose text states a step number. Times in ns; `end_ns` is None if the recording ended first."""
 
     thread: int | None
     text: str
@@ -38,29 +38,29 @@ class Marker(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRange:
-    """When one process was in one step: launches that start in [start_ns, until_ns) belong to it."""
+    """The time of one step of one process: launches that start in [start_ns, until_ns) belong to it."""
 
     key: StepKey
     text: str | None
-    """The marker's text; None where the step was found by repetition."""
+    """The marker's text; None if the step was found by repetition."""
     start_ns: int
     end_ns: int | None
-    """None: the range has no end in the recording."""
+    """None if the range does not end in the recording."""
     until_ns: int | None
-    """Where launches stop counting: the end, or for an open range the next step's start; None: never."""
+    """End of the step for launches: the range's end, or the next step's start for an open range; None: no end."""
     rank: int | None = None
 
 
 @dataclass(frozen=True)
 class StepRanges:
-    """The steps of one process in order, and what was wrong with its markers."""
+    """The steps of one process in order, and the problems of its markers."""
 
     ranges: list[StepRange]
     problems: list[str]
 
 
 def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
-    """Compile a step pattern; raise `UsageError` if it is no expression or has no group `step`."""
+    """Compile a step pattern; raise `UsageError` if it is not a regular expression or has no group `step`."""
     if expression is None:
         return re.compile(DEFAULT_STEP_PATTERN)
     try:
@@ -76,13 +76,13 @@ def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
 
 
 _MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
-"""What fits the lake's columns."""
+"""Digits that fit the lake's columns."""
 
 
 def parse_marker(
     pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
 ) -> Marker | None:
-    """The step that a range's text names, or None. A group that holds no number, or too long a one, names nothing."""
+    """Return the marker of a range, or None if its text states no step number that fits the column."""
     found = pattern.search(text)
     if found is None:
         return None
@@ -98,16 +98,16 @@ def parse_marker(
 
 
 def is_data_loading(text: str) -> bool:
-    """Whether a host range is the wait for the next batch (`enumerate(DataLoader)…` and its like)."""
+    """Return whether a host range waits for the next batch (`enumerate(DataLoader)…` and similar)."""
     return _DATA_LOADING.search(text) is not None
 
 
 def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
-    """Decide which markers of one process are its steps.
+    """Select the markers of one process that are its steps.
 
-    Steps are marked on one thread: the one with the most outermost ones (ties: the earliest). Ranges inside
-    another marker's range are parts of that step. Neighbouring pieces of the same number ("step 3 forward",
-    "step 3 backward") are one step; a number that comes back later without an epoch is ambiguous and left out.
+    The steps are on the thread with the most outermost markers (ties: the earliest). Ranges inside another marker's
+    range belong to that step. Adjacent ranges of the same number ("step 3 forward", "step 3 backward") are one step.
+    A number that recurs later without an epoch is ambiguous, and only its first range is used.
     """
     threads: dict[int | None, list[Marker]] = defaultdict(list)
     for marker in markers:
@@ -120,7 +120,7 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
 
 
 def _outermost(markers: list[Marker]) -> list[Marker]:
-    """Those not inside another, by start. A range without an end cannot be options to hold others."""
+    """Return the markers that no other contains, by start. A range without an end contains none."""
     kept: list[Marker] = []
     covered_to = -1
     for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):
@@ -152,7 +152,7 @@ def _ranges(markers: list[Marker]) -> StepRanges:
             again[key] += 1
             continue
         rank = next((piece.rank for piece in step if piece.rank is not None), None)
-        # start/end ranges may overlap, and an open one never ends: a launch is of the step that began last
+        # ranges may overlap and open ranges never end: a launch belongs to the step that started last
         bounds = [bound for bound in (end_ns, following_ns) if bound is not None]
         ranges[key] = StepRange(key, first.text, first.start_ns, end_ns, min(bounds, default=None), rank)
     problems = [

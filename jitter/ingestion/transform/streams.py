@@ -1,4 +1,4 @@
-"""The streams of a recording's GPUs, numbered in order, and what ran on each."""
+"""Streams and GPUs of a recording, numbered in order, and the totals of each GPU."""
 
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ class Streams:
     """Number the streams and GPUs of activities, in order of process, device and stream; unknown ones last."""
 
     def __init__(self, activities: pa.Table) -> None:
-        """Number those of these activities; needs `process`, `device`, `stream`."""
+        """Number the streams of `activities`; needs the columns `process`, `device` and `stream`."""
         processes, process = _numbered(activities["process"])
         devices, device = _numbered(activities["device"])
         streams, stream = _numbered(activities["stream"])
@@ -39,7 +39,7 @@ class Streams:
         ]
 
     def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUsage]:
-        """Sum up each GPU's kernels, in order; arrays by activity. GPUs without kernels are left out."""
+        """Return the totals of each GPU in order, without GPUs that ran no kernel; arrays (activities,)."""
         stream = self.of_row[is_kernel]
         kernels = np.bincount(stream, minlength=len(self.streams)).tolist()
         compute = np.bincount(self.of_row[is_compute], minlength=len(self.streams)).tolist()
@@ -66,7 +66,7 @@ class Streams:
 
 
 def _numbered(column: Any) -> tuple[list[Any], _Integers]:
-    """The distinct values in order, null last, and for each row its value's position among them."""
+    """Return the distinct values in order, null last, and for each row the index of its value."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     bounds = pc.min_max(values)
     if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:

@@ -1,4 +1,4 @@
-"""HSA's numbers of GPUs (processors are counted too) as ordinals of GPUs alone, from 0."""
+"""GPU ordinals from 0 by HSA agent number; HSA numbers processors and GPUs together."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,14 +14,14 @@ _ROCMINFO_TYPE: Final = re.compile(r"^\s*Device Type:\s*(\w+)\s*$")
 
 @dataclass
 class Agents:
-    """Which ordinal a GPU has by its node number and by its logical number; empty where nobody recorded it."""
+    """GPU ordinals by node number and by logical number; empty if not recorded."""
 
     by_node: dict[int, int] = field(default_factory=dict)
     by_logical: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: Iterable[tuple[str, int, int | None]]) -> Self:
-        """From (type, node number, logical number or None) of each agent."""
+        """Build from (type, node number, logical number or None) of each agent."""
         gpus = sorted((node, logical) for kind, node, logical in rows if kind.strip().upper() == "GPU")
         return cls(
             {node: ordinal for ordinal, (node, _) in enumerate(gpus)},
@@ -30,7 +30,7 @@ class Agents:
 
     @classmethod
     def of_rocminfo(cls, text: str) -> Self:
-        """From what `rocminfo` prints; empty if it printed nothing of the kind."""
+        """Build from the output of `rocminfo`; empty if it lists no agents."""
         rows: list[tuple[str, int, int | None]] = []
         node: int | None = None
         for line in text.splitlines():
@@ -40,7 +40,7 @@ class Agents:
                 rows.append((found[1], node, None))
                 node = None
             elif found:
-                # the type stands before the node in some versions: it is of the node that follows
+                # in some versions the type comes before its node
                 rows.append((found[1], -1, None))
             if node is not None and rows and rows[-1][1] == -1:
                 rows[-1] = (rows[-1][0], node, None)
@@ -48,7 +48,7 @@ class Agents:
         return cls.of(row for row in rows if row[1] >= 0)
 
     def device(self, text: str) -> int | None:
-        """The GPU that a profiler calls "4" (node), "Agent 4" (logical) or "GPU 0"; as recorded where unknown."""
+        """Return the ordinal of "4" (node), "Agent 4" (logical) or "GPU 0"; the recorded number if unknown."""
         found = _AGENT.fullmatch(text.strip())
         if found is None:
             return None
@@ -63,7 +63,7 @@ class Agents:
         return number
 
     def devices(self, texts: pa.Array) -> pa.Array:
-        """`device` of each text (binary), as int32."""
+        """Return `device` of each text (binary) as int32."""
         encoded = texts.dictionary_encode("encode")
         found = [
             None if text is None else self.device(text.decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""What the readers of AMD's profilers share: rows as they record them become rows of jitter's three tables."""
+"""Batches of AMD's profilers: conversion of their raw columns to activities, calls and ranges."""
 
 import re
 from collections import Counter
@@ -17,36 +17,36 @@ Columns = Mapping[str, pa.Array]
 BATCH_ROWS: Final = 32_768
 _TABLES: Final = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
 _WORDS: Final = {"activities": "GPU activities", "calls": "API calls", "ranges": "roctx ranges"}
-# what the runtime puts into a queue to order other things: nothing runs
+# queue entries that order other entries and run nothing
 _NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
-# HIP copies and fills with kernels of its own where the copy engines do not serve
+# kernels with which HIP copies and fills where it does not use copy engines
 _BLIT: Final = re.compile(r"^__amd_rocclr_(?:copy|fill)")
 _LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
 
 
 class BatchBuilder:
-    """Turns raw columns into batches, and keeps what they share: processes, names, counts of what was left out."""
+    """Converts raw columns into batches, with shared processes, names and counts of rows left out."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
+        """Start without processes and names."""
         self.processes: list[Process] = []
         self.names: list[str] = []
         self.left_out: Counter[str] = Counter()
-        """BatchBuilder that could not be used, by what is wrong with them."""
+        """Number of rows that could not be used, by reason."""
         self._process_of: dict[Hashable, int] = {}
         self._name_of: dict[str, int] = {}
         self._is_blit: list[bool] = []
         self._is_kernel: list[bool] = []
 
     def process(self, key: Hashable, make: Callable[[], Process]) -> int:
-        """The position of the process with this key; a new one is made."""
+        """Return the index of the process with this key; `make` creates a new one."""
         if key not in self._process_of:
             self._process_of[key] = len(self.processes)
             self.processes.append(make())
         return self._process_of[key]
 
     def by_pid(self, pids: pa.Array, host: str | None = None) -> pa.Array:
-        """The positions (int32) of the processes with these pids (int64, null where not recorded)."""
+        """Return the indices (int32) of the processes with these pids (int64, null where not recorded)."""
         encoded = pids.dictionary_encode("encode")
         lookup = np.array(
             [self.process(pid, lambda pid=pid: Process(pid, host)) for pid in encoded.dictionary.to_pylist()],  # type: ignore[misc]
@@ -55,7 +55,7 @@ class BatchBuilder:
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
     def name(self, text: str) -> int:
-        """The position of a name."""
+        """Return the index of a name."""
         text = _LOADER_SUFFIX.sub("", text)
         if text not in self._name_of:
             self._name_of[text] = len(self.names)
@@ -65,15 +65,15 @@ class BatchBuilder:
         return self._name_of[text]
 
     def named(self, texts: pa.Array) -> pa.Array:
-        """The positions (int32) of these names (binary or string; a missing one is the empty name)."""
+        """Return the indices (int32) of names (binary or string; null is the empty name)."""
         encoded = texts.dictionary_encode("encode")
         lookup = np.array([self.name(decode_text(value)) for value in encoded.dictionary.to_pylist()], np.int32)
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
     def activities(self, columns: Columns, *, copies: bool, grids_in_items: bool = True) -> Batch:
-        """Activities of these columns of ACTIVITIES; grids in work items leave in work groups.
+        """Return a batch of activities from columns of ACTIVITIES; grids in work items become work groups.
 
-        Barriers and markers are dropped; those without a possible time are counted and left out.
+        Barriers and markers are dropped; rows without a valid time are counted and left out.
         """
         names = columns["name"].to_numpy()
         kept = np.array(self._is_kernel, np.bool_)[names] if len(names) else np.zeros(0, np.bool_)
@@ -92,11 +92,14 @@ class BatchBuilder:
         return _batch("activities", found)
 
     def calls(self, columns: Columns) -> Batch:
-        """Calls of these columns of CALLS; those without a start are counted and left out."""
+        """Return a batch of calls from columns of CALLS; rows without a start are counted and left out."""
         return _batch("calls", self._started("calls", columns))
 
     def ranges(self, columns: Columns) -> Batch:
-        """Ranges of these columns of RANGES; marks (no duration) are dropped, those without a start or text counted."""
+        """Return a batch of ranges from columns of RANGES.
+
+        Marks (no duration) are dropped; rows without a start or text are counted and left out.
+        """
         mark = pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False)
         found = {name: column.filter(pc.invert(mark)) for name, column in columns.items()}
         started = self._started("ranges", found)
@@ -109,7 +112,7 @@ class BatchBuilder:
         return _batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
 
     def problems(self) -> list[str]:
-        """A sentence for each kind of rows that were left out."""
+        """Return a sentence for each kind of rows left out."""
         return [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
 
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
@@ -126,14 +129,14 @@ class BatchBuilder:
 
 
 def decode_text(value: bytes | str | None) -> str:
-    """A name or text as the profiler wrote it, its bad bytes replaced."""
+    """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
     if value is None:
         return ""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def parse_integers(values: pa.Array) -> pa.Array:
-    """Texts (binary or string) as int64; null where one is no whole number."""
+    """Return texts (binary or string) as int64; null where a text is no integer."""
     texts = values.cast(pa.string()) if _is_utf8(values) else pa.array([decode_text(v) for v in values.to_pylist()])
     try:
         return texts.cast(pa.int64())
@@ -143,24 +146,24 @@ def parse_integers(values: pa.Array) -> pa.Array:
 
 
 def constant_column(value: int | None, rows: int, kind: pa.DataType | None = None) -> pa.Array:
-    """The same number for each row."""
+    """Return a column with the same value in each row."""
     return pa.array([value], kind or pa.int64()).take(pa.array(np.zeros(rows, np.int32)))
 
 
 def process_column(position: int, rows: int) -> pa.Array:
-    """The same process for each row."""
+    """Return a process column with the same index in each row."""
     return constant_column(position, rows, pa.int32())
 
 
 def map_values(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
-    """What each key (int64) stands for; where that is not known, the key itself or null."""
+    """Return the value of each key (int64); for an unknown key the key itself (`or_itself`) or null."""
     encoded = keys.dictionary_encode("encode")
     found = [by_key.get(key, key if or_itself else None) for key in encoded.dictionary.to_pylist()]
     return pa.array(found, pa.int64()).take(encoded.indices)
 
 
 def join_names(names: Sequence[str], most: int = 5) -> str:
-    """Some names in a sentence."""
+    """Return at most `most` names as text, with the number of the others."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

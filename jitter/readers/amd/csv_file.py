@@ -1,4 +1,4 @@
-"""One CSV file of a profiler as a stream of columns, matched by name whatever the case, cut rows left out."""
+"""A profiler's CSV file as batches of columns: names ignore case, incomplete rows are left out."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ _HEADER_BYTES = 1 << 16
 
 
 class CsvFile:
-    """A CSV with a heading."""
+    """A CSV file with a header."""
 
     def __init__(self, path: Path) -> None:
-        """Read the heading. Raises UnreadableTraceError for a file that cannot be opened."""
+        """Read the header. Raises UnreadableTraceError for a file that cannot be opened."""
         self.path = path
         try:
             names = read_header(path)
@@ -28,24 +28,24 @@ class CsvFile:
                 f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
             ) from error
         self.columns = [name.lower() for name in names]
-        """Lower case, in the file's order."""
+        """Column names in lower case, in the file's order."""
         self.cut_rows = 0
-        """Rows with too few or too many cells, so far."""
+        """Number of rows with too few or too many cells, so far."""
 
     def has(self, *columns: str) -> bool:
-        """Whether the heading has all these columns (lower case)."""
+        """Return whether the file has all these columns (lower case)."""
         return set(self.columns).issuperset(columns)
 
     def require(self, *columns: str) -> None:
-        """Raise UnreadableTraceError unless the heading has all these columns (lower case)."""
+        """Raise UnreadableTraceError unless the file has all these columns (lower case)."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
             raise UnreadableTraceError(f"{self.path}: no column {', '.join(missing)}", "record again")
 
     def batches(self, wanted: Sequence[str], advance: Advance) -> Iterator[pa.RecordBatch]:
-        """Batches of these of its columns (lower case; those it has not are left out), as binary.
+        """Yield batches of the columns `wanted` (lower case) that the file has, as binary.
 
-        Raises UnreadableTraceError where the file is damaged beyond a row.
+        Raises UnreadableTraceError for damage beyond single rows.
         """
         present = [name for name in dict.fromkeys(wanted) if name in self.columns]
         reported = 0
@@ -72,10 +72,10 @@ class CsvFile:
         advance(self.path.stat().st_size - reported)
 
     def problems(self) -> list[str]:
-        """What was wrong with its rows."""
+        """Return a sentence about incomplete rows, if there are any."""
         if not self.cut_rows:
             return []
-        return [f"{self.path.name}: {self.cut_rows} rows are cut or have another number of cells; they were left out"]
+        return [f"{self.path.name}: {self.cut_rows} rows are cut or have the wrong number of cells; they were left out"]
 
     def _stream(self, file: object, present: Sequence[str]) -> Iterator[pa.RecordBatch]:
         def cut(_row: object) -> str:
@@ -98,7 +98,7 @@ class CsvFile:
 
 
 def read_header(path: Path) -> list[str]:
-    """The cells of the first line; empty if there is none or it is no text. Raises OSError."""
+    """Return the cells of the first line; empty if there is none or it is not UTF-8. Raises OSError."""
     with path.open("rb") as file:
         first = file.readline(_HEADER_BYTES)
     try:

@@ -1,4 +1,4 @@
-"""What the names of rocprof's files tell: a rank where one is spelled out, a process never taken for one."""
+"""File names of rocprof's output: the rank or process id in them, and the files of one recording."""
 
 import os
 import re
@@ -7,11 +7,11 @@ from typing import Final
 
 NAMING_HINT: Final = (
     "name rocprof's output after the rank, as in `rocprofv3 -o rank-%env{RANK}%` "
-    "(under srun %env{SLURM_PROCID}%; %pid% and, under torchrun, %rank% tell no rank)"
+    "(under srun %env{SLURM_PROCID}%; %pid% and, under torchrun, %rank% are not the rank)"
 )
-"""For people whose files' names tell no rank."""
+"""How to name files so that the rank is known."""
 
-# `myprofile-3`: a short number behind a word; dates, times and bare process ids are none
+# `myprofile-3`: a short number after a word; not dates, times or bare process ids
 _TRAILING: Final = re.compile(r"(?P<before>.*[A-Za-z].*?)[-_.](?P<number>\d{1,5})")
 _NO_RANK: Final = re.compile(
     r"(?i)(?:^|[^a-z])(?:local[-_.]?rank|pid|p|process|proc|node|host|step|epoch|iter|iteration|run|try|trial|attempt"
@@ -20,14 +20,14 @@ _NO_RANK: Final = re.compile(
 
 
 def sibling_files(path: Path, prefix: str) -> list[Path]:
-    """The other files in this file's folder whose names begin with this, in order."""
-    # names alone: a folder may hold the files of a thousand ranks, and is looked through for each of them
+    """Return the other files in the same folder whose names start with `prefix`, sorted."""
+    # names only: a folder may hold the files of a thousand ranks and is listed for each
     names = sorted(name for name in os.listdir(path.parent) if name.startswith(prefix) and name != path.name)  # noqa: PTH208
     return [file for name in names if (file := path.parent / name).is_file()]
 
 
 def rank_in_file_name(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
-    """The rank at the end of a name given with -o (`myprofile-3`), if it can be no process id and no other number."""
+    """Return the rank at the end of a name given with -o (`myprofile-3`); None for process ids and other numbers."""
     found = _TRAILING.fullmatch(stem.rstrip("-_."))
     if found is None or _NO_RANK.search(found["before"]):
         return None
@@ -36,6 +36,6 @@ def rank_in_file_name(stem: str, pids: frozenset[int] = frozenset()) -> int | No
 
 
 def pid_in_file_name(stem: str) -> int | None:
-    """The process id that rocprofv3 begins its files' names with, unless told otherwise (`4711_kernel_trace.csv`)."""
+    """Return the process id with which rocprofv3 starts file names by default (`4711_kernel_trace.csv`), else None."""
     found = re.match(r"(\d{1,9})(?:_|$)", stem)
     return int(found[1]) if found else None

@@ -1,7 +1,7 @@
-"""A Chrome trace's arrows from calls to kernels: each end is known by its lane and whole microsecond alone.
+"""Flow events of a Chrome trace from calls to kernels; each end is identified by process, thread and microsecond.
 
-An arrow begins in the middle of the call, so all arrows of one call (a graph's kernels) begin at one place: that
-place is the correlation of the call and of its kernels.
+A flow starts in the middle of the call, so all flows of one call (the kernels of a graph) start at one location. That
+location is the correlation of the call and its kernels.
 """
 
 from array import array
@@ -15,14 +15,14 @@ Ints = npt.NDArray[np.int64]
 _TIME_BITS = 47
 _MOST_LANES = 1 << 16
 EventLocation = tuple[int | None, int | None, int | None]
-"""Process, thread, microsecond, as the trace has them."""
+"""Process, thread and microsecond as recorded."""
 
 
 class FlowEvents:
-    """All arrows of a trace, some 48 bytes each: `add` their ends, `close`, then ask."""
+    """All flows of a trace, about 48 bytes each: call `add` for each end, then `close`, then the look-ups."""
 
     def __init__(self) -> None:
-        """No arrows."""
+        """Start without flows."""
         self._lanes: dict[tuple[int, int], int] = {}
         self._places = (array("q"), array("q"))
         self._numbers = (array("q"), array("q"))
@@ -30,10 +30,10 @@ class FlowEvents:
         self._ends: Ints = np.array([], np.int64)
         self._begin_of_end: Ints = np.array([], np.int64)
         self.ambiguous = 0
-        """Kernels whose arrows cannot be told apart."""
+        """Number of kernels whose flows are ambiguous."""
 
     def add(self, is_begin: bool, place: EventLocation, number: int | None) -> None:
-        """Take in one end of the arrow with this number."""
+        """Add one end of the flow with this id."""
         process, thread, at_us = place
         if process is None or thread is None or at_us is None or number is None:
             return
@@ -43,7 +43,7 @@ class FlowEvents:
             self._numbers[is_begin].append(number)
 
     def close(self) -> None:
-        """No more arrows come."""
+        """Match the ends of flows; call once, after the last `add`."""
         begins, ends = (np.frombuffer(self._places[side], np.int64) for side in (1, 0))
         of_begins, of_ends = (np.frombuffer(self._numbers[side], np.int64) for side in (1, 0))
         if not len(begins) or not len(ends):
@@ -53,23 +53,23 @@ class FlowEvents:
         joined = of_begins[order][found] == of_ends
         from_place, to_place = begins[order][found][joined], ends[joined]
         places, first, count = np.unique(to_place, return_index=True, return_counts=True)
-        # several kernels of a lane in one microsecond: which is whose is not recorded
+        # several kernels of a thread in one microsecond cannot be distinguished
         self.ambiguous = int(count[count > 1].sum())
         self._ends, self._begin_of_end = places[count == 1], from_place[first[count == 1]]
         self._begins = np.unique(begins)
 
     def of_kernels(self, places: Sequence[EventLocation]) -> pa.Array:
-        """The correlation (int64) of the kernels that start at these places; null for none or several."""
+        """Return the correlation (int64) of kernels that start at these locations; null for none or several."""
         return self._looked_up(self._ends, self._begin_of_end, self._keys(places))
 
     def of_calls(self, places: Sequence[EventLocation], durations_us: Sequence[int]) -> pa.Array:
-        """The correlation (int64) of the calls that start at these places; null for calls that launch nothing."""
+        """Return the correlation (int64) of calls that start at these locations; null if they launch nothing."""
         keys = self._keys(places)
         if not len(self._begins):
             return pa.nulls(len(keys), pa.int64())
         lasts = keys + np.array(durations_us, np.int64)
         at = np.searchsorted(self._begins, (keys + lasts) // 2 - 1).clip(max=len(self._begins) - 1)
-        # the middle is rounded: it may be a microsecond off, never outside the call
+        # the middle is rounded to a microsecond but never outside the call
         inside = (self._begins[at] >= keys) & (self._begins[at] <= lasts) & (keys >= 0)
         return pa.array(self._begins[at], mask=~inside)
 

@@ -1,4 +1,4 @@
-"""What RCCL's calls tell of its kernels: `ncclDevKernel_Generic` names no operation, the call that launched it does."""
+"""Operations of RCCL's kernels, from the calls that launched them: `ncclDevKernel_Generic` states no operation."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -12,16 +12,16 @@ from jitter.readers.amd.batches import decode_text
 
 
 class RcclCalls:
-    """RCCL's calls of one recording, by process and thread; a launch inside one does what the call says."""
+    """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
 
     def __init__(self) -> None:
-        """No calls."""
+        """Start without calls."""
         self._calls: dict[tuple[int, int | None], list[tuple[int, int, str]]] = defaultdict(list)
         self._sorted = False
         self._operations: dict[tuple[int, int], str] = {}
 
     def add(self, processes: pa.Array, threads: pa.Array, names: pa.Array, starts: pa.Array, ends: pa.Array) -> None:
-        """Take in calls; columns of equal length, names as binary."""
+        """Add calls; columns of equal length, names as binary."""
         columns = (column.to_pylist() for column in (processes, threads, names, starts, ends))
         for process, thread, name, start, end in zip(*columns, strict=True):
             said = parse_operation(decode_text(name).removeprefix("nccl"))
@@ -30,7 +30,7 @@ class RcclCalls:
         self._sorted = False
 
     def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
-        """Remember which of these HIP calls (columns of CALLS) lie in one of RCCL's; after the last `add`."""
+        """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
         if not self._calls:
             return
         if not self._sorted:
@@ -46,7 +46,7 @@ class RcclCalls:
                     self._operations[process, correlation] = around[at][2]
 
     def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
-        """The operation (string) of each kernel (columns of ACTIVITIES) that is a collective and does not name it."""
+        """Return the operation (string) of each collective (columns of ACTIVITIES) whose name does not state it."""
         rows = len(kernels["name"])
         if not self._operations:
             return pa.nulls(rows, pa.string())

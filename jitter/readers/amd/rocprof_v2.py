@@ -1,4 +1,4 @@
-"""rocprofv2's CSV: the results file has the kernels, `hip_api_trace_…` beside it the calls that launched them."""
+"""Reader of rocprofv2's CSV: `results_…` holds the kernels, `hip_api_trace_…` the calls that launched them."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _RESULTS: Final = re.compile(r"(?P<before>.*?)results_(?P<own>.+)\.csv", re.IGNO
 
 
 class RocprofV2Reader:
-    """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same ending."""
+    """Reads `results_*.csv` with `hip_api_trace_*.csv` of the same suffix."""
 
     name = "rocprof-v2"
     version = 1
@@ -40,7 +40,7 @@ class RocprofV2Reader:
         return Files((path, *calls), tuple(file for file in others if file not in calls))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a file whose heading is no results file's."""
+        """Return the recording and its batches. Raises UnreadableTraceError for a file that is no results file."""
         file = CsvFile(path)
         if not file.has(*_NEEDED):
             raise UnreadableTraceError(f"{path}: no results of rocprofv2", "record again")
@@ -59,8 +59,8 @@ class RocprofV2Reader:
         for path in calls:
             trace = CsvFile(path)
             if len(rows.processes) != 1:
-                # calls name no process: with several it is unknown whose they are
-                problems.append(f"{path.name}: not read, for the kernels are of {len(rows.processes)} processes")
+                # calls state no process, so with several processes theirs is unknown
+                problems.append(f"{path.name}: not read, because the kernels belong to {len(rows.processes)} processes")
                 advance(path.stat().st_size)
                 continue
             try:
@@ -69,7 +69,7 @@ class RocprofV2Reader:
                 problems.append(f"{path.name}: {error.message.partition(': ')[2]}; it is left out")
             problems += trace.problems()
         if not calls:
-            problems.append("no hip_api_trace_….csv beside it: which call launched a kernel is unknown")
+            problems.append("no hip_api_trace_….csv in the folder: the launching calls are unknown")
         problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
         recording.processes, recording.names = rows.processes, rows.names
         named = _RESULTS.fullmatch(recording.path.name)
@@ -115,7 +115,7 @@ def _calls(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batc
 
 
 def _beside(path: Path) -> list[Path]:
-    """The other files of the run: those of the same ending, before which rocprofv2 puts what they hold."""
+    """Return the other files of the run, which have the same suffix after a word for their contents."""
     named = _RESULTS.fullmatch(path.name)
     if named is None:
         return []

@@ -1,4 +1,4 @@
-"""RPD, the database of AMD's rocmProfileData (`.rpd`): operations of the GPU, and the calls they belong to."""
+"""Reader of RPD, the database of AMD's rocmProfileData (`.rpd`): GPU operations and their calls."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ _TEXT_ROWS: Final = 8_192
 
 
 class RpdReader:
-    """Reads RPD's tables; rocprofv3's rocpd, with the same beginning of names, has others."""
+    """Reads RPD's tables; rocprofv3's rocpd uses the same prefix for other tables."""
 
     name = "rpd"
     version = 1
@@ -40,7 +40,10 @@ class RpdReader:
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a damaged database and for one without operations of a GPU."""
+        """Return the recording and its batches.
+
+        Raises UnreadableTraceError for a damaged database and for one without GPU operations.
+        """
         database = Database(path)
         if not database.count("rocpd_op"):
             raise UnreadableTraceError(
@@ -56,7 +59,7 @@ READER: Reader = RpdReader()
 
 
 class _Trace:
-    """One database on its way out."""
+    """One open database: its batches."""
 
     def __init__(self, database: Database, recording: Recording) -> None:
         self._database = database
@@ -67,7 +70,7 @@ class _Trace:
         self._ranges = 0
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
-        """Yield all rows. Raises UnreadableTraceError where the database is damaged."""
+        """Yield all rows, then complete the recording. Raises UnreadableTraceError for a damaged database."""
         tables = ("rocpd_op", "rocpd_api", "rocpd_api")
         progress = RowProgress(self._database.size, sum(self._database.count(table) for table in tables))
         for part in (self._calls, self._operations, self._markers):
@@ -84,11 +87,9 @@ class _Trace:
         pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
         recording.rank_in_name = rank_in_file_name(recording.path.stem, pids)
         if self._without_call:
-            recording.problems.append(
-                f"{self._without_call} GPU operations have no call: which launched them is unknown"
-            )
+            recording.problems.append(f"{self._without_call} GPU operations have no call: their launches are unknown")
         if not self._ranges:
-            recording.problems.append("no markers of the user in it: steps have no names")
+            recording.problems.append("no user markers recorded: steps have no names")
         recording.problems += rows.problems()
         advance(progress.rest())
 
@@ -124,7 +125,7 @@ class _Trace:
             "name": "o.description_id",
             "kind": "o.opType_id",
         }
-        # the one join by a column without an index: SQLite makes one for the query, in its scratch space
+        # a join by a column without an index: SQLite makes a temporary one for the query
         source = (
             "rocpd_op AS o LEFT JOIN rocpd_api_ops AS l ON l.op_id = o.id LEFT JOIN rocpd_api AS a ON a.id = l.api_id"
         )
@@ -150,7 +151,7 @@ class _Trace:
                 which = copies if is_copy else pc.invert(copies)
                 own = {name: column.filter(which) for name, column in columns.items()}
                 if not is_copy:
-                    # as the call gave it, in groups; nodes of a graph have none
+                    # as given to the call, in work groups; nodes of a graph have none
                     own |= {name: read[name].filter(which) for name in _SHAPE if name in read.schema.names}
                 yield self._rows.activities(own, copies=is_copy, grids_in_items=False), len(own["name"])
 
@@ -172,7 +173,7 @@ class _Trace:
             yield self._rows.ranges(columns), read.num_rows
 
     def _processes(self, pids: pa.Array) -> pa.Array:
-        """An operation without a call is of the one process, if there is one."""
+        """Return the processes of operations; one without a call belongs to the only process, if there is one."""
         if pids.null_count and len(self._rows.processes) == 1:
             pids = pc.coalesce(pids, constant_column(self._rows.processes[0].pid, len(pids)))
         return self._rows.by_pid(pids)
@@ -181,7 +182,7 @@ class _Trace:
         return self._rows.named(self._texts(ids))
 
     def _texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of these ids, which are kept: names of calls and kernels are few."""
+        """Return the strings of ids; they are cached, because call and kernel names are few."""
         encoded = ids.dictionary_encode("encode")
         wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
         for first in range(0, len(wanted), _VALUES_A_QUERY):

@@ -1,4 +1,4 @@
-"""SQLite databases of AMD's profilers, streamed without a write anywhere near the file."""
+"""SQLite databases of AMD's profilers, streamed; no file is written next to them."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from jitter.readers.amd.batches import BATCH_ROWS
 from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, truncation
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
-"""What the libraries raise where a database is damaged."""
+"""Errors of the libraries for a damaged database."""
 
 
 def list_tables(path: Path) -> dict[str, frozenset[str]]:
-    """The columns of each table and view; empty for a file that is no database or too damaged to list them."""
+    """Return the columns of each table and view; empty for a file that is no database or too damaged to list them."""
     try:
         if not is_sqlite(path):
             return {}
@@ -31,17 +31,17 @@ def list_tables(path: Path) -> dict[str, frozenset[str]]:
                     listed = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
                     columns |= {name for (name,) in listed}
                 except sqlite3.Error:
-                    continue  # a view of functions that this SQLite has not
+                    continue  # a view with functions that this SQLite lacks
     except (OSError, sqlite3.Error):
         return {}
     return {table: frozenset(columns) for table, columns in found.items()}
 
 
 class Database:
-    """One database, opened for reading."""
+    """A database, opened for reading."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UnreadableTraceError for a database that is cut off or that its writer has not finished."""
+        """List the tables. Raises UnreadableTraceError for a truncated or unfinished database."""
         self.path = path
         self.size = path.stat().st_size
         reject_unfinished(path, "let the profiler finish, or record again")
@@ -51,16 +51,16 @@ class Database:
         self.tables = list_tables(path)
 
     def has(self, table: str, *columns: str) -> bool:
-        """Whether there is such a table with these columns."""
+        """Return whether the table exists with these columns."""
         return table in self.tables and self.tables[table].issuperset(columns)
 
     def count(self, table: str) -> int:
-        """About how many rows the table has, without reading it: for progress only."""
+        """Return the approximate number of rows, for progress, without reading the table."""
         rows = self.rows(f'SELECT max(rowid) FROM "{table}"')
         return int(rows[0][0] or 0) if rows and isinstance(rows[0][0], int) else 0
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of a small query. Raises UnreadableTraceError where the database is damaged."""
+        """Return all rows of a small query. Raises UnreadableTraceError for a damaged database."""
         try:
             with closing(connect(self.path)) as connection:
                 return connection.execute(query, values).fetchall()
@@ -70,9 +70,9 @@ class Database:
     def stream(
         self, integers: dict[str, str], texts: dict[str, str], source: str, rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of these expressions under their names: int64 and binary, null where unknown.
+        """Yield batches of SQL expressions under their names: int64 and binary, null where unknown.
 
-        `source` is what stands behind FROM. Raises UnreadableTraceError where the database is damaged.
+        `source` is the SQL after FROM. Raises UnreadableTraceError for a damaged database.
         """
         batches = read_batches(self.path, integers, texts, source, rows)
         while True:
@@ -85,7 +85,7 @@ class Database:
             yield batch
 
     def damaged(self, error: BaseException) -> UnreadableTraceError:
-        """What to tell a person when a library could not read on."""
+        """Return the error for a database that a library could not read."""
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         return UnreadableTraceError(
             f"{self.path}: the database is damaged or cut short ({reason})", "copy it again, or record again"
@@ -93,7 +93,7 @@ class Database:
 
 
 class RowProgress:
-    """Progress through a database: bytes in proportion to rows seen, for rows have no place in the file."""
+    """Progress in bytes through a database, in proportion to the rows read."""
 
     def __init__(self, size: int, total: int) -> None:
         self._size = size
@@ -102,13 +102,13 @@ class RowProgress:
         self._reported = 0
 
     def seen(self, rows: int) -> int:
-        """The further bytes that these further rows stand for."""
+        """Return the bytes to report for these further rows."""
         self._seen += rows
-        # the total is an estimate, so the last word on the size comes at the end
+        # the total is an estimate: the rest is reported at the end
         return self._report(self._size * min(self._seen, self._total) // self._total)
 
     def rest(self) -> int:
-        """The bytes not yet reported."""
+        """Return the bytes not yet reported."""
         return self._report(self._size)
 
     def _report(self, due: int) -> int:

@@ -1,4 +1,4 @@
-"""PyTorch's profiler (Kineto): Chrome-trace JSON, plain or gzip, of any year, whole or damaged."""
+"""Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain or gzip, also damaged."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,11 +24,11 @@ from jitter.readers.kineto.processes import ProcessTable
 
 _SNIFFED_BYTES = 64 * 1024
 _EPOCH_NS = 10**18
-"""Times above this (2001) count from 1970: a profiler's own clock counts from boot, or from a base within months."""
+"""Times above this (the year 2001) count from 1970; other clocks count from boot or from a recent base."""
 
 
 class KinetoReader:
-    """Reads what `torch.profiler` exports, also from ROCm."""
+    """Reads traces exported by `torch.profiler`, with CUDA or ROCm."""
 
     name = "kineto"
     version = 1
@@ -53,7 +53,11 @@ class KinetoReader:
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a file without a list of events; `batches` for one without GPU activity."""
+        """Return the recording and its batches.
+
+        Raises UnreadableTraceError for a file without a list of events; the batches raise it for one without GPU
+        activity.
+        """
         trace = _Trace(path, self._piece_bytes)
         trace.check()
         return trace.recording, trace.batches
@@ -67,7 +71,7 @@ def _ignore(_: int) -> None:
 
 
 class _Trace:
-    """One trace: what it says of itself, and its rows on their way out."""
+    """One open trace: its recording and batches."""
 
     def __init__(self, path: Path, piece_bytes: int) -> None:
         self._path = path
@@ -76,7 +80,7 @@ class _Trace:
         self.recording = Recording(path=path, format="kineto")
 
     def check(self) -> None:
-        """Read up to the events."""
+        """Read the file up to the first event; raise UnreadableTraceError if there is none."""
         problems: list[str] = []
         _, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
         self._members = head.members
@@ -88,7 +92,7 @@ class _Trace:
         source = read_chunks(self._path, self._piece_bytes, advance, problems)
         text, head = self._begin(source, problems)
         if head.is_damaged:
-            problems.append("what stands before the events is damaged: the rank or the base time may be missing")
+            problems.append("the header before the events is damaged: the rank or the base time may be missing")
         events = EventList(source, text[head.start :], head.start)
         rows = KinetoBatches()
         self.recording.processes = rows.processes.listed
@@ -114,12 +118,12 @@ class _Trace:
         self._set_rank(rows.processes)
 
     def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, TraceHeader]:
-        """The text up to and past the beginning of the events."""
+        """Return the first text, at least up to the first event, and the header."""
         text = b""
         try:
             for piece in source:
                 text += piece
-                # a cheap look first: the search is dear, and some other file may be long
+                # a cheap test first: the search is slow on a long file of another kind
                 head = parse_header(text) if len(text) == len(piece) or b'"traceEvents"' in text else None
                 if head is not None:
                     return text, head
@@ -134,20 +138,20 @@ class _Trace:
         )
 
     def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
-        """Take in what stands behind the events; None: the trace is cut before, and said to be."""
+        """Read the members after the events; `tail` is None if the trace is cut before."""
         members, is_damaged = ({}, False) if tail is None else parse_trailer(tail, is_bare=is_bare)
         self._members = self._members | members
         self.recording.profiler_version = profiler_version(self._members)
         if is_damaged:
             self.recording.problems.append(
-                "all events are there, but what stands behind them is cut or damaged: the rank or the base time may "
+                "all events are complete, but the members after them are cut or damaged: the rank or the base time may "
                 "be missing"
             )
 
     def _set_clock(self, about_ns: int | None) -> None:
         base_ns = base_time_ns(self._members)
         if about_ns is not None and about_ns >= _EPOCH_NS:
-            self.recording.utc_offset_ns = 0  # even where a base is given, as it is by some that rewrite traces
+            self.recording.utc_offset_ns = 0  # also if a base time is given: tools that rewrite traces keep it
         elif base_ns is not None:
             self.recording.utc_offset_ns = base_ns
 
@@ -158,7 +162,7 @@ class _Trace:
         process = processes.only_one()
         if process is None:
             self.recording.problems.append(
-                f"distributedInfo names rank {rank}, but several processes use GPUs: whose it is cannot be told"
+                f"distributedInfo names rank {rank}, but several processes use GPUs: its process is unknown"
             )
         else:
             process.rank, process.rank_from = rank, "distributedInfo"

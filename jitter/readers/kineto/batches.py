@@ -1,4 +1,4 @@
-"""Events to rows: which events are activities, calls and ranges, and the batches made of them."""
+"""Batches of a Kineto trace: classify events as activities, calls and ranges, and build batches of them."""
 
 import re
 from collections import Counter
@@ -31,23 +31,23 @@ _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
 _category = attrgetter("cat")
 _name = attrgetter("name")
-# old traces have operators and the user's own ranges in one category
+# old traces have operators and user ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
 _LONGEST_NS: Final = 7 * 86_400 * 10**9
-"""No capture lasts a week: a time so far from the others is damage."""
+"""Longest capture in ns; a time this far from the others is damaged."""
 
 
 class KinetoBatches:
-    """Turns events into batches; what it had to leave out is in `problems`."""
+    """Builds batches from events; `problems` states what was left out."""
 
     def __init__(self) -> None:
         self.names = NameTable()
         self.processes = ProcessTable()
         self.activities = 0
-        """GPU activities that became rows."""
+        """Number of GPU activities in the batches."""
         self.about_ns: int | None = None
-        """A time in the middle of the first rows."""
+        """The median start of the first rows, in ns; None before the first row."""
         self._gpu = ActivityBuffer()
         self._late = ActivityBuffer()
         self._late_ids: list[int] = []
@@ -63,14 +63,14 @@ class KinetoBatches:
         self._duplicates = 0
 
     def add(self, events: list[Event]) -> Iterator[Batch]:
-        """Take in some events; yield batches as they fill."""
-        if type(events[0]) is Event:  # then they all are
+        """Add events; yield the batches that are full."""
+        if type(events[0]) is Event:  # then all events of the list are
             self._note_params(events)
             self._take(events, _category, _KIND_OF_CATEGORY)
         else:
             self._take(events, type, ROW_KIND_BY_TYPE)
         if len(self._gpu) >= BATCH_ROWS or len(self._calls) >= BATCH_ROWS:
-            yield from self._flush_calls()  # before activities: calls tell whose a GPU is
+            yield from self._flush_calls()  # before activities: calls decide the process of a GPU
         if len(self._ranges) >= BATCH_ROWS:
             yield from self._flush_ranges()
         if len(self._gpu) >= BATCH_ROWS:
@@ -79,14 +79,14 @@ class KinetoBatches:
             yield from self._flush_late()
 
     def finish(self) -> Iterator[Batch]:
-        """Yield what is left."""
+        """Yield the remaining rows."""
         yield from self._flush_calls()
         yield from self._flush_ranges()
         yield from self._flush_gpu()
         yield from self._flush_late()
 
     def problems(self) -> list[str]:
-        """What was left out or is unknown."""
+        """Return what was left out or is unknown, one sentence each."""
         found = [f"{count:,} {what} without a possible time were left out" for what, count in self._untimed.items()]
         if self._endless:
             found.append(f"{self._endless:,} calls have no possible duration: their ends are unknown")
@@ -97,7 +97,7 @@ class KinetoBatches:
         return found + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
-        # most events are of no interest: they are passed over without a line of Python run for each
+        # most events are not needed: skip them without running Python code for each
         if kind_of.keys().isdisjoint(map(key, events)):
             return
         found: dict[str, list[Event]] = {kind: [] for kind in CATEGORIES}
@@ -159,7 +159,7 @@ class KinetoBatches:
         self._texts += [text for _, text in chosen]
 
     def _possible(self, times: Times, valid: Bools, what: str) -> Bools:
-        """Which of these rows have a time that can be."""
+        """Return which rows have a plausible time."""
         if self.about_ns is None and valid.any():
             starts = np.sort(times.start_ns[valid])
             self.about_ns = int(starts[len(starts) // 2])
@@ -175,7 +175,7 @@ class KinetoBatches:
         self._gpu = ActivityBuffer()
 
     def _flush_late(self) -> Iterator[Batch]:
-        """Collectives whose parameters had not been seen; by now they have been, or there are none."""
+        """Yield collectives whose parameters came after them in the trace."""
         told = {
             position: self._params[external]
             for position, external in enumerate(self._late_ids)

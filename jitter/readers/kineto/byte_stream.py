@@ -1,4 +1,4 @@
-"""The bytes of a trace file, piece by piece: plain or gzip (told by its first bytes), whole, cut or damaged."""
+"""The bytes of a trace file in chunks: plain or gzip (by its first bytes), complete, cut or damaged."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,19 +9,19 @@ from isal import isal_zlib
 
 from jitter.readers import Advance
 
-CHUNK_BYTES: Final = 256 * 1024  # measured: what follows still finds it in the processor's cache
+CHUNK_BYTES: Final = 256 * 1024  # measured: a chunk stays in the processor's cache while it is decoded
 _MAGIC: Final = b"\x1f\x8b"
 _READ_BYTES: Final = 64 * 1024
-_GZIP: Final = 31  # zlib's way to say: the largest window, in a gzip wrapping
-# its stub calls it an instance, not a class
+_GZIP: Final = 31  # zlib's wbits: largest window, gzip format
+# isal's stub types it as an instance, not a class
 _IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _DAMAGE: Final = (_IsalError, zlib.error, EOFError, ValueError)
 
 
 def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
-    """Yield the content in pieces of at most `piece_bytes`; what is lost of it goes to `problems`.
+    """Yield the decompressed content in chunks of at most `piece_bytes`; append what is lost to `problems`.
 
-    `advance` hears of the file's own bytes, in all as many as it has. Raises OSError.
+    `advance` is called with compressed bytes read; they add up to the file's size. Raises OSError.
     """
     with path.open("rb") as file:
         zipped = file.read(2) == _MAGIC
@@ -35,7 +35,7 @@ def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[s
 
 
 class _Unzipped:
-    """All members of a gzip file, one after the other."""
+    """Decompresses all members of a gzip file."""
 
     def __init__(self, file: BinaryIO, size: int, advance: Advance, problems: list[str]) -> None:
         self._file = file
@@ -56,7 +56,7 @@ class _Unzipped:
                     data = self._read()
                 held = len(data)
                 try:
-                    # an empty read still drains what the decompressor holds
+                    # at the end of the file this still returns what the decompressor holds
                     piece = member.decompress(data, piece_bytes)
                 except _DAMAGE as error:
                     return self._damaged(str(error))
@@ -65,7 +65,7 @@ class _Unzipped:
                     yield piece
                 elif not member.eof and len(data) == held:
                     if held:
-                        return self._damaged("no more comes out of it")
+                        return self._damaged("the decompressor makes no progress")
                     self._problems.append(
                         f"the file is cut: its gzip data stops without an end after {self._position:,} bytes, "
                         "and how much is missing cannot be known"
@@ -79,14 +79,14 @@ class _Unzipped:
         return data
 
     def _next_member(self, data: bytes) -> bytes:
-        """What is left of the file from its next gzip member on; empty at its end. Zeros are padding."""
+        """Return the data from the next gzip member on; empty at the end of the file. Zeros are padding."""
         data = data.lstrip(b"\0")
         while len(data) < 2 and (more := self._read()):
             data = (data + more).lstrip(b"\0")
         if not data or data.startswith(_MAGIC):
             return data
         self._problems.append(
-            f"{self._size - self._position + len(data):,} bytes behind the end of the gzip data were not read"
+            f"{self._size - self._position + len(data):,} bytes after the end of the gzip data were not read"
         )
         self._skip_rest()
         return b""
@@ -95,7 +95,7 @@ class _Unzipped:
         lost = self._size - self._position
         self._problems.append(
             f"the gzip data is damaged ({reason}) at or before byte {self._position:,} of the file's {self._size:,}: "
-            f"{lost:,} bytes after it were not read, and what came just before may be wrong"
+            f"{lost:,} bytes after it were not read, and the data just before it may be wrong"
         )
         self._skip_rest()
 

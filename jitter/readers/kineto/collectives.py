@@ -1,4 +1,4 @@
-"""What a trace says of its collectives: with the kernel, or with the host's `record_param_comms`."""
+"""Arguments of collectives in a trace: of the kernel, or of the host's `record_param_comms`."""
 
 import re
 from functools import lru_cache
@@ -37,7 +37,7 @@ _DTYPE_BYTES: Final = {
 
 
 class CollectiveArgs(NamedTuple):
-    """The columns of a collective; None where the trace does not tell."""
+    """The columns of a collective; None where the trace does not state them."""
 
     collective: str | None = None
     message_bytes: int | None = None
@@ -66,7 +66,7 @@ _DECODE = msgspec.json.Decoder(_Args).decode
 
 
 def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | None]:
-    """The External id among an event's arguments, and the collective they describe, if they do."""
+    """Return the External id of an event's arguments (JSON) and the collective they describe; None if absent."""
     try:
         found = _DECODE(args)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,9 +89,7 @@ def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | Non
 
 
 def _message_bytes(args: _Args) -> int | None:
-    """What the rank puts in, for every operation: an all-gather's `Out` is that times the group, a reduce-scatter's
-    `In` is all it reduces. Only where it puts nothing in (receiving, scattered to), what it gets.
-    """
+    """Return the bytes of the rank's input buffer; of its output buffer if it has no input (receive, scatter)."""
     elements = _count(args.elements_in) or _count(args.elements_out)
     if elements is None or not isinstance(args.dtype, str):
         return None
@@ -101,13 +99,13 @@ def _message_bytes(args: _Args) -> int | None:
 
 
 def _ranks(listed: object) -> tuple[int, ...] | None:
-    """The ranks of "[0, 1, 2]"; None for a list that was cut ("[0, 1, ...]") or is empty."""
+    """Return the ranks of "[0, 1, 2]"; None for a shortened list ("[0, 1, ...]") or an empty one."""
     if isinstance(listed, str):
         return _ranks_in(listed)
     return _possible(listed) if isinstance(listed, list) else None
 
 
-@lru_cache(1024)  # groups are few, and may be of thousands of ranks
+@lru_cache(1024)  # there are few groups, with up to thousands of ranks each
 def _ranks_in(listed: str) -> tuple[int, ...] | None:
     found = _RANKS.fullmatch(listed)
     return None if found is None else _possible([int(rank) for rank in found[1].split(",")])

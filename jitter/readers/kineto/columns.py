@@ -1,4 +1,4 @@
-"""Rows gathered as JSON text, chunk by chunk, and turned into columns all at once: that is what makes it fast."""
+"""Columns of events: JSON values are collected as text and decoded per batch, which is faster than per event."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -16,7 +16,7 @@ _Args = TypeVar("_Args", bound=Struct)
 
 
 class GpuArgs(Struct, gc=False):
-    """What a GPU activity's arguments tell of where it ran."""
+    """Arguments of a GPU activity: where it ran and its launch shape."""
 
     correlation: int | None = None
     device: int | None = None
@@ -28,7 +28,7 @@ class GpuArgs(Struct, gc=False):
 
 
 class CallArgs(Struct, gc=False):
-    """What a call's arguments tell."""
+    """Arguments of an API call."""
 
     correlation: int | None = None
 
@@ -48,7 +48,7 @@ class _AnyCallArgs(Struct):
 
 
 class Times(NamedTuple):
-    """Starts and ends in ns, and whether each was given. An end before its start is not given."""
+    """Starts and ends in ns, and whether each is recorded. An end before its start counts as not recorded."""
 
     start_ns: Int64s
     end_ns: Int64s
@@ -57,7 +57,7 @@ class Times(NamedTuple):
 
 
 class EventBuffer:
-    """Events of one kind, until there are enough for a batch."""
+    """Collects events of one kind until they fill a batch."""
 
     def __init__(self) -> None:
         self.names: list[int] = []
@@ -71,7 +71,7 @@ class EventBuffer:
         return len(self.names)
 
     def add(self, events: Sequence[Event], names: Sequence[int], *, with_args: bool) -> None:
-        """Take in some events with the numbers of their names."""
+        """Add events; `names` are the indices of their names."""
         if not events:
             return
         self.names += names
@@ -83,21 +83,21 @@ class EventBuffer:
             self._args.append(b",".join(cast(Sequence[bytes], [event.args for event in events])))
 
     def times(self) -> Times:
-        """When they were."""
+        """Return the times of the events."""
         start, has_start = parse_microseconds(self._starts)
         duration, has_duration = parse_microseconds(self._durations)
         return Times(start, start + duration, has_start, has_start & has_duration & (duration >= 0))
 
     def pids(self) -> list[int | None]:
-        """The processes, or for GPU activities the devices."""
+        """Return the process ids; for GPU activities the devices."""
         return _integers(self._pids)
 
     def tids(self) -> list[int | None]:
-        """The threads, or for GPU activities the streams."""
+        """Return the thread ids; for GPU activities the streams."""
         return _integers(self._tids)
 
     def gpu_args(self) -> list[GpuArgs]:
-        """Their arguments, if they are GPU activities."""
+        """Return the arguments of GPU activities."""
         try:
             found = _GPU_ARGS.decode(_list(self._args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -117,12 +117,12 @@ class EventBuffer:
         return [args or _NO_GPU_ARGS for args in found]
 
     def args_of(self, rows: Sequence[int]) -> list[bytes]:
-        """The arguments of some of them as JSON."""
+        """Return the arguments of some events as JSON."""
         found = _RAWS.decode(_list(self._args)) if rows else []
         return [bytes(found[row]) for row in rows]
 
     def call_args(self) -> list[CallArgs]:
-        """Their arguments, if they are calls."""
+        """Return the arguments of API calls."""
         try:
             found = _CALL_ARGS.decode(_list(self._args))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -155,7 +155,7 @@ def _lenient(text: Raw, kind: type[_Args]) -> _Args:
 
 
 def parse_int(value: object) -> int | None:
-    """A whole number however it is written: 7, 7.0, "7", "0x7", "stream 7"; None for anything else."""
+    """Return the integer in 7, 7.0, "7", "0x7" or "stream 7"; None for anything else."""
     if type(value) is int:
         return value
     if isinstance(value, float) and value.is_integer():
@@ -170,7 +170,7 @@ def parse_int(value: object) -> int | None:
 
 
 def parse_shape(text: bytes) -> list[int | None]:
-    """Three whole numbers of a JSON list; missing ones are 1, and all are None where it is no such list."""
+    """Return the three integers of a JSON list, missing ones as 1; three None if it is no such list."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -182,7 +182,7 @@ def parse_shape(text: bytes) -> list[int | None]:
 
 
 def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """A column of integers; those that do not fit become null."""
+    """Return a column of integers; values that do not fit the type are null."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, OverflowError):
@@ -191,10 +191,10 @@ def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 
 
 def nullable_int64(values: Int64s, valid: Bools) -> pa.Array:
-    """A column of int64, null where not valid."""
+    """Return an int64 column, null where `valid` is False."""
     return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
 
 
 def select(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
-    """Those to keep; None keeps all."""
+    """Return the values where `keep` is True; None keeps all."""
     return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]

@@ -1,4 +1,4 @@
-"""The events of a trace, some at a time: the text is cut at borders between events, damage is stepped over."""
+"""The list of events of a trace, decoded in blocks: the text is divided between events, damaged spans are skipped."""
 
 import re
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from jitter.readers.kineto.scanner import (
 )
 
 _TRIES: Final = 16
-"""Borders to try from the end before more text is asked for: an event may hold lists of objects of its own."""
+"""Boundaries tried from the end before more text is read; an event may contain lists of objects itself."""
 _TRIES_AT_ONE: Final = 256
-"""Borders to try as the end of one event, where something opened and never closed."""
+"""Boundaries tried as the end of one event that opens something and never closes it."""
 _SALVAGE_BYTES: Final = 8 << 20
-"""Text in which no border holds: from here on an event that never ends is damage."""
+"""Bytes without a valid boundary after which an event that does not end counts as damaged."""
 _HELD_BYTES: Final = 64 << 20
-"""Text without an end of an event, or behind the events, that is held at most."""
+"""Bytes held at most of text without the end of an event, or after the events."""
 _SHOWN: Final = 5
 _TAIL_SEEN: Final = 4096
 _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
@@ -33,7 +33,7 @@ _END_OF_LIST: Final = re.compile(rb"\}[ \t\r\n]*(?=\])")
 
 
 class DamagedSpan(NamedTuple):
-    """A part of the JSON that is no event any more: its place in the decompressed text, and what is wrong."""
+    """A damaged span of the JSON: byte positions in the decompressed text, and the reason."""
 
     first: int
     last: int
@@ -42,24 +42,24 @@ class DamagedSpan(NamedTuple):
 
 
 class EventList:
-    """The list of events in the text that `pieces` yields; `text` is its beginning, behind the list's bracket.
+    """Iterates over the events in blocks. `text` is the text after the list's bracket, `pieces` yields the rest.
 
-    `position` is where that stands in the decompressed text.
+    `position` is the position of `text` in the decompressed file, in bytes.
     """
 
     def __init__(self, pieces: Iterator[bytes], text: bytes, position: int) -> None:
         self._pieces = pieces
         self._text = text
-        self._is_lost = False  # after damage, until something that looks like an event is found
+        self._is_lost = False  # True after damage, until the next valid event
         self.position = position
-        """Where in the decompressed text the events read so far end."""
+        """Position after the events read so far, in bytes of the decompressed file."""
         self.count = 0
-        """EventList read so far, of any kind."""
+        """Number of events read so far, of any kind."""
         self.damage: list[DamagedSpan] = []
         self.tail: bytes | None = None
-        """What follows the list; None if the list does not end."""
+        """The text after the list; None if the list does not end."""
         self.unfinished = 0
-        """Bytes of the event that was being written where the text stops."""
+        """Bytes of an incomplete event at the end of the text."""
 
     def __iter__(self) -> Iterator[list[Event]]:
         wanted = 0
@@ -70,7 +70,7 @@ class EventList:
                 while (some := self._next(at_end=False)) is not None:
                     if some:
                         yield some
-                # without this, one long event would be decoded again with every piece
+                # without this, one long event would be decoded again with every chunk
                 wanted = 2 * size if len(self._text) == size else 0
             piece = next(self._pieces, None)
             if piece is not None and (some := self._behind(piece)) is not None:
@@ -88,7 +88,7 @@ class EventList:
             self.tail = self._text
 
     def problems(self) -> list[str]:
-        """What is missing or damaged, in events and bytes."""
+        """Return what is missing or damaged, in events and bytes."""
         found = []
         if self.damage:
             lost = sum(one.last - one.first for one in self.damage)
@@ -107,11 +107,11 @@ class EventList:
         return found
 
     def _behind(self, piece: bytes) -> list[Event] | None:
-        """Take the events up to the last border in the next piece, where all is well; None, and nothing done, if not.
+        """Return the events up to the last boundary in the next chunk; None, without effect, if anything is damaged.
 
-        All that `_next` would do, without putting the piece behind the text first.
+        A fast path of `_next` that does not copy the chunk to the end of the text first.
         """
-        # of a long event, what is held grows: it must not be decoded again with every piece
+        # the text of a long event grows: it must not be decoded again with every chunk
         if self._is_lost or self.tail is not None or len(self._text) > len(piece):
             return None
         border = last_boundary(piece, 0, len(piece))
@@ -126,7 +126,7 @@ class EventList:
         return events
 
     def _next(self, *, at_end: bool) -> list[Event] | None:
-        """Take some events, or some damage, off the text; None if that needs more text, or all is done."""
+        """Remove events or a damaged span from the text; None if that needs more text or nothing is left."""
         if self.tail is not None or not self._text:
             return None
         border = None if at_end else last_boundary(self._text, 0, len(self._text))
@@ -139,7 +139,7 @@ class EventList:
         events, fault = decode_events(text)
         if fault is None:
             if border is None:
-                self.tail = b""  # a bare list, closed where the file ends
+                self.tail = b""  # a bare list that ends with the file
             return self._take(events, start)
         if fault.kind == "ended":
             return self._end(text[: fault.at], at_end=at_end)
@@ -165,7 +165,7 @@ class EventList:
         self._text = self._text[length:]
 
     def _end(self, text: bytes, *, at_end: bool) -> list[Event] | None:
-        """The list ended with `text`, unless its closing bracket is a stray."""
+        """Handle the end of the list after `text`, unless its closing bracket is misplaced."""
         after = self._text[len(text) - 1 :]
         if not at_end and len(after) < _TAIL_SEEN:
             return None
@@ -176,7 +176,7 @@ class EventList:
                 return self._take(events, bracket)
             brace = self._text.find(b"{")
             return self._leave_out(
-                len(self._text) if brace < 0 else brace, bracket, "the list of events ends and goes on"
+                len(self._text) if brace < 0 else brace, bracket, "the list of events ends and continues"
             )
         some = self._take(events, len(text) - 1)
         if not self._is_lost:
@@ -184,9 +184,9 @@ class EventList:
         return some
 
     def _open(self, limit: int, *, at_end: bool) -> list[Event] | None:
-        """The text stops within an event, or at a border that is none: find the last one that holds."""
+        """Handle text that stops within an event or at a false boundary: find the last valid boundary."""
         if at_end:
-            # cut right behind an event, or behind its comma
+            # cut directly after an event or its comma
             events, fault = decode_events(self._upto(len(self._text.rstrip().removesuffix(b","))))
             if fault is None:
                 return self._take(events, limit)
@@ -202,7 +202,7 @@ class EventList:
         return self._first(at_end=at_end) if at_end or len(self._text) > _SALVAGE_BYTES else None
 
     def _first(self, *, at_end: bool) -> list[Event] | None:
-        """Take the first event alone, or leave it out: something in it opens and never closes."""
+        """Take the first event alone, or skip it because something in it opens and never closes."""
         borders: list[EventBoundary] = []
         border = next_boundary(self._text, 0)
         while border is not None and len(borders) < _TRIES_AT_ONE:
@@ -217,11 +217,11 @@ class EventList:
             events, fault = decode_events(b"[" + self._text[this.start : end] + b"]")
             if fault is None and looks_like_event(events[0]):
                 return self._leave_out(this.start, 0, "something opens and is never closed")
-        # else: the event that was being written when the trace was cut
+        # at the end it is the incomplete event of a cut trace
         return None if at_end else self._leave_out(len(self._text), 0, "something opens and is never closed")
 
     def _before(self, fault: DecodeFault) -> list[Event] | None:
-        """Take the events that stand before a fault."""
+        """Take the events before a fault."""
         limit = fault.at
         for _ in range(_TRIES):
             border = last_boundary(self._text, 0, limit)
@@ -235,7 +235,7 @@ class EventList:
         return None
 
     def _step_over(self, fault: DecodeFault, *, at_end: bool) -> list[Event] | None:
-        """Mend the first event, which is wrong, or leave it out."""
+        """Repair the first event, which is invalid, or skip it."""
         at = fault.at - 1
         mended = repair(self._text, at)
         if mended is not None:
@@ -260,7 +260,7 @@ class EventList:
     def _leave_out(self, length: int, at: int, reason: str) -> list[Event]:
         """Drop the first `length` bytes as damaged at `at`."""
         first, last = self.position, self.position + length
-        if self._is_lost and self.damage:  # its end was not where it seemed
+        if self._is_lost and self.damage:  # the previous span continues
             self.damage[-1] = self.damage[-1]._replace(last=last)
         else:
             self.damage.append(DamagedSpan(first, last, first + at, reason))

@@ -1,4 +1,4 @@
-"""GPU activities of a trace: gathered, then made into batches of `schema.ACTIVITIES`."""
+"""GPU activities of a trace: collected, then built into batches of `schema.ACTIVITIES`."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -18,20 +18,20 @@ from jitter.readers.kineto.processes import ProcessTable
 from jitter.readers.kineto.scanner import Event
 
 _MARKER: Final = "Marker"
-"""What ROCm PyTorch before 2.1.2 put between the activities of a stream, as name or as kind."""
+"""Name or kind of entries that PyTorch for ROCm before 2.1.2 wrote between the activities of a stream."""
 _COARSE_NS: Final = 1_000
-"""Two kernels of a graph may be rounded to the same whole microsecond; longer ones that agree in all are one."""
+"""Longest duration in ns of two kernels rounded to one microsecond; longer equal rows are duplicates."""
 
 
 class ActivityBuffer:
-    """GPU activities, until there are enough for a batch."""
+    """Collects GPU activities until they fill a batch."""
 
     def __init__(self) -> None:
         self._gathered = EventBuffer()
         self._is_memory: list[bool] = []
         self._comms: dict[int, CollectiveArgs] = {}
         self.duplicates = 0
-        """ActivityBuffer recorded twice and left out once."""
+        """Number of duplicate rows left out."""
 
     def __len__(self) -> int:
         return len(self._gathered)
@@ -39,21 +39,21 @@ class ActivityBuffer:
     def add(
         self, events: Sequence[Event], names: Sequence[int], is_memory: Sequence[bool], comms: dict[int, CollectiveArgs]
     ) -> None:
-        """Take in some events; `comms` by their position among these."""
+        """Add events; `comms` are collective arguments by index into `events`."""
         first = len(self._gathered)
         self._gathered.add(events, names, with_args=True)
         self._is_memory += is_memory
         self._comms.update((first + position, told) for position, told in comms.items())
 
     def times(self) -> Times:
-        """When they were."""
+        """Return the times of the activities."""
         return self._gathered.times()
 
     def batch(self, times: Times, keep: Bools, processes: ProcessTable, names: NameTable) -> Batch:
-        """Their rows, those to be kept. The activities are then to be thrown away."""
+        """Return the batch of the rows where `keep` is True. Call once."""
         gathered = self._gathered
         args = gathered.gpu_args()
-        # custom kernels may be collectives too
+        # kernels with other names may be collectives, too
         custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
             told = parse_collective_args(text)[1]
@@ -110,7 +110,7 @@ class ActivityBuffer:
         }
 
     def _repeated(self, times: Times, rest: Sequence[Sequence[object]]) -> Bools:
-        """Which rows say again, in every word, what one before them said."""
+        """Return which rows repeat an earlier row in every field."""
         repeated = np.zeros(len(times.start_ns), dtype=bool)
         if (np.diff(np.sort(times.start_ns)) != 0).all():
             return repeated
@@ -126,9 +126,11 @@ class ActivityBuffer:
 
 
 def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
-    """Three columns of shapes given as JSON; null where there is none, or a size that does not fit."""
+    """Return three columns of shapes given as JSON; null where absent or too large."""
     words = list(map(bytes, texts))
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}  # kernels are many, shapes few
+    numbers = {
+        word: number for number, word in enumerate(dict.fromkeys(words))
+    }  # there are many kernels and few shapes
     rows = pa.array(np.fromiter(map(numbers.__getitem__, words), np.int32, len(words)))
     shapes = [parse_shape(word) for word in numbers]
     fit = [[size if size is not None and 0 <= size < 2**31 else None for size in shape] for shape in shapes]

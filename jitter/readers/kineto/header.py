@@ -1,4 +1,4 @@
-"""What stands around the events of a trace: how it begins, the rank, the base time, the versions."""
+"""Header and trailer of a trace: the start of the events, the rank, the base time, the versions."""
 
 import re
 from typing import Any, Final, NamedTuple
@@ -33,17 +33,17 @@ _VERSIONS: Final = (
 
 
 class TraceHeader(NamedTuple):
-    """Where the list of events begins, and what stands before it."""
+    """The start of the list of events (byte position), and the members before it."""
 
     start: int
     members: dict[str, Raw]
     is_damaged: bool
     is_bare: bool = False
-    """The file is the list of events and nothing else."""
+    """Whether the file is a bare list of events."""
 
 
 def is_kineto(text: bytes) -> bool:
-    """Whether a file that begins so is a trace of PyTorch's profiler, and not another Chrome trace."""
+    """Return whether a file with this beginning is a PyTorch profiler trace and not another Chrome trace."""
     text = text[:_SNIFFED_BYTES]
     if _NOT_KINETO.search(text) or not _KINETO.search(text):
         return False
@@ -53,7 +53,7 @@ def is_kineto(text: bytes) -> bool:
 
 
 def parse_header(text: bytes) -> TraceHeader | None:
-    """The head of a trace; None if the list of events has not begun yet."""
+    """Return the header of a trace; None if the list of events does not start in `text`."""
     bare = _BARE.match(text)
     if bare:
         return TraceHeader(bare.end(), {}, False, is_bare=True)
@@ -62,7 +62,7 @@ def parse_header(text: bytes) -> TraceHeader | None:
         return None
     first: TraceHeader | None = None
     for found in _EVENTS.finditer(text, opening.end() - 1):
-        # closed here it must be an object: else the word stands within another value
+        # closed here it must be a JSON object, else the match is inside another value
         before = text[opening.end() : found.end()]
         members = parse_object_tail(b"," + before + b"]}")
         if members is not None:
@@ -72,7 +72,7 @@ def parse_header(text: bytes) -> TraceHeader | None:
 
 
 def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
-    """What stands behind the events, and whether it is damaged or cut."""
+    """Return the members after the events, and whether they are damaged or cut."""
     if is_bare:
         return {}, False
     members = parse_object_tail(tail)
@@ -80,7 +80,7 @@ def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
 
 
 def _members_in(text: bytes) -> dict[str, Raw]:
-    """Those members of damaged JSON that matter and are whole."""
+    """Return the needed members of damaged JSON that are complete."""
     found = {}
     for name, value in re.findall(rb'"(baseTimeNanoseconds|schemaVersion)"\s*:\s*(\d+)\b', text):
         found[name.decode()] = Raw(value)
@@ -91,7 +91,7 @@ def _members_in(text: bytes) -> dict[str, Raw]:
 
 
 def member_value(members: dict[str, Raw], name: str) -> Any:
-    """A member's value; None if it is absent or damaged."""
+    """Return a member's value; None if it is absent or damaged."""
     try:
         return msgspec.json.decode(members[name]) if name in members else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -99,16 +99,16 @@ def member_value(members: dict[str, Raw], name: str) -> Any:
 
 
 def distributed_rank(members: dict[str, Raw]) -> int | None:
-    """The rank that `distributedInfo` names."""
+    """Return the rank in `distributedInfo`; None if absent or invalid."""
     info = member_value(members, "distributedInfo")
-    if isinstance(info, str):  # written as a string by some
+    if isinstance(info, str):  # some writers make it a string
         info = member_value({"": Raw(info.encode())}, "")
     rank = info.get("rank") if isinstance(info, dict) else None
     return rank if type(rank) is int and 0 <= rank < 2**31 else None
 
 
 def base_time_ns(members: dict[str, Raw]) -> int | None:
-    """The base time: added to the times in the trace it gives UTC."""
+    """Return the base time in ns, which added to the times in the trace gives UTC; None if absent or invalid."""
     base = member_value(members, "baseTimeNanoseconds")
     if isinstance(base, str) and base.isdecimal() and len(base) < 20:
         base = int(base)
@@ -116,6 +116,6 @@ def base_time_ns(members: dict[str, Raw]) -> int | None:
 
 
 def profiler_version(members: dict[str, Raw]) -> str | None:
-    """Who wrote the trace, as far as it says."""
+    """Return the versions of the profiler and its libraries as text; None if none is stated."""
     told = [(words, member_value(members, name)) for name, words in _VERSIONS]
     return ", ".join(f"{words} {value}" for words, value in told if isinstance(value, str | int | float)) or None

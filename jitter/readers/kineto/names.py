@@ -1,4 +1,4 @@
-"""Names from JSON text: each decoded once, and given a number."""
+"""Kernel and call names: each distinct JSON string is decoded once and numbered."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,17 +10,17 @@ _UNNAMED: Final = "(no name)"
 
 
 class NameTable:
-    """Kernel and call names in the order they appear."""
+    """NameTable in order of first appearance."""
 
     def __init__(self) -> None:
         self.listed: list[str] = []
         self.invalid = 0
-        """Names that are not valid UTF-8; their bad bytes were replaced."""
+        """Number of names that are not valid UTF-8; their invalid bytes are replaced."""
         self._by_text: dict[bytes, int] = {}
         self._by_name: dict[str, int] = {}
 
     def of(self, names: Sequence[Raw | str]) -> list[int]:
-        """The numbers of names, given all as texts or all as JSON."""
+        """Return the numbers of names, which are either all strings or all JSON."""
         known: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
         keys: Iterable[Any] = names if known is self._by_name else map(bytes, cast(Sequence[Raw], names))
         numbers = list(map(known.get, keys))
@@ -31,11 +31,11 @@ class NameTable:
         return cast(list[int], numbers)
 
     def number(self, name: str) -> int | None:
-        """The number of a name, if it has appeared."""
+        """Return the number of a name; None if it has not appeared."""
         return self._by_name.get(name)
 
     def text_of(self, name: Raw | str) -> str:
-        """One text, maybe given as JSON, not numbered."""
+        """Return a string given as text or JSON, without numbering it."""
         return name if isinstance(name, str) else self._decoded(bytes(name))
 
     def _number_of(self, given: Raw | str) -> int:

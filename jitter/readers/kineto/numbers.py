@@ -1,4 +1,4 @@
-"""JSON numbers to columns: microseconds to exact nanoseconds, digit by digit, never through a float."""
+"""JSON numbers as columns: exact conversion of microseconds to nanoseconds, without floats."""
 
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -11,7 +11,7 @@ from msgspec import Raw
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")
 _LARGEST: Final = 2**62
-"""In ns; two such times still add up within 64 bits."""
+"""Largest time in ns; the sum of two fits in 64 bits."""
 _MOST_PLACES: Final = 16
 _IS_PLAIN: Final = np.zeros(256, dtype=bool)
 _IS_PLAIN[list(b"0123456789,.")] = True
@@ -21,7 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 def join_values(values: Sequence[Raw]) -> bytes:
-    """JSON values with commas between them; those that hold commas of their own are made null."""
+    """Join JSON values with commas; values that contain commas become null."""
     text = b",".join(cast(Sequence[bytes], values))
     if text.count(b",") == len(values) - 1 or not values:
         return text
@@ -29,10 +29,10 @@ def join_values(values: Sequence[Raw]) -> bytes:
 
 
 def parse_microseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
-    """Nanoseconds of the microseconds in `texts`, which hold JSON values with commas between them.
+    """Parse times in microseconds; `texts` are JSON values joined with commas.
 
-    Returns the values, rounded to whole ns where there are more than three decimals, and whether each is a time at
-    all: false (and the value 0) for what is no number or exceeds 64 bits.
+    Returns the times in ns, rounded where there are more than three decimals, and whether each is valid: False (and
+    the value 0) for values that are no number or exceed 64 bits.
     """
     text = b",".join(texts)
     if not text:
@@ -42,7 +42,7 @@ def parse_microseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
 
 
 def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
-    """Whole numbers, or decimals with one to three places everywhere, none negative; None for anything else."""
+    """Parse non-negative integers, or decimals that all have one to three places; None for anything else."""
     codes = np.frombuffer(text, dtype=np.uint8)
     if not _IS_PLAIN[codes].all():
         return None
@@ -62,7 +62,7 @@ def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
     else:
         return None
     scales = np.array([1000, 100, 10, 1], dtype=np.int64)[places]
-    values = np.fromstring(text, dtype=np.int64, sep=",")  # what exceeds 64 bits becomes the extreme
+    values = np.fromstring(text, dtype=np.int64, sep=",")  # values beyond 64 bits become the largest int64
     if len(values) != len(ends) or (values // (_LARGEST // scales) != 0).any():
         return None
     return values * scales, np.ones(len(values), dtype=bool)
@@ -81,7 +81,7 @@ def _one(word: str) -> int | None:
         exact = Decimal(word)
     except InvalidOperation:
         return None
-    # the size first: 1e999999 has too many digits to be written out
+    # test the size first: 1e999999 has too many digits to expand
     if not exact.is_finite() or exact.adjusted() > _MOST_PLACES:
         return None
     value = int((exact * 1000).to_integral_value())

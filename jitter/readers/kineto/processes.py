@@ -1,4 +1,4 @@
-"""Which process a row belongs to: the host's rows tell their own, the GPU's only their device."""
+"""Processes of a trace: host rows state their process, GPU rows only their device."""
 
 from collections import Counter, defaultdict
 from typing import Final
@@ -9,14 +9,14 @@ import numpy.typing as npt
 from jitter.readers import Process
 
 _REMEMBERED: Final = 200_000
-"""Calls kept of each process, to tell whose a GPU is; a trace nearly always has one process."""
+"""Calls kept per process to find the process of a GPU; a trace nearly always has one process."""
 _LONGEST_WAIT_NS: Final = 60 * 10**9
 
 _Int64s = npt.NDArray[np.int64]
 
 
 class ProcessTable:
-    """Host processes in the order they appear; `listed` grows as rows come."""
+    """Host processes in order of appearance; `listed` grows as rows are added."""
 
     def __init__(self) -> None:
         self.listed: list[Process] = []
@@ -27,11 +27,11 @@ class ProcessTable:
         self._votes: dict[int | None, Counter[int]] = defaultdict(Counter)
 
     def of(self, pid: int | None) -> int:
-        """The position of a host process."""
+        """Return the index of a host process."""
         found = self._index.get(pid)
         if found is None:
             waiting = self._index.pop(None, None) if pid is not None and len(self.listed) == 1 else None
-            if waiting is not None:  # GPU rows came before their process was known
+            if waiting is not None:  # GPU rows came before the first host row
                 self.listed[waiting].pid = pid
                 found = waiting
             else:
@@ -41,7 +41,7 @@ class ProcessTable:
         return found
 
     def called(self, process: int, correlations: _Int64s, starts: _Int64s) -> None:
-        """Note that the process made these calls to the GPU's interface."""
+        """Record API calls of a process."""
         if process not in self._callers:
             self._callers.append(process)
         if self._remembered[process] < _REMEMBERED:
@@ -50,7 +50,7 @@ class ProcessTable:
             self._calls[process].append((correlations[order], starts[order]))
 
     def of_gpu(self, device: int | None, correlations: _Int64s, starts: _Int64s) -> int:
-        """The process of a device's rows: the one that makes calls, or if several do, the one these rows answer."""
+        """Return the process of a device's rows: the only one with calls, else the one whose calls the rows follow."""
         if len(self._callers) == 1:
             return self._callers[0]
         if not self._callers:
@@ -69,17 +69,17 @@ class ProcessTable:
         return votes.most_common(1)[0][0] if votes else self._callers[0]
 
     def problems(self) -> list[str]:
-        """What is uncertain about the processes."""
+        """Return what is uncertain about the processes, one sentence each."""
         if len(self._callers) < 2:
             return []
         pids = ", ".join(str(self.listed[process].pid) for process in self._callers)
         return [
-            f"{len(self._callers)} processes ({pids}) use GPUs in this trace: each device was taken for that of the "
-            "process whose calls its activities follow"
+            f"{len(self._callers)} processes ({pids}) use GPUs in this trace: each device was assigned to "
+            "the process whose calls its activities follow"
         ]
 
     def only_one(self) -> Process | None:
-        """The process that uses the GPU, if it is one."""
+        """Return the process that uses GPUs; None if several do."""
         if len(self._callers) == 1:
             return self.listed[self._callers[0]]
         return self.listed[0] if self.listed and not self._callers else None

@@ -1,4 +1,4 @@
-"""Events out of JSON text that may be cut or damaged: decoding, the borders between events, repairs."""
+"""Decoding of JSON events from text that may be cut or damaged: events, boundaries between them, repairs."""
 
 import re
 from collections.abc import Sequence
@@ -12,10 +12,9 @@ _NULL: Final = Raw(b"null")
 
 
 class Event(Struct, gc=False):
-    """One event; what must not be lost of its values is still JSON text.
+    """One event; values that need exact decoding stay JSON text.
 
-    Where all goes well events are of other types, one a category
-    (`ROW_KIND_BY_TYPE`), and their names are texts already.
+    Undamaged events have other types, one per category (`ROW_KIND_BY_TYPE`), whose names are already strings.
     """
 
     cat: str | None = None
@@ -28,7 +27,7 @@ class Event(Struct, gc=False):
 
 
 RECORD_PARAM_COMMS: Final = b"record_param_comms"
-"""The operator that tells of a collective what its kernel does not."""
+"""The operator whose arguments describe a collective where its kernel's do not."""
 CATEGORIES: Final = {
     "memory": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
     "kernel": ("kernel", "Kernel"),
@@ -36,7 +35,7 @@ CATEGORIES: Final = {
     "range": ("user_annotation",),
     "old operator": ("Operator",),
 }
-"""The categories that become rows, by what they become. Old traces have operators and ranges in one."""
+"""The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
 _PASSED: Final = (
     "cpu_op",
     "ac2g",
@@ -53,27 +52,27 @@ _PASSED: Final = (
     "gpu_pm_counter",
     "cuda_profiler_range",
 )
-"""Others that are common: of their events nothing is read, the operator above apart."""
+"""Other common categories; their events are skipped, except `RECORD_PARAM_COMMS`."""
 
 
 class DecodeFault(NamedTuple):
-    """Why a text is no list of events. `at` is a position in the text, where the decoder knows it."""
+    """Why a text is not a list of events; `at` is the byte position in the text."""
 
     kind: Literal["open", "ended", "bad"]
-    """It stops before its end; it ended at `at` and something follows; it is wrong at `at`."""
+    """open: the text stops early; ended: the list ends at `at` and text follows; bad: invalid at `at`."""
     at: int
     reason: str
 
 
 class EventBoundary(NamedTuple):
-    """Where one object of a list ends and the next begins."""
+    """The end of one object of a list and the start of the next, as byte positions."""
 
     end: int
     start: int
 
 
 def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
-    """A type for events of one category, which is then an attribute of the type."""
+    """Return a type for events of one category; the category is an attribute of the type."""
     name = f"Event_{category}"
     return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)
 
@@ -89,9 +88,9 @@ _FIELDS: Final = [
 ROW_KIND_BY_TYPE: Final[dict[object, str]] = {
     _of_category(category, _FIELDS): kind for kind, those in CATEGORIES.items() for category in those
 }
-"""What events become, by their type; those of other types become nothing."""
+"""The kind of row by event type; events of other types become no rows."""
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
-# what is not taken is passed over in C, without so much as a pointer to its values
+# types without fields: msgspec skips their values in C
 _KNOWN: Final = (*ROW_KIND_BY_TYPE, *(_of_category(category, []) for category in _PASSED))
 _EVENTS_OF_KNOWN: Final = msgspec.json.Decoder(list[Union[_KNOWN]])  # type: ignore[valid-type]  # noqa: UP007
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
@@ -107,11 +106,11 @@ _NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
 
 
 def decode_events(text: bytes) -> tuple[list[Event], DecodeFault | None]:
-    """Decode a JSON list of events; what in it is no event at all is left out. Never raises on bad input.
+    """Decode a JSON list of events; values that are no events are left out. Never raises on invalid input.
 
-    Of an event whose category is neither taken nor that of `RECORD_PARAM_COMMS` there may be nothing but the category.
+    Events of a category that becomes no rows may have only their category.
     """
-    if text.rfind(RECORD_PARAM_COMMS) < 0:  # a third of the time that `in` takes
+    if text.rfind(RECORD_PARAM_COMMS) < 0:  # takes a third of the time of `in`
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _EVENTS_OF_KNOWN.decode(text), None
     try:
@@ -134,7 +133,7 @@ def _one_by_one(text: bytes) -> tuple[list[Event], DecodeFault | None]:
         try:
             events.append(_EVENT.decode(raw))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            events.append(Event())  # counted, but of no category
+            events.append(Event())  # counted, without a category
     return events, None
 
 
@@ -143,12 +142,12 @@ def _fault(error: msgspec.DecodeError) -> DecodeFault:
     if found is None:
         return DecodeFault("open", 0, "cut")
     at, reason = int(found["at"]), found["reason"]
-    # of what follows the end the decoder names the second character
+    # the decoder states the position of the second character after the end
     return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
 
 
 def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:
-    """The last place in text[first:limit] that may be a border; whether it is, only decoding tells."""
+    """Return the last possible boundary in text[first:limit]; only decoding shows whether it is one."""
     brace = text.rfind(b"{", first, limit)
     while brace > first:
         at = whitespace_start(text, brace, first)
@@ -161,25 +160,25 @@ def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:
 
 
 def next_boundary(text: bytes, first: int) -> EventBoundary | None:
-    """The first place from `first` on that may be a border."""
+    """Return the first possible boundary from `first` on."""
     found = _BORDER.search(text, first)
     return None if found is None else EventBoundary(found.start() + 1, found.end())
 
 
 def whitespace_start(text: bytes, at: int, first: int) -> int:
-    """Where the blanks that end at `at` begin, `first` at the earliest."""
+    """Return the start of the whitespace that ends at `at`, not before `first`."""
     while at > first and text[at - 1] in _BLANKS:
         at -= 1
     return at
 
 
 def looks_like_event(event: Event) -> bool:
-    """Whether it looks like an event, and not like an object within one."""
+    """Return whether it looks like an event and not like an object inside one."""
     return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not UNSET)
 
 
 def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:
-    """The members of a JSON object of which only the end is given, behind a value; None if it is damaged or cut."""
+    """Return the members in the rest of a JSON object after a value; None if it is damaged or cut."""
     try:
         found: dict[str, Raw] = _OBJECT.decode(b'{"":0' + tail)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -188,16 +187,16 @@ def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:
 
 
 def repair(text: bytes, at: int) -> bytes | None:
-    """The text without the fault at `at`, if that one is harmless; None if it is not.
+    """Return the text with the fault at `at` repaired; None if it is not one of the known harmless faults.
 
-    Harmless and common: control characters in strings, NaN and Infinity, commas before a closing bracket, single
-    backslashes. Control characters and backslashes make the text longer.
+    Harmless and common are control characters in strings, NaN and Infinity, commas before a closing bracket, and
+    single backslashes. Repairing control characters and backslashes makes the text longer.
     """
     if at < len(text) and text[at] < 0x20:
         if text[at] in b"\t\r\n":
             return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
         return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
-    # the decoder stops up to two characters into the word
+    # the decoder stops up to two characters inside the word
     if any(_NO_NUMBER_HERE.match(text, start) for start in range(max(0, at - 2), at + 1)):
         changed = _STRING_OR_NO_NUMBER.sub(_null, text)
         return changed if changed != text else None
@@ -213,4 +212,4 @@ def _null(found: re.Match[bytes]) -> bytes:
     word = found[0]
     if word.startswith(b'"'):
         return word
-    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # of the same length: positions stay true
+    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # same length, so that positions stay valid

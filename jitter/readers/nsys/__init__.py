@@ -1,4 +1,4 @@
-"""Nsight Systems, as `nsys export` writes it: SQLite (`--type sqlite`) and parquetdir (`--type parquetdir`)."""
+"""Reader of Nsight Systems exports: SQLite (`--type sqlite`) and parquetdir (`--type parquetdir`)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ _Item = TypeVar("_Item")
 
 
 class NsysReader:
-    """Reads SQLite and parquetdir exports; a `.nsys-rep` can be read by nsys only."""
+    """Reads SQLite and parquetdir exports; only nsys can read a `.nsys-rep`."""
 
     name = "nsys"
     version = 1
@@ -33,7 +33,10 @@ class NsysReader:
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a damaged or unfinished export, and for one without GPU activity."""
+        """Return the recording and its batches.
+
+        Raises UnreadableTraceError for a damaged or unfinished export, and for one without GPU kernels.
+        """
         kind = ParquetTables if path.is_dir() else SqliteTables
         try:
             tables: Tables = kind(path)
@@ -51,7 +54,7 @@ READER: Reader = NsysReader()
 
 
 class _Export:
-    """One export: what it says of itself, and its rows on their way out."""
+    """One open export: its recording and batches."""
 
     def __init__(self, tables: Tables, origin: ExportMetadata) -> None:
         self._tables = tables
@@ -72,7 +75,7 @@ class _Export:
         for part in parts.values():
             for batch in self._guarded(part):
                 seen += batch.rows.num_rows
-                # the total is an estimate, so the last word on the size comes at the end
+                # the total is an estimate: the rest is reported at the end
                 due = self._tables.size * min(seen, total) // max(total, 1)
                 advance(due - reported)
                 reported = due
@@ -83,7 +86,7 @@ class _Export:
         advance(self._tables.size - reported)
 
     def _guarded(self, part: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
-        # around the reading alone: what a consumer of batches raises is not damage
+        # only around the reading: errors of the consumer of batches are not damage
         try:
             yield from part()
         except DAMAGE as error:
@@ -102,7 +105,7 @@ class _Export:
             )
 
     def _finish(self, rows: NsysBatches) -> Iterator[None]:
-        """Names, ranks and problems: known once all rows have been read."""
+        """Complete the recording with names, ranks and problems, which are known after the last row."""
         names, missing, invalid = resolve_names(self._tables, rows.names.keys)
         self.recording.names = names
         self._add_ranks(rows)
@@ -119,7 +122,7 @@ class _Export:
             ):
                 if len(ranks) > 1:
                     listed = ", ".join(map(str, sorted(ranks)))
-                    self.recording.problems.append(f"process {process.pid} is given several MPI ranks ({listed})")
+                    self.recording.problems.append(f"process {process.pid} has several MPI ranks ({listed})")
                 elif ranks and process.rank is None:
                     (process.rank,) = ranks
                     process.rank_from = source.format(process.rank)
@@ -140,7 +143,7 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
     if rows.without_text:
         problems.append(f"{rows.without_text} NVTX ranges without a text were left out")
     if invalid_texts:
-        problems.append(f"{invalid_texts} texts are not valid UTF-8: their bad bytes were replaced")
+        problems.append(f"{invalid_texts} texts are not valid UTF-8: their invalid bytes were replaced")
     if missing_names:
         problems.append(f"{missing_names} names are missing from the export's StringIds")
     return problems

@@ -1,4 +1,4 @@
-"""Rows of Nsight Systems' tables as rows of jitter's: activities, calls and ranges."""
+"""Batches of an Nsight Systems export: its tables converted to activities, calls and ranges."""
 
 import re
 from collections import Counter
@@ -29,18 +29,18 @@ _COPY_KINDS: Final = (
 )
 
 NameKey = int | str | None
-"""What stands for a name until it is looked up: an id of StringIds, or the name itself."""
+"""The key of a name until it is looked up: an id of StringIds, or the name itself."""
 
 
 class NsysBatches:
-    """Turns the tables of one export into batches, and keeps what they share: processes, names, counts."""
+    """Converts the tables of one export into batches, with shared processes, names and counts."""
 
     def __init__(self, tables: Tables, origin: ExportMetadata) -> None:
-        """Nothing is read yet."""
+        """Prepare without reading anything."""
         self._tables = tables
         self._origin = origin
         self.processes: Interner[int | None] = Interner()
-        """By globalPid >> 24; None stands for rows that name no process."""
+        """Keys are globalPid >> 24; None for rows without a process."""
         self.names: Interner[NameKey] = Interner()
         self.nvtx_ranks: dict[int | None, set[int]] = {}
         """Ranks from "MPI Rank N" annotations, by globalPid >> 24."""
@@ -48,10 +48,10 @@ class NsysBatches:
         self.invalid_texts = 0
         self.without_text = 0
         self.without_time: Counter[str] = Counter()
-        """NsysBatches left out for they have no start, or end before it, by what they are."""
+        """Number of rows left out because they have no start or end before it, by kind."""
 
     def parts(self) -> dict[str, Callable[[], Iterator[Batch]]]:
-        """What to read, by the table it is in; only tables that the export has."""
+        """Return the function that reads each table, for the tables that the export has."""
         parts: dict[str, Callable[[], Iterator[Batch]]] = {
             KERNEL: self._kernels,
             GRAPH_TRACE: self._replays,
@@ -83,7 +83,7 @@ class NsysBatches:
             yield self._activities(rows, names, is_memory=True)
 
     def _read(self, table: str, further: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Activities of a table, those without a possible time left out."""
+        """Yield the activities of a table that have a valid time."""
         wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", *further]
         for rows in self._tables.read(table, self._existing(table, wanted)):
             kept = _filtered(rows, pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False))
@@ -173,12 +173,12 @@ class NsysBatches:
         return [column for column in wanted if column in has]
 
     def _processes_of(self, global_ids: pa.Array) -> pa.Array:
-        # threads of a process differ in the low bits: without them few distinct values are left
+        # the low bits identify threads: without them few distinct values remain
         pids = pc.bit_wise_and(global_ids, ~_THREAD_BITS)
         return self.processes.positions(pids, _process_key)
 
     def _gpus(self, processes: pa.Array, devices: pa.Array) -> pa.Array:
-        """The recording's numbers of GPUs: a process counts only those it can see (CUDA_VISIBLE_DEVICES)."""
+        """Return the recording's GPU numbers; a process numbers only the GPUs it sees (CUDA_VISIBLE_DEVICES)."""
         if not self._origin.gpus:
             return devices
         device = devices.fill_null(-1).to_numpy()
@@ -210,12 +210,12 @@ def _process_key(global_id: int | None) -> int | None:
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """The column, or nulls if this version's table has none of that name."""
+    """Return the column, or nulls if the table of this version lacks it."""
     return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, pa.int64())
 
 
 def _possible_end(rows: pa.RecordBatch) -> pa.Array:
-    """The ends; null where it is not recorded or lies before the start."""
+    """Return the ends, null where not recorded or before the start."""
     return pc.if_else(pc.greater_equal(rows["end"], rows["start"]), rows["end"], pa.scalar(None, pa.int64()))
 
 

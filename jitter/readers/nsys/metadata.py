@@ -1,4 +1,4 @@
-"""Who recorded an Nsight Systems export: version, clock, host, ranks, GPUs; of the environment nothing else."""
+"""Metadata of an Nsight Systems export: version, clock, hosts, ranks, GPUs; no other environment variables."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,39 +15,39 @@ RANK_VARIABLES: Final = (
     "PMIX_RANK",
     "MV2_COMM_WORLD_RANK",
 )
-"""What launchers call a process's rank, in order of trust."""
+"""Environment variables in which launchers give a process its rank, in order of trust."""
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES).encode() + rb')="?(\d{1,9})"?')
-# what a display name says when it names no host: "Local (CLI)", "localhost"
+# a display name that is no host name: "Local (CLI)", "localhost"
 _HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
 _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
 
 
 @dataclass
 class ExportMetadata:
-    """What the small tables of an export tell."""
+    """Contents of the small tables of an export."""
 
     profiler_version: str | None = None
     utc_offset_ns: int | None = None
     hosts: dict[int | None, str] = field(default_factory=dict)
-    """Host name by the upper 16 bits of a globalPid (which host or virtual machine)."""
+    """Host name by the upper 16 bits of a globalPid (the host or virtual machine)."""
     launcher_rank: int | None = None
     launcher_rank_from: str | None = None
     mpi_ranks: dict[int, set[int]] = field(default_factory=dict)
-    """Ranks that MPI_RANKS gives, by globalPid >> 24."""
+    """Ranks in the table MPI_RANKS, by globalPid >> 24."""
     gpus: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The recording's number of a GPU by (pid, the number that this process gives it); 2025 on."""
+    """The recording's GPU number by (pid, the process's device number); since 2025."""
     copy_kinds: dict[int, str] = field(default_factory=dict)
 
     def host(self, process: int | None) -> str | None:
-        """The host of a process (globalPid >> 24)."""
+        """Return the host name of a process (globalPid >> 24); None if unknown."""
         if process is not None and process >> 24 in self.hosts:
             return self.hosts[process >> 24]
         return next(iter(self.hosts.values())) if len(set(self.hosts.values())) == 1 else None
 
 
 def read_metadata(tables: Tables) -> ExportMetadata:
-    """Read the small tables, as far as this version has them. Raises what `tables` raises."""
+    """Read the small tables that this version has. Raises the errors of `tables`."""
     origin = ExportMetadata()
     for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
         for name, value in _rows(tables, meta, [], ["name", "value"]):
@@ -69,7 +69,7 @@ def read_metadata(tables: Tables) -> ExportMetadata:
 
 
 def process_key(global_id: int) -> int:
-    """What tells processes apart in a globalPid or globalTid: host, virtual machine and pid."""
+    """Return the process part of a globalPid or globalTid: host, virtual machine and pid."""
     return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
 
 
@@ -97,7 +97,7 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
 
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
-    """The rank variables among `NAME=value`; one that is there twice with different values counts as absent."""
+    """Return the rank variables among `NAME=value`; a variable with two different values counts as absent."""
     found: dict[str, set[int]] = {}
     for variable in environment:
         if match := _VARIABLE.fullmatch(variable.strip()):

@@ -1,4 +1,4 @@
-"""Names and texts of an Nsight Systems export: numbered as they come, looked up in StringIds, made valid UTF-8."""
+"""Names and texts of an Nsight Systems export: numbering, look-up in StringIds, conversion to valid UTF-8."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -14,7 +14,7 @@ Key = TypeVar("Key")
 
 
 class Interner(Generic[Key]):
-    """Gives each key its position in order of first appearance."""
+    """Numbers keys in order of first appearance."""
 
     def __init__(self) -> None:
         """Start with no keys."""
@@ -22,21 +22,21 @@ class Interner(Generic[Key]):
         self._positions: dict[Key, int] = {}
 
     def position(self, key: Key) -> int:
-        """The key's position; a new key gets the next one."""
+        """Return the number of a key; a new key gets the next number."""
         if key not in self._positions:
             self._positions[key] = len(self.keys)
             self.keys.append(key)
         return self._positions[key]
 
     def positions(self, values: pa.Array, key: Callable[[int | None], Key]) -> pa.Array:
-        """The positions (int32, no nulls) of these values' keys; `key` is asked once for each distinct value."""
+        """Return the numbers (int32, no nulls) of the keys of `values`; `key` is called once per distinct value."""
         encoded = values.dictionary_encode("encode")
         lookup = np.array([self.position(key(value)) for value in encoded.dictionary.to_pylist()], np.int32)
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
 
 class StringTable:
-    """Some rows of StringIds, by id."""
+    """Rows of StringIds by id."""
 
     def __init__(self, tables: Tables, ids: npt.NDArray[np.int64]) -> None:
         """Read the rows with these ids (any order, no duplicates). Raises what `tables` raises."""
@@ -49,7 +49,7 @@ class StringTable:
         self._values = pa.concat_arrays(found["value"].chunks) if len(found) else pa.array([], pa.binary())
 
     def at(self, ids: pa.Array) -> pa.Array:
-        """The strings (binary) of these ids (int64); null where the id is null or not there."""
+        """Return the strings (binary) of ids (int64); null where the id is null or absent."""
         if not len(self._ids):
             return pa.nulls(len(ids), pa.binary())
         wanted = ids.fill_null(0).to_numpy()
@@ -59,7 +59,7 @@ class StringTable:
 
 
 def decode_utf8(values: pa.Array) -> tuple[pa.Array, int]:
-    """Binary as strings, and how many of them were not valid UTF-8 (their bad bytes are replaced). Nulls stay."""
+    """Return binary values as strings, and how many were invalid UTF-8 (invalid bytes are replaced). Nulls stay."""
     try:
         return values.cast(pa.string()), 0
     except pa.ArrowInvalid:
@@ -72,7 +72,7 @@ def decode_utf8(values: pa.Array) -> tuple[pa.Array, int]:
 
 
 def resolve_names(tables: Tables, keys: Sequence[int | str | None]) -> tuple[list[str], int, int]:
-    """The names that keys stand for: an id of StringIds, or the name itself.
+    """Return the names of keys: ids of StringIds, or the names themselves.
 
     Returns the names, how many ids have none (the name then says so), and how many names were invalid UTF-8.
     """
@@ -89,7 +89,7 @@ def resolve_names(tables: Tables, keys: Sequence[int | str | None]) -> tuple[lis
 
 
 def read_registered_strings(tables: Tables, table: str, only: RowFilter) -> StringTable:
-    """The strings that a table's `textId` refers to, read in a first pass over that column."""
+    """Return the strings that a table's `textId` refers to, from a first pass over that column."""
     ids = np.array([], np.int64)
     if "textId" in tables.columns(table):
         for batch in tables.read(table, ["textId"], only=only):

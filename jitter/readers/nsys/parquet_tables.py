@@ -1,4 +1,4 @@
-"""Tables of an Nsight Systems export as a folder of parquet files (`--type=parquetdir`), one a table."""
+"""Tables of an Nsight Systems export as a folder of parquet files (`--type=parquetdir`), one per table."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,17 +13,17 @@ _BUFFER_BYTES = 1 << 20
 
 
 def is_parquet_export(folder: Path) -> bool:
-    """Whether the folder holds such tables; raises OSError if it cannot be listed."""
+    """Return whether a folder is such an export. Raises OSError if it cannot be listed."""
     return looks_like_nsys([file.stem for file in folder.glob("*.parquet")])
 
 
 class ParquetTables:
-    """The tables of one parquetdir export; see `nsys_tables.Tables`. Its path is the folder."""
+    """The tables of one parquetdir export; see `tables.Tables`. Its path is the folder."""
 
     export_type = "parquetdir"
 
     def __init__(self, folder: Path) -> None:
-        """List the files; of their contents nothing is read yet."""
+        """List the files without reading them."""
         self.path = folder
         self._files = {file.stem: file for file in sorted(folder.glob("*.parquet"))}
         self.size = sum(file.stat().st_size for file in self._files.values())
@@ -63,7 +63,7 @@ class ParquetTables:
     def _open(self, table: str) -> pq.ParquetFile:
         path = self._files[table]
         try:
-            # buffered: without it a row group (here maybe the whole table) is loaded before its first row
+            # buffered: without it a whole row group, here possibly the table, is loaded before its first row
             return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         except DAMAGE as error:
             raise damage_error(path, error, self.export_type) from error
@@ -75,5 +75,5 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _int64(column: pa.Array) -> pa.Array:
     column = _plain(column)
-    # globalTid is unsigned here and signed in SQLite: the same 64 bits
+    # globalTid is unsigned here and signed in SQLite, with the same 64 bits
     return column.cast(pa.int64(), safe=not pa.types.is_uint64(column.type))

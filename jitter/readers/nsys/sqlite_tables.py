@@ -1,4 +1,4 @@
-"""Tables of an Nsight Systems export in SQLite, streamed without a write anywhere near the file."""
+"""Tables of an Nsight Systems export in SQLite, streamed; no file is written next to it."""
 
 import sqlite3
 import weakref
@@ -27,35 +27,35 @@ _VALUES_A_QUERY = 10_000
 
 
 def is_sqlite_export(path: Path) -> bool:
-    """Whether the file is such an export, damaged ones included; raises OSError if it cannot be opened."""
+    """Return whether a file is such an export, possibly damaged. Raises OSError if it cannot be opened."""
     if not is_sqlite(path):
         return False
     try:
         with closing(connect(path)) as connection:
             return looks_like_nsys([name for (name,) in connection.execute("SELECT name FROM sqlite_master")])
     except sqlite3.Error:
-        # too damaged to list its tables: their definitions still stand in the first pages
+        # too damaged to list its tables: look for their definitions in the first pages
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         return b"CREATE TABLE StringIds" in head and (b"CUPTI_ACTIVITY_KIND_" in head or b"TARGET_INFO_" in head)
 
 
 class _Layout(NamedTuple):
-    """Where a table's columns are."""
+    """Position of a table and its columns in the file."""
 
     root: int
-    """Its first page."""
+    """The root page."""
     positions: dict[str, int]
     keys: set[str]
 
 
 class SqliteTables:
-    """The tables of one SQLite export; see `nsys_tables.Tables`."""
+    """The tables of one SQLite export; see `tables.Tables`."""
 
     export_type = "sqlite"
 
     def __init__(self, path: Path) -> None:
-        """Read the list of tables. Raises UnreadableTraceError for a database that its writer has not finished."""
+        """Read the list of tables. Raises UnreadableTraceError for an unfinished or truncated database."""
         self.path = path
         self.size = path.stat().st_size
         reject_unfinished(path, "let `nsys export` finish, or export the report again")
@@ -74,7 +74,7 @@ class SqliteTables:
                 layout.positions[column] = position
                 if key:
                     layout.keys.add(column)
-        # one for all tables: many are small
+        # one connection for all tables: many are small
         self._database = connect_adbc(path)
         weakref.finalize(self, self._database.close)
 
@@ -85,7 +85,7 @@ class SqliteTables:
         return any(read_batches(self._database, {"one": "1"}, {}, f'"{table}" LIMIT 1', 1))
 
     def rows(self, table: str) -> int:
-        # count(*) would read the whole table; the last rowid is one look-up
+        # count(*) reads the whole table; the last rowid is one look-up
         (batch,) = read_batches(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
         return max(0, int(batch["last"][0].as_py()))
 
@@ -119,7 +119,7 @@ class SqliteTables:
         layout = self._layouts[table]
         names = list(dict.fromkeys([*integers, *([only.column] if only else [])]))
         if layout.keys.intersection(names):
-            raise UnsupportedTable  # it may be the row's number, which lies elsewhere
+            raise UnsupportedTable  # it may be the rowid, which is not stored as a column
         positions = [layout.positions[name] for name in names]
         for columns in read_integer_columns(self.path, layout.root, len(layout.positions), positions):
             arrays = {

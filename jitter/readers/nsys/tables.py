@@ -1,4 +1,4 @@
-"""What both kinds of Nsight Systems export are: tables of one name and shape, read as streams of batches."""
+"""Tables of an Nsight Systems export, the same in both export types, read as streams of batches."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -20,10 +20,10 @@ STRINGS: Final = "StringIds"
 
 BATCH_ROWS: Final = 65_536
 TEXT_BATCH_ROWS: Final = 16_384
-"""Texts (NVTX) are long: fewer rows make a batch of the same few MB."""
+"""Rows of a batch with texts (NVTX), which are long: fewer rows make the same few MB."""
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
-"""What the libraries raise where an export is damaged; the last is sqlite3's own message that it cannot decode."""
+"""Errors of the libraries for a damaged export; sqlite3 raises the last for names that are not UTF-8."""
 
 _OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
 
@@ -45,34 +45,31 @@ class Tables(Protocol):
     """What `nsys export --type` calls this kind."""
 
     def columns(self, table: str) -> frozenset[str]:
-        """The columns that this version's table has; empty if there is no such table."""
+        """Return the columns of a table; empty if the export has no such table."""
         ...
 
     def has_rows(self, table: str) -> bool:
-        """Whether an existing table has any."""
+        """Return whether an existing table has rows."""
         ...
 
     def rows(self, table: str) -> int:
-        """About how many rows the table has, without reading it: for progress only."""
+        """Return the approximate number of rows, for progress, without reading the table."""
         ...
 
     def read(
         self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of these columns under their names: integers as int64, texts as binary, null where unknown.
-
-        The columns must exist. No batch is empty.
-        """
+        """Yield non-empty batches of existing columns: integers as int64, texts as binary, null where unknown."""
         ...
 
 
 def looks_like_nsys(tables: Sequence[str]) -> bool:
-    """Whether these are tables of Nsight Systems; nvprof and rocpd have no StringIds."""
+    """Return whether these are tables of Nsight Systems; nvprof and rocpd have no StringIds."""
     return STRINGS in tables and any(table.startswith(_OF_NSYS) for table in tables)
 
 
 def damage_error(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
-    """What to tell a person when a library could not read on."""
+    """Return the error for an export that a library could not read."""
     if isinstance(error, OSError) and error.strerror:
         return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
     reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -9,6 +9,8 @@ import pytest
 from jitter.simulate import simulate
 from tests.support.simulated import ingest_run, small
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import multiprocessing, sys
 from functools import cached_property

@@ -10,7 +10,7 @@ from jitter.analysis.replay import scenario_times
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
 from tests.support.replay_assertions import assert_replay_matches_recording
-from tests.support.simulated import ingest_run, remove_derived_data, small
+from tests.support.simulated import ingest_partial_run, ingest_run, remove_derived_data, small
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def test_of_runs_recorded_in_part(tmp_path: Path, shape: str):
     """Rank 5 is missing; rank 2 has no first step, rank 3 no last, rank 6 lacks one in between."""
     job = small(shape, ranks=8, syncs=frozenset({"loss"}))
     lost = {(2, 0), (3, 3), (6, 1)}
-    lake = ingest_run(
+    lake = ingest_partial_run(
         simulate(
             job,
             [

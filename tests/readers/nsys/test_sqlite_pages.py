@@ -133,7 +133,7 @@ def test_what_stops_being_plain_goes_on_where_it_stopped(tmp_path: Path, monkeyp
             from_pages.append(len(found[0].values))
             yield found
 
-    monkeypatch.setattr(sqlite_tables, "plain_rows", watched)
+    monkeypatch.setattr(sqlite_tables, "read_integer_columns", watched)
     assert through_jitter(path, ["a", "b"]) == through_sqlite(path, ["a", "b"])
     assert 300 < sum(from_pages) <= 500
     expected = through_sqlite(path, ["a"], " WHERE b IN (1)")

@@ -1,4 +1,4 @@
-"""rocpd, rocprofv3's databases: tables with a guid behind their names, one set for each process or several."""
+"""Reader of rocpd, rocprofv3's databases: table names end with a guid, one set of tables per session."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ _OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
 
 
 class RocpdReader:
-    """Reads databases of rocprofv3 and rocprof-sys; RPD's, whose tables begin with rocpd_ as well, are others."""
+    """Reads databases of rocprofv3 and rocprof-sys, not RPD's, whose table names start with rocpd_ as well."""
 
     name = "rocpd"
     version = 1
@@ -32,12 +32,15 @@ class RocpdReader:
         prefix = path.stem.removesuffix("results")
         others = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
         if prefix != path.stem:
-            # the same run as CSV, where both were asked for
+            # the same run as CSV, if both were recorded
             others += [file for file in sibling_files(path, prefix) if is_companion_csv(prefix, file.name)]
         return Files((path,), tuple(file for file in others if file.is_file()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a damaged database, for one without kernels and for later schemas."""
+        """Return the recording and its batches.
+
+        Raises UnreadableTraceError for a damaged database, for one without kernels and for unknown schemas.
+        """
         database = Database(path)
         sessions = find_sessions(database.tables)
         for session in sessions:

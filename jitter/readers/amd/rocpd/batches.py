@@ -1,4 +1,4 @@
-"""Rows of one session of a rocpd database as rows of jitter's tables; kernels and calls join by `stack_id`."""
+"""Batches of one session of a rocpd database; `stack_id` is the correlation of kernels and calls."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,10 +26,10 @@ _VALUES_A_QUERY: Final = 5_000
 
 
 class SessionBatches:
-    """The tables of one guid on their way out."""
+    """Batches of the tables of one guid."""
 
     def __init__(self, database: Database, session: Session, origin: SessionMetadata, rows: BatchBuilder) -> None:
-        """Nothing is read yet but the names of categories."""
+        """Read the names of categories."""
         self._database = database
         self._session = session
         self._origin = origin
@@ -41,7 +41,7 @@ class SessionBatches:
         self._categories = self._read_categories()
 
     def batches(self) -> Iterator[tuple[Batch, int]]:
-        """All rows, each batch with how many rows were read for it; calls come before the kernels."""
+        """Yield each batch with the number of rows read for it; calls come before kernels."""
         if self._session.has(self._database, "region"):
             yield from self._calls()
         yield from self._kernels()
@@ -51,18 +51,18 @@ class SessionBatches:
             yield from self._ranges()
 
     def problems(self) -> list[str]:
-        """What is missing."""
+        """Return what is missing, one sentence each."""
         found = []
         if not self._count["calls"]:
-            found.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
+            found.append("no HIP API calls recorded: the launching calls are unknown; record with --hip-trace")
         if not self._count["ranges"]:
-            found.append("no roctx ranges in it; record with --marker-trace")
+            found.append("no roctx ranges recorded; record with --marker-trace")
         if self._packed:
             found.append(f"{self._packed} roctx ranges' texts are packed (lz4) or damaged and cannot be read")
         return found
 
     def _read_categories(self) -> dict[str, list[int]]:
-        """The ids of categories, by what their names begin with."""
+        """Return the ids of categories by name prefix."""
         table, column = "string", "string"
         if self._session.has(self._database, "info_category", "id", "name"):
             table, column = "info_category", "name"
@@ -75,7 +75,7 @@ class SessionBatches:
         return found
 
     def _regions(self, *words: str, texts: bool = False) -> Iterator[pa.RecordBatch]:
-        """Regions of these categories."""
+        """Yield regions of these categories."""
         source, column = self._session.source(self._database, "region")
         ids = [id_ for word in words for id_ in self._categories[word]]
         if not ids or "category_id" not in column:
@@ -170,7 +170,7 @@ class SessionBatches:
         return pa.array(np.array(positions, np.int32)[encoded.indices.to_numpy()], pa.int32())
 
     def _gpus(self, agents: pa.Array) -> pa.Array:
-        """Ordinals; null for processors and agents that are not listed."""
+        """Return GPU ordinals; null for processors and unknown agents."""
         encoded = agents.dictionary_encode("encode")
         found = [None if agent is None else self._origin.gpus.get(agent) for agent in encoded.dictionary.to_pylist()]
         return pa.array(found, pa.int64()).take(encoded.indices)
@@ -184,7 +184,7 @@ class SessionBatches:
         return pa.array(np.array(names, np.int32)[encoded.indices.to_numpy()], pa.int32())
 
     def _texts(self, ids: pa.Array) -> pa.Array:
-        """The strings (string, "" where missing) of these ids of the table of strings, which are kept: they are few."""
+        """Return the strings of ids ("" where missing); they are cached, because they are few."""
         encoded = ids.dictionary_encode("encode")
         wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
         table = self._session.table("string")

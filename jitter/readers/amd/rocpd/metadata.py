@@ -1,4 +1,4 @@
-"""Who recorded a rocpd database: processes, hosts, GPUs, versions; of the environment the rank and nothing else."""
+"""Metadata of a rocpd session: processes, hosts, GPUs, versions; of the environment only the rank."""
 
 import json
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
 
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""What launchers call a process's rank, in order of trust. No other variable is looked at."""
+"""Environment variables in which launchers give a process its rank, in order of trust; no others are read."""
 
 
 @dataclass
 class SessionMetadata:
-    """What the small tables of one session tell."""
+    """Contents of the small tables of one session."""
 
     version: str | None = None
     processes: dict[int, Process] = field(default_factory=dict)
     """By the row id of info_process."""
     threads: dict[int, int] = field(default_factory=dict)
-    """The system's thread ids by the row id of info_thread."""
+    """Thread ids by the row id of info_thread."""
     gpus: dict[int, int] = field(default_factory=dict)
     """Ordinals of GPUs by the row id of info_agent."""
     kernels: dict[int, str] = field(default_factory=dict)
@@ -30,12 +30,12 @@ class SessionMetadata:
     problems: list[str] = field(default_factory=list)
 
     def process(self, row: int | None) -> Process:
-        """The process with this row id; one of which nothing is known if it is not there."""
+        """Return the process with this row id; an empty one if it is not recorded."""
         return self.processes.get(-1 if row is None else row) or Process(None)
 
 
 def read_session_metadata(database: Database, session: Session) -> SessionMetadata:
-    """Read the small tables, as far as they are there. Raises UnreadableTraceError where the database is damaged."""
+    """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
     origin = SessionMetadata()
     hosts = {row["id"]: row["hostname"] for row in _rows(database, session, "info_node", ["id", "hostname"])}
     for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
@@ -55,7 +55,7 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
 
 
 def rank_of(environment: object) -> tuple[int | None, str | None]:
-    """The rank that a process's environment (JSON) names, and the variable; (None, None) if it names none."""
+    """Return the rank in a process's environment (JSON) and its variable; (None, None) if there is none."""
     variables: Mapping[str, Any] = {}
     if isinstance(environment, str | bytes):
         try:
@@ -72,7 +72,7 @@ def rank_of(environment: object) -> tuple[int | None, str | None]:
 
 
 def _read_agents(origin: SessionMetadata, rows: list[dict[str, Any]]) -> None:
-    """Number GPUs for each process apart: each lists all agents of its node."""
+    """Number the GPUs of each process separately, because each process lists all agents of its node."""
     seen: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for row in rows:
         seen.setdefault((row["nid"], row["pid"]), []).append(row)
@@ -85,7 +85,7 @@ def _read_agents(origin: SessionMetadata, rows: list[dict[str, Any]]) -> None:
 
 
 def _rows(database: Database, session: Session, table: str, wanted: list[str]) -> list[dict[str, Any]]:
-    """All rows of a small table; None for columns that this version has not."""
+    """Return all rows of a small table; columns that this version lacks are None."""
     if not session.has(database, table):
         return []
     present = [column for column in wanted if session.has(database, table, column)]

@@ -1,4 +1,4 @@
-"""Which tables a rocpd database has, in the layouts of several schema versions."""
+"""Tables of a rocpd database in the layouts of several schema versions."""
 
 import re
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ class Session:
     """The tables of one guid."""
 
     suffix: str
-    """Behind each table's name: `_` and the guid."""
+    """Suffix of each table name: `_` and the guid."""
 
     def table(self, name: str) -> str:
-        """The full name of a table: `region` gives `rocpd_region_0199…`."""
+        """Return the full name of a table: `region` gives `rocpd_region_0199…`."""
         return f"rocpd_{name}{self.suffix}"
 
     def has(self, database: Database, name: str, *columns: str) -> bool:
-        """Whether the table is there with these columns."""
+        """Return whether the table exists with these columns."""
         return database.has(self.table(name), *columns)
 
     def size(self, database: Database) -> int:
-        """About how many rows there are to read."""
+        """Return the approximate number of rows to read."""
         return sum(database.count(self.table(name)) for name in _READ if self.has(database, name))
 
     def check(self, database: Database) -> None:
-        """Raise UnreadableTraceError if it is of a schema whose times or places are nowhere to be found."""
+        """Raise UnreadableTraceError for a schema in which times, processes or agents of kernels are not found."""
         direct = self.has(database, "kernel_dispatch", "start", "end")
         apart = self.has(database, "kernel_dispatch", "start_id", "end_id") and self.has(database, "timestamp", "value")
         placed = self.has(database, "kernel_dispatch", "pid", "agent_id")
@@ -44,9 +44,9 @@ class Session:
             )
 
     def source(self, database: Database, name: str) -> tuple[str, dict[str, str]]:
-        """What stands behind FROM to read a table, and the expressions of what it may keep in tables apart.
+        """Return the SQL after FROM to read a table, and expressions for columns that may be in other tables.
 
-        All joins go by row id, so none needs an index. The table itself is `x`, its event `e`.
+        All joins use row ids, so none needs an index. The alias of the table is `x`, of its event `e`.
         """
         table = self.table(name)
         source = f'"{table}" AS x'
@@ -67,11 +67,11 @@ class Session:
 
 
 def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[Session]:
-    """The sessions whose tables are there, by guid; RPD's tables bear no guid and count none of these columns."""
+    """Return the sessions of a database by guid; RPD's tables have neither a guid nor these columns."""
     suffixes = set()
     for table in tables:
         found = _DISPATCH.fullmatch(table)
         if found and {"guid", "kernel_id", "event_id"} <= tables[table]:
             suffixes.add(found["suffix"])
-    # the table without a guid is a view of the others, if there are others
+    # a table without a guid is a view of the others, if there are any
     return [Session(suffix) for suffix in sorted(suffixes - {""} or suffixes)]

@@ -1,4 +1,4 @@
-"""rocprof (the first): `NAME.db`, `NAME.json` and `NAME.csv` of one run are one recording; the database tells most."""
+"""Reader of rocprof (version 1): `NAME.db`, `NAME.json`, `NAME.csv` of a run are one recording; .db has the most."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ _MOST_SYSINFO: Final = 1 << 24
 
 
 class _Read(Protocol):
-    """Yields all rows of one of the forms, and appends to the problems what is wrong with them."""
+    """Yields all rows of a file and appends what is wrong with it to `problems`."""
 
     def __call__(
         self, path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance
@@ -61,7 +61,7 @@ class RocprofV1Reader:
         return Files(read, tuple(file for file in beside if file.is_file()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a CSV without times; what else is wrong shows as it is read."""
+        """Return the recording and its batches. Raises UnreadableTraceError for a CSV file without times."""
         if path.suffix.lower() == ".csv" and not CsvFile(path).has("beginns", "endns"):
             raise UnreadableTraceError(
                 f"{path}: counters only, without times of kernels", "record again with `rocprof --timestamp on`"

@@ -1,4 +1,4 @@
-"""rocprof's CSV of kernels: quoted or bare headings, counters between the fixed columns, times where asked for."""
+"""Kernels in rocprof's CSV: quoted or bare column names, counters between them, times if recorded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,14 @@ from jitter.readers.amd.batches import BatchBuilder, map_values, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 
 CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
-"""What the heading always has, lower case."""
+"""Columns that are always present, in lower case."""
 _INTEGERS: Final = ("gpu-id", "queue-id", "pid", "tid", "beginns", "endns")
 
 
 def read_csv(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
-    """Yield all kernels. Raises UnreadableTraceError where the file is damaged beyond a row."""
+    """Yield all kernels. Raises UnreadableTraceError for damage beyond single rows."""
     file = CsvFile(path)
-    problems.append("a CSV of kernels: which call launched them and which step they are of is not in it")
+    problems.append("a CSV file of kernels states neither their launching calls nor their steps")
     for read in file.batches(("kernelname", *_INTEGERS), advance):
         number = {name: parse_integers(read[name]) for name in _INTEGERS if name in read.schema.names}
         pids = number.get("pid", pa.nulls(read.num_rows, pa.int64()))

@@ -1,4 +1,4 @@
-"""Tables of rocprof's database: OPS and COPY ran on the GPU, HIP launched them (same "Index"), rocTX names steps."""
+"""Tables of rocprof's database: OPS and COPY (GPU), HIP (calls, joined by "Index"), rocTX (ranges)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,11 +20,11 @@ _INTEGERS: Final = ("BeginNs", "EndNs", "pid", "tid", "Index", "dev-id", "queue-
 def read_database(
     path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance
 ) -> Iterator[Batch]:
-    """Yield all rows of a database. Raises UnreadableTraceError where it is damaged."""
+    """Yield all rows of a database. Raises UnreadableTraceError for a damaged one."""
     database = Database(path)
     present = [table for table in _TABLES if database.has(table, "BeginNs", "EndNs", "Name")]
     if "HIP" not in present or not database.count("HIP"):
-        problems.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
+        problems.append("no HIP API calls recorded: the launching calls are unknown; record with --hip-trace")
     if "OPS" not in present:
         raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
     progress = RowProgress(database.size, sum(database.count(table) for table in present))
@@ -41,7 +41,7 @@ def read_database(
 
 
 def build_batch(table: str, raw: Columns, rows: BatchBuilder, agents: Agents) -> Batch:
-    """Rows of one of the tables, under its own column names; integers as int64, null where not recorded."""
+    """Build a batch from rows of a table under its own column names; integers as int64, null where not recorded."""
     count = len(raw["BeginNs"])
 
     def column(name: str) -> pa.Array:

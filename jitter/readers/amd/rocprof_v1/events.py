@@ -1,4 +1,4 @@
-"""Events of rocprof's Chrome trace, read one after the other: it puts each on lines of its own."""
+"""Events of rocprof's Chrome trace, read one by one; rocprof writes each on separate lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance
 
 FLOW_EVENT: Final = b'"DataFlow"'
-"""Stands in each end of an arrow and nowhere else."""
+"""Text that occurs only in the ends of flow events."""
 _HEAD: Final = 4096
 _CHUNK: Final = 1 << 21
 _MOST_UNCUT: Final = 1 << 27
@@ -19,7 +19,7 @@ _BETWEEN: Final = b"\n,{"
 
 class Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
                                     "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
-    """An event's arguments, as far as they are read."""
+    """Arguments of an event that are read."""
 
     begin_ns: int | None = None
     end_ns: int | None = None
@@ -32,7 +32,7 @@ class Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "na
 
 
 class Event(msgspec.Struct):
-    """An event; its numbers may be written as strings."""
+    """An event; its numbers may be strings."""
 
     ph: str | None = None
     name: str | None = None
@@ -45,7 +45,7 @@ class Event(msgspec.Struct):
 
 
 class _Loose(msgspec.Struct):
-    """An event some of whose numbers are none."""
+    """An event with invalid numbers."""
 
     ph: str | None = None
     name: str | None = None
@@ -58,7 +58,7 @@ class _Loose(msgspec.Struct):
 
 
 class _Trace(msgspec.Struct):
-    """A whole file, where it is not laid out as rocprof lays it out."""
+    """A whole file that lacks rocprof's line layout."""
 
     events: list[msgspec.Raw] = msgspec.field(name="traceEvents")
 
@@ -68,7 +68,7 @@ _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 
 def is_rocprof_v1_json(path: Path) -> bool:
-    """Whether it begins as rocprof's traces do: an empty event, then processes named after HIP and HSA."""
+    """Return whether it starts like rocprof's traces: an empty event, then processes named after HIP and HSA."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     squeezed = head.replace(b" ", b"").replace(b"\n", b"")
@@ -76,7 +76,7 @@ def is_rocprof_v1_json(path: Path) -> bool:
 
 
 def read_events(path: Path, advance: Advance, problems: list[str], only: bytes = b"") -> Iterator[Event]:
-    """All events, or those with these bytes in them; what is no event of rocprof's is counted."""
+    """Yield all events, or those that contain the bytes `only`; invalid events are counted in `problems`."""
     with path.open("rb") as file:
         if _BETWEEN not in file.read(_HEAD):
             yield from _uncut(path, advance)
@@ -100,11 +100,11 @@ def read_events(path: Path, advance: Advance, problems: list[str], only: bytes =
         if event is not None:
             yield event
         if not closed or event is None:
-            problems.append("the trace is cut off: its last event and what would have come after it are missing")
-        # the first piece is the file's opening, no event
+            problems.append("the trace is cut: its last event and all later ones are missing")
+        # the first part is the start of the file, not an event
         broken -= not only
         if broken > 0:
-            problems.append(f"{broken} events are no valid JSON and were left out")
+            problems.append(f"{broken} events are invalid JSON and were left out")
 
 
 def _decoded(event: bytes | msgspec.Raw) -> Event | None:
@@ -117,7 +117,7 @@ def _decoded(event: bytes | msgspec.Raw) -> Event | None:
 
 
 def _forgiven(event: bytes | msgspec.Raw) -> Event | None:
-    """An event of which some numbers are fractions or no numbers at all: those are unknown."""
+    """Decode an event with invalid numbers, which become unknown; None if it is no event."""
     try:
         loose = _LOOSE.decode(event)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""rocprof's Chrome trace: an event a few lines, times as strings; the arguments carry the nanoseconds."""
+"""Batches of rocprof's Chrome trace; the arguments of events hold their times in ns."""
 
 import re
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ _EVENTS_A_BATCH: Final = 8192
 
 
 def read_json(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
-    """Yield all rows; kernels that no arrow leads to have no correlation.
+    """Yield all rows; kernels without a flow event have no correlation.
 
-    Arrows (`s` from the call, `t` to the kernel) come last, so they are read first. Raises UnreadableTraceError where
-    the file is no JSON.
+    Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass. Raises
+    UnreadableTraceError for invalid JSON.
     """
-    arrows = FlowEvents()
+    flows = FlowEvents()
     for event in read_events(path, lambda _: None, [], only=FLOW_EVENT):
         if event.ph in ("s", "t"):
-            arrows.add(event.ph == "s", _place(event), event.id)
-    arrows.close()
+            flows.add(event.ph == "s", _place(event), event.id)
+    flows.close()
     raw: dict[str, list[Event]] = {}
     for event in read_events(path, advance, problems):
         table = _table(event)
@@ -40,20 +40,20 @@ def read_json(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str
         held = raw.setdefault(table, [])
         held.append(event)
         if len(held) == _EVENTS_A_BATCH:
-            yield _batch(table, held, arrows, rows, agents)
+            yield _batch(table, held, flows, rows, agents)
             held.clear()
     for table, held in raw.items():
         if held:
-            yield _batch(table, held, arrows, rows, agents)
-    if arrows.ambiguous:
+            yield _batch(table, held, flows, rows, agents)
+    if flows.ambiguous:
         problems.append(
-            f"{arrows.ambiguous} kernels start in the microsecond of another: which calls launched them is unknown; "
-            "keep the .db beside the .json"
+            f"{flows.ambiguous} kernels start in the same microsecond as another: their launching calls are unknown; "
+            "keep the .db in the folder of the .json"
         )
 
 
 def _table(event: Event) -> str | None:
-    """The table of rocprof's database that the event is in."""
+    """Return the table of rocprof's database for the event; None if it is not read."""
     if event.ph != "X" or event.args is None:
         return None
     lane = event.pid
@@ -64,7 +64,7 @@ def _table(event: Event) -> str | None:
     return "OPS" if _FIRST_GPU <= lane < _FIRST_BARRIERS else None
 
 
-def _batch(table: str, events: list[Event], arrows: FlowEvents, rows: BatchBuilder, agents: Agents) -> Batch:
+def _batch(table: str, events: list[Event], flows: FlowEvents, rows: BatchBuilder, agents: Agents) -> Batch:
     args = [event.args or Args() for event in events]
     names = [arg.name or event.name or "" for arg, event in zip(args, events, strict=True)]
     columns: dict[str, pa.Array] = {
@@ -81,13 +81,13 @@ def _batch(table: str, events: list[Event], arrows: FlowEvents, rows: BatchBuild
         columns["stream-id"] = streams
     _from_microseconds(columns, events)
     if table == "OPS":
-        columns["Index"] = arrows.of_kernels([_place(event) for event in events])
+        columns["Index"] = flows.of_kernels([_place(event) for event in events])
     elif table == "HIP":
-        # a call that launches nothing may begin in the microsecond of one that does
+        # a call that launches nothing may start in the same microsecond as one that does
         launching = [
             _place(e) if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)
         ]
-        columns["Index"] = arrows.of_calls(launching, [event.dur or 0 for event in events])
+        columns["Index"] = flows.of_calls(launching, [event.dur or 0 for event in events])
     return build_batch(table, columns, rows, agents)
 
 
@@ -96,7 +96,7 @@ def _place(event: Event) -> EventLocation:
 
 
 def _from_microseconds(columns: dict[str, pa.Array], events: list[Event]) -> None:
-    """Fill in the times that older versions give in whole microseconds only."""
+    """Fill in times that older versions record only in microseconds."""
     if columns["BeginNs"].null_count == 0 and columns["EndNs"].null_count == 0:
         return
     starts = pa.array([event.ts for event in events], pa.int64())

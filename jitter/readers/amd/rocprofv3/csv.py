@@ -1,4 +1,4 @@
-"""rocprofv3's CSV: a kernel trace and the files of the same prefix beside it, in the headings of three versions."""
+"""Reader of rocprofv3's CSV: a kernel trace and the files with the same prefix, in three versions of columns."""
 
 import csv
 import re
@@ -34,7 +34,7 @@ _SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results
 
 @dataclass
 class _Parts:
-    """The files of one recording, by what they hold."""
+    """The files of one recording by content."""
 
     stem: str = ""
     files: dict[str, list[Path]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Parts:
 
 
 class RocprofCsvReader:
-    """Reads `*_kernel_trace.csv` with whichever companions are there."""
+    """Reads `*_kernel_trace.csv` with the companion files that exist."""
 
     name = "rocprof-csv"
     version = 1
@@ -57,7 +57,7 @@ class RocprofCsvReader:
             columns = {name.lower() for name in read_header(path)}
         except OSError:
             return False
-        # with counters there is a row for each of them: another file has the kernels once
+        # a file with counters has one row per counter; another file has each kernel once
         return columns >= _NEEDED and "counter_name" not in columns
 
     def files(self, path: Path) -> Files:
@@ -65,7 +65,7 @@ class RocprofCsvReader:
         return Files((path, *(file for files in parts.files.values() for file in files)), tuple(parts.spare))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises UnreadableTraceError for a file whose heading is no kernel trace's."""
+        """Return the recording and its batches. Raises UnreadableTraceError for a file that is no kernel trace."""
         kernels = CsvFile(path)
         if not kernels.has(*_NEEDED):
             missing = join_names(sorted(_NEEDED.difference(kernels.columns)))
@@ -78,7 +78,7 @@ READER: Reader = RocprofCsvReader()
 
 
 class _Trace:
-    """One kernel trace and its companions on their way out."""
+    """One open kernel trace with its companion files: its batches."""
 
     def __init__(self, kernels: CsvFile, parts: _Parts, recording: Recording) -> None:
         self._kernels = kernels
@@ -90,7 +90,7 @@ class _Trace:
         self._advanced = 0
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
-        """Yield all rows; a companion that cannot be read is a problem, not the end."""
+        """Yield all rows, then complete the recording; an unreadable companion file becomes a problem."""
 
         def counted(size: int) -> None:
             self._advanced += size
@@ -116,7 +116,7 @@ class _Trace:
                 files.append(CsvFile(path))
                 yield from self._companion(make(files[-1], counted), files[-1])
         self._finish(rows, files)
-        # of a companion that could not be read on
+        # the rest of a companion file that could not be read
         advance(sum(file.stat().st_size for file in self._files) - self._advanced)
 
     def _companion(self, batches: Iterator[Batch], file: CsvFile) -> Iterator[Batch]:
@@ -153,11 +153,11 @@ class _Trace:
         recording.rank_in_name = rank_in_file_name(self._parts.stem, pids or frozenset(rows.threads))
         recording.problems += self._problems
         for kind, option, consequence in (
-            ("hip", "--hip-trace", "which call launched a kernel is unknown"),
+            ("hip", "--hip-trace", "the launching calls are unknown"),
             ("marker", "--marker-trace", "roctx ranges that name steps are unknown"),
         ):
             if not self._parts.of(kind):
-                recording.problems.append(f"no {kind}_api_trace.csv beside it: {consequence}; record with {option}")
+                recording.problems.append(f"no {kind}_api_trace.csv in the folder: {consequence}; record with {option}")
         for file in files:
             recording.problems += file.problems()
             unknown = [name for name in file.columns if name not in KNOWN_COLUMNS]
@@ -169,14 +169,14 @@ class _Trace:
 
 
 def is_companion_csv(prefix: str, name: str) -> bool:
-    """Whether a file of this name is one of those that rocprofv3 writes with this prefix."""
+    """Return whether rocprofv3 writes a file of this name with this prefix."""
     rest = name.removeprefix(prefix).lower()
     known = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
     return name.startswith(prefix) and (known or _SPARE.fullmatch(rest) is not None)
 
 
 def _parts(path: Path) -> _Parts:
-    """The companions of a kernel trace: the files of its prefix; a file of another name stands alone."""
+    """Return the companion files of a kernel trace: those with its prefix, none for a file of another name."""
     named = _KERNEL_TRACE.fullmatch(path.name)
     if named is None:
         return _Parts(path.stem)

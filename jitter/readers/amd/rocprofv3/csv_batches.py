@@ -1,4 +1,4 @@
-"""Rows of rocprofv3's CSV files as rows of jitter's tables; columns by name, in any case and order."""
+"""Batches of rocprofv3's CSV files; columns are found by name, in any case and order."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -28,25 +28,25 @@ KNOWN_COLUMNS: Final = frozenset(
     | {"private_segment_size", "group_segment_size", "lds_block_size", "scratch_size", "vgpr_count"}
     | {"accum_vgpr_count", "sgpr_count", "lds_block_size_v", "agent_abs_index", "size"}
 )
-"""All columns of the versions that are known, lower case."""
-# of HSA's calls only those that ring a queue's bell can stand for a launch
+"""All columns of the known versions, in lower case."""
+# HSA calls that write a queue's doorbell launch kernels
 _HSA_LAUNCH: Final = r"^hsa_(?:signal_store|queue_(?:store|add|cas)_write)"
 _MANY_THREADS: Final = 10_000
 
 
 class CsvBatches:
-    """What the files of one recording share; read the calls before the kernels."""
+    """Batches of the files of one recording; read calls before kernels."""
 
     def __init__(self, agents: Agents, pid: int | None) -> None:
         self.rows = BatchBuilder()
         self.threads: set[int] = set()
-        """Threads that launched kernels: where no process id is recorded, one of them has it."""
+        """Threads that launched kernels; where no process id is recorded, it is one of them."""
         self._agents = agents
         self._pid = pid
         self._rccl = RcclCalls()
 
     def rccl(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Take in RCCL's calls: they tell what a collective does whose kernel does not."""
+        """Read RCCL's calls, which state the operations of collectives; yields no batches."""
         file.require("function", *_SPAN)
         for batch in file.batches(("guid", "function", "process_id", "thread_id", *_TIMES), advance):
             self._rccl.add(
@@ -59,7 +59,7 @@ class CsvBatches:
         yield from ()
 
     def calls(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Calls of HIP, and those of HSA that launch."""
+        """Yield HIP calls, and HSA calls that launch kernels."""
         file.require("function", *_SPAN)
         for read in file.batches(_CALL, advance):
             names = pc.binary_join_element_wise(_column(read, "function"), b"", b"")
@@ -79,7 +79,7 @@ class CsvBatches:
             yield self.rows.calls(columns)
 
     def kernels(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Kernel dispatches."""
+        """Yield kernel dispatches."""
         stream = "stream_id" if file.has("stream_id") else "queue_id"
         for batch in file.batches((*_KERNEL, *_SHAPE.values()), advance):
             columns = self._activities(batch, "agent_id", stream)
@@ -91,7 +91,7 @@ class CsvBatches:
             yield self.rows.activities(columns, copies=False)
 
     def copies(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Copies; the GPU is the end of it that is no host."""
+        """Yield copies; the device is the agent that is not the host."""
         file.require(*_SPAN)
         direction = "direction" if file.has("direction") else "name"
         for batch in file.batches(_COPY, advance):
@@ -104,14 +104,14 @@ class CsvBatches:
             yield self.rows.activities(columns, copies=True)
 
     def markers(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Roctx ranges."""
+        """Yield roctx ranges."""
         file.require("domain", "function", *_SPAN)
         for read in file.batches(_CALL, advance):
             batch = read.filter(pc.starts_with(_column(read, "domain"), b"MARKER_CORE"))
             threads = _integers(batch, "thread_id")
             columns = {
                 "process": self._processes(batch),
-                # ranges that a process starts and stops are of no thread
+                # ranges of roctxRangeStart and roctxRangeStop belong to no thread
                 "thread": pc.if_else(pc.equal(threads, 0), pa.scalar(None, pa.int64()), threads),
                 "text": _column(batch, "function"),
                 "start_ns": _integers(batch, "start_timestamp"),
@@ -130,7 +130,7 @@ class CsvBatches:
         }
 
     def _processes(self, batch: pa.RecordBatch) -> pa.Array:
-        """One process, or one for each guid where databases were put together; pids as far as they are recorded."""
+        """Return the processes: one, or one per guid where databases were merged; with pids where recorded."""
         guids = _column(batch, "guid").dictionary_encode("encode")
         positions = np.array(
             [self.rows.process(guid, lambda: Process(None)) for guid in guids.dictionary.to_pylist()], np.int32
@@ -146,7 +146,7 @@ class CsvBatches:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """The column as binary, or nulls if this file has none of that name."""
+    """Return the column as binary, or nulls if the file lacks it."""
     return batch[name] if name in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
 
 

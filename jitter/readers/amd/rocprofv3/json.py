@@ -1,4 +1,4 @@
-"""rocprofv3's JSON: one document of all processes; the file is mapped and its records decoded some MB at a time."""
+"""Reader of rocprofv3's JSON: one document for all processes, memory-mapped and decoded a few MB at a time."""
 
 import gzip
 import mmap
@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECAS
 
 
 class _Document(msgspec.Struct):
-    """The whole file; its large parts stay undecoded."""
+    """The whole file; its large arrays stay undecoded."""
 
     tools: list[Tool] = msgspec.field(name="rocprofiler-sdk-tool")
 
@@ -50,7 +50,7 @@ class RocprofJsonReader:
         return Files((path,))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Raises nothing yet: what is wrong with the file shows as it is read."""
+        """Return the recording and its batches; the batches raise UnreadableTraceError for a damaged file."""
         recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
         return recording, lambda advance: _batches(recording, advance)
 
@@ -59,7 +59,7 @@ READER: Reader = RocprofJsonReader()
 
 
 def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
-    """Yield all rows. Raises UnreadableTraceError where the document is cut or no JSON."""
+    """Yield all rows, then complete the recording. Raises UnreadableTraceError for cut or invalid JSON."""
     path = recording.path
     size = path.stat().st_size
     rows = BatchBuilder()

@@ -1,4 +1,4 @@
-"""The records of rocprofv3's JSON as rows of jitter's tables, cut out of their arrays a few MB at a time."""
+"""Batches of rocprofv3's JSON; arrays of records are divided into parts of a few MB."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from jitter.readers.amd.rccl import RcclCalls
 from jitter.readers.amd.rocprofv3.json_records import Agent, Api, Copy, Kernel, Tool
 
 _PIECE: Final = 1 << 22
-# a record begins with its size; a quote within a string would have a backslash before it
+# a record starts with its size; a quote inside a string is escaped
 _BETWEEN: Final = re.compile(rb"\}(\s*,\s*)\{\s*\"size\"\s*:")
 _CALLS: Final = ("hip_api", "hsa_api")
 _HSA_LAUNCH: Final = re.compile(r"hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
 
 
 class ToolBatches:
-    """One process's records on their way out."""
+    """Batches of the records of one process."""
 
     def __init__(self, tool: Tool, rows: BatchBuilder, process: int) -> None:
         self._tool = tool
@@ -37,7 +37,7 @@ class ToolBatches:
         self._rccl = RcclCalls()
 
     def batches(self) -> Iterator[tuple[Batch, int]]:
-        """All rows, each batch with the bytes of records dealt with so far; calls come before the kernels."""
+        """Yield each batch with the bytes of records read so far; calls come before kernels."""
         done = 0
         for table in ("rccl_api", *_CALLS, "kernel_dispatch", "memory_copy", "marker_api"):
             for piece, length in split_array(self._tool.buffer_records.get(table)):
@@ -46,12 +46,12 @@ class ToolBatches:
                     yield batch, done
 
     def problems(self) -> list[str]:
-        """What is missing."""
+        """Return what is missing, one sentence each."""
         found = []
         if not self._calls:
-            found.append("no HIP API calls in it: which call launched a kernel is unknown; record with --hip-trace")
+            found.append("no HIP API calls recorded: the launching calls are unknown; record with --hip-trace")
         if not self._ranges:
-            found.append("no roctx ranges in it; record with --marker-trace")
+            found.append("no roctx ranges recorded; record with --marker-trace")
         if self._nameless:
             found.append(f"{len(self._nameless)} kernels' names are missing from its kernel_symbols")
         return found
@@ -134,7 +134,7 @@ class ToolBatches:
         return name or f"[kernel {kernel} is not in the file]"
 
     def _operation(self, record: Api | Copy) -> str:
-        """The record's operation by name: it and its kind are positions in the file's lists."""
+        """Return the name of the record's operation; kind and operation are indices into the file's lists."""
         if isinstance(record.operation, str):
             return record.operation
         kinds = self._tool.strings.buffer_records
@@ -146,7 +146,7 @@ class ToolBatches:
 
 
 def split_array(raw: msgspec.Raw | None) -> Iterator[tuple[bytes, int]]:
-    """An array of records as JSON arrays of some MB, each with how many bytes of the whole it covers."""
+    """Divide an array of records into JSON arrays of a few MB, each with the number of bytes it covers."""
     if raw is None:
         return
     view = memoryview(raw)
@@ -154,7 +154,7 @@ def split_array(raw: msgspec.Raw | None) -> Iterator[tuple[bytes, int]]:
     while first < last:
         until = last
         if last - first > _PIECE:
-            # the next record's beginning after a piece of full size
+            # the start of the next record after a full part
             found = _BETWEEN.search(view, first + _PIECE)
             until = found.start() + 1 if found else last
             after = found.end(1) if found else last
@@ -175,7 +175,7 @@ def _times(records: Sequence[Any]) -> dict[str, pa.Array]:
 
 
 def _gpus(agents: Sequence[Agent]) -> Mapping[int, int]:
-    """The ordinal of each GPU by its handle; a processor has none."""
+    """Return the ordinal of each GPU by handle."""
     kinds = {1: "CPU", 2: "GPU"}
     rows = [(kinds.get(a.type, "") if isinstance(a.type, int) else a.type, a.node_id, None) for a in agents]
     ordinals = Agents.of(rows).by_node

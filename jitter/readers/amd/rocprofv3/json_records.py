@@ -1,22 +1,22 @@
-"""The records of rocprofv3's JSON, as far as they are read. Times in ns."""
+"""Record types of rocprofv3's JSON, with the fields that are read. Times in ns."""
 
 import msgspec
 
 
 class Handle(msgspec.Struct):
-    """A thing by its handle."""
+    """A reference by handle."""
 
     handle: int = 0
 
 
 class Correlation(msgspec.Struct):
-    """What joins calls and what they launched."""
+    """The correlation of a call and its kernels."""
 
     internal: int | None = None
 
 
 class Dimensions(msgspec.Struct):
-    """Of a grid or a group, in work items."""
+    """Size of a grid or group, in work items."""
 
     x: int | None = None
     y: int | None = None
@@ -24,7 +24,7 @@ class Dimensions(msgspec.Struct):
 
 
 class Dispatch(msgspec.Struct):
-    """What was dispatched."""
+    """The kernel, agent, queue and shape of a dispatch."""
 
     agent_id: Handle
     kernel_id: int
@@ -44,7 +44,7 @@ class Kernel(msgspec.Struct):
 
 
 class Api(msgspec.Struct):
-    """A call, or a roctx range."""
+    """An API call or a roctx range."""
 
     kind: int | str
     operation: int | str
@@ -68,13 +68,13 @@ class Copy(msgspec.Struct):
 
 
 class Node(msgspec.Struct):
-    """The machine."""
+    """The host."""
 
     hostname: str | None = None
 
 
 class Metadata(msgspec.Struct):
-    """Who recorded."""
+    """The recorded process."""
 
     pid: int | None = None
     node: Node = msgspec.field(default_factory=Node)
@@ -104,21 +104,21 @@ class Kind(msgspec.Struct):
 
 
 class Text(msgspec.Struct):
-    """A roctx range's text, by correlation."""
+    """The text of a roctx range by correlation."""
 
     key: int
     value: str
 
 
 class Strings(msgspec.Struct):
-    """Names that records refer to by position or key."""
+    """Names that records refer to by index or key."""
 
     buffer_records: list[Kind] = msgspec.field(default_factory=list)
     marker_api: list[Text] = msgspec.field(default_factory=list)
 
 
 class Tool(msgspec.Struct):
-    """What one process left."""
+    """The records of one process."""
 
     metadata: Metadata
     buffer_records: dict[str, msgspec.Raw]

@@ -1,0 +1,15 @@
+"""Read the logs of a job (NCCL, benchmarks, GPU clocks, bindings, …) into typed tables.
+
+Each format has a module; one pass over a file feeds its lines to the parsers of all formats.
+
+`sniff` names the format of a file, `parse` reads it; `SCHEMAS` holds the relations. The package knows neither the lake
+nor the analysis, executes nothing that a file holds, and keeps environment variables, command lines and IP addresses
+out of the tables. Texts are kept as they are: what prints them escapes them.
+"""
+
+from jitter.logs.collectives import bandwidth
+from jitter.logs.log_file import ParsedLog, parse, parse_stream, sniff
+from jitter.logs.problems import Problem
+from jitter.logs.schemas import SCHEMAS
+
+__all__ = ["SCHEMAS", "ParsedLog", "Problem", "bandwidth", "parse", "parse_stream", "sniff"]

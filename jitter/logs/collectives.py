@@ -1,0 +1,56 @@
+"""Names of collective operations in logs, their sizes as nccl-tests states them, and their bus bandwidth.
+
+Formulas: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from typing import Final
+
+_OPERATIONS: Final = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("bcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("barrier", "barrier"),
+    ("reduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("send", "send_recv"),
+    ("recv", "send_recv"),
+)
+_SHARE_OF_OTHERS: Final = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+
+
+def operation(name: str) -> str | None:
+    """Return the operation that a name states ("AllReduce", "nccl:_all_gather_base"), or None."""
+    letters = "".join(char for char in name.lower() if "a" <= char <= "z")
+    return next((found for word, found in _OPERATIONS if word in letters), None)
+
+
+def bus_factor(collective: str | None, ranks: int) -> float:
+    """Return what the algorithm bandwidth is multiplied with to get the bus bandwidth."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if collective in _SHARE_OF_OTHERS else 1.0
+
+
+def bandwidth(
+    collective: str | None, size_bytes: int, duration_ns: float, ranks: int
+) -> tuple[float, float] | tuple[None, None]:
+    """Return algorithm and bus bandwidth in GB/s (1e9 bytes a second), or Nones where they are undefined."""
+    if duration_ns <= 0 or ranks < 1 or collective is None:
+        return None, None
+    algorithm = size_bytes / duration_ns
+    return algorithm, algorithm * bus_factor(collective, ranks)
+
+
+def size_of_message(collective: str | None, message_bytes: int, ranks: int | None) -> int | None:
+    """Return size S from a message's count x type, as NCCL's profiler plug-ins and the Inspector record it.
+
+    They record the elements per peer of an all-gather, a reduce-scatter and an all-to-all; S spans all peers.
+    """
+    if collective not in _SHARE_OF_OTHERS:
+        return message_bytes
+    return message_bytes * ranks if ranks else None

@@ -1,0 +1,176 @@
+"""PyTorch's Flight Recorder (2.3 on, versions 1.0 to 2.10): a dump of a rank's collectives, as JSON or as a pickle.
+
+pytorch torch/csrc/distributed/c10d/FlightRecorder.hpp. The `time_discovered_*` are the watchdog's times, not the
+GPU's, and are not taken; `duration_ms` (CUDA events) is there with TORCH_NCCL_ENABLE_TIMING alone. The rank stands in
+the file's name only.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from jitter.logs.collectives import operation
+from jitter.logs.line_parser import Context
+from jitter.logs.pickle_data import plain_data
+
+FORMAT: Final = "flight-recorder"
+_MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
+_KNOWN: Final = re.compile(r"[12]\.\d+")
+_STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
+_BYTES: Final = {
+    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
+    "ComplexFloat": 8, "ComplexDouble": 16, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1,
+    "Float8_e5m2fnuz": 1, "UInt16": 2, "UInt32": 4, "UInt64": 8,
+}  # fmt: skip
+_LARGEST_RANKS: Final = 1 << 20
+
+
+def is_json(head: bytes) -> bool:
+    """Return whether a file begins like a dump in JSON."""
+    return head.lstrip()[:1] == b"{" and b'"entries"' in head and any(mark in head for mark in _MARKS)
+
+
+def is_pickle(head: bytes) -> bool:
+    """Return whether a file begins like a dump in a pickle."""
+    return head[:1] == b"\x80" and any(mark in head for mark in _MARKS)
+
+
+def read_json(content: bytes, context: Context) -> None:
+    """Read a dump in JSON; of a damaged one, the entries that are whole."""
+    try:
+        dump = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        context.problems.note(FORMAT, "the file is damaged or cut off; its whole entries were read")
+        dump = {"entries": list(_whole_entries(content))}
+    _read(dump, context)
+
+
+def read_pickle(content: bytes, context: Context) -> None:
+    """Read a dump in a pickle, by its opcodes."""
+    try:
+        dump = plain_data(content)
+    except ValueError:
+        context.problems.broken(FORMAT, 1, "of the pickle cannot be read")
+        return
+    _read(dump, context)
+
+
+def _read(dump: Any, context: Context) -> None:
+    entries = dump.get("entries") if isinstance(dump, dict) else None
+    if not isinstance(entries, list | tuple):
+        context.problems.note(FORMAT, "it holds no entries")
+        return
+    version = dump.get("version")
+    if version is not None and not _KNOWN.fullmatch(str(version)):
+        context.problems.note(FORMAT, f"version {str(version)[:20]} is unknown; what is known of it was read")
+    groups = _groups(dump.get("pg_config"))
+    rank = _rank_of_name(context.path.name)
+    for name, ranks in groups.items():
+        context.tables.add("communicators", comm=name, rank=_rank_in(rank, ranks), ranks=len(ranks) or None)
+    for at, entry in enumerate(entries, 1):
+        try:
+            _add(entry, rank, groups, context)
+        except (ValueError, TypeError, OverflowError):
+            context.problems.broken(FORMAT, at, "of the entries cannot be read")
+
+
+def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Context) -> None:
+    if not isinstance(entry, dict):
+        raise TypeError("not an entry")
+    group = entry.get("process_group")
+    name = str(group[0]) if isinstance(group, list | tuple) and group else None
+    collective = operation(str(entry.get("profiling_name", "")).removeprefix("nccl:"))
+    is_p2p = entry.get("is_p2p") is True
+    milliseconds = entry.get("duration_ms")
+    duration = round(milliseconds * 1e6) if isinstance(milliseconds, int | float) else None
+    ranks = len(groups.get(name or "", ())) or None
+    state = entry.get("state")
+    context.tables.add(
+        "recorded",
+        rank=rank,
+        group_name=name,
+        sequence=_integer(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id"))),
+        collective=collective,
+        size_bytes=_size(entry, collective, ranks),
+        start_ns=_integer(entry.get("time_created_ns")),
+        duration_ns=duration,
+        timing="cuda_event" if duration is not None else None,
+        state=state if isinstance(state, str) else None,
+    )
+    context.count(FORMAT)
+
+
+def _size(entry: dict[str, Any], collective: str | None, ranks: int | None) -> int | None:
+    """Return size S: the input's bytes, of an all-gather those of all ranks."""
+    total = _bytes(entry.get("input_sizes"), entry.get("input_dtypes"))
+    if collective == "all_gather":
+        return (
+            total * ranks
+            if total is not None and ranks
+            else _bytes(entry.get("output_sizes"), entry.get("output_dtypes"))
+        )
+    return total
+
+
+def _bytes(shapes: Any, dtypes: Any) -> int | None:
+    if not isinstance(shapes, list | tuple) or not isinstance(dtypes, list | tuple) or not shapes or not dtypes:
+        return None
+    total = 0
+    for at, shape in enumerate(shapes):
+        width = _BYTES.get(str(dtypes[at] if at < len(dtypes) else dtypes[-1]))
+        if width is None or not isinstance(shape, list | tuple):
+            return None
+        elements = 1
+        for extent in shape:
+            number = _integer(extent)
+            if number is None or number < 0:
+                return None
+            elements *= number
+        total += elements * width
+    return total
+
+
+def _groups(config: Any) -> dict[str, list[int]]:
+    """Return the ranks of each process group; they are written as a text ("[0, 1]")."""
+    found: dict[str, list[int]] = {}
+    for key, value in config.items() if isinstance(config, dict) else ():
+        ranks = value.get("ranks") if isinstance(value, dict) else None
+        if isinstance(ranks, str):
+            ranks = [int(digits) for digits in re.findall(r"\d{1,9}", ranks[: 10 * _LARGEST_RANKS])]
+        if isinstance(ranks, list | tuple):
+            found[str(key)] = [number for rank in ranks if (number := _integer(rank)) is not None]
+    return found
+
+
+def _rank_of_name(name: str) -> int | None:
+    """Return the rank at the end of a file's name: `nccl_trace_rank_3`, `trace_3.json`."""
+    found = re.search(r"(\d{1,9})(?:\.\w+)?$", name)
+    return int(found[1]) if found else None
+
+
+def _rank_in(rank: int | None, ranks: list[int]) -> int | None:
+    return ranks.index(rank) if rank in ranks else None
+
+
+def _whole_entries(content: bytes) -> Iterator[dict[str, Any]]:
+    """Return the entries of a damaged dump that are whole objects."""
+    open_braces: list[int] = []
+    for found in _STRUCTURE.finditer(content):
+        token = found[0]
+        if token == b"{":
+            open_braces.append(found.start())
+        elif token == b"}" and open_braces:
+            part = content[open_braces.pop() : found.end()]
+            if len(part) < 1 << 20 and b'"profiling_name"' in part:
+                try:
+                    entry = msgspec.json.decode(part)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    continue
+                if isinstance(entry, dict) and "profiling_name" in entry:
+                    yield entry
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,115 @@
+"""NCCL Inspector (2.28.3 on, formats v4.0 to v4.2; RCCL alike): JSON objects, one a line or pretty-printed.
+
+NVIDIA/nccl plugins/profiler/inspector: `header`, `metadata`, and `coll_perf` or `p2p_perf`. It records operations of
+8 KiB and more, from a ring buffer: gaps in the sequence are normal. Ranks of a group join by (`header.id`, `coll_sn`).
+"""
+
+import re
+from typing import Any, Final
+
+from jitter.logs.collectives import operation, size_of_message
+from jitter.logs.json_objects import JsonObjects
+from jitter.logs.line_parser import Context, LineParser, Lines
+from jitter.logs.prefixes import without_escapes
+
+_KNOWN: Final = re.compile(r"v4\.[0-2]")
+_PREFIX: Final = re.compile(rb'[^{"]+(?=\{\s*"header")')
+
+
+class InspectorParser(LineParser):
+    """Collectives and point-to-point operations, and the communicators that they name."""
+
+    format = "nccl-inspector"
+    triggers = (b'"coll_perf"', b'"p2p_perf"', b'"header"')
+
+    def __init__(self, context: Context) -> None:
+        """Start between objects."""
+        super().__init__(context)
+        self._objects = JsonObjects()
+        self._members: set[tuple[str, int]] = set()
+        self._relevant = False
+
+    def wants(self, chunk: bytes) -> bool:
+        """Return whether the file holds records; once one was seen, every line is read."""
+        self._relevant = self._relevant or super().wants(chunk)
+        return self._relevant
+
+    def read(self, lines: Lines) -> None:
+        """Read lines that follow each other."""
+        for number, line in lines:
+            if self._objects.is_open or b"{" in line:
+                self.read_line(line, number)
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line of an object."""
+        line = without_escapes(line)
+        if prefix := _PREFIX.match(line):
+            line = line[prefix.end() :]
+        for record in self._objects.feed(line, number):
+            self._read_record(record, number)
+
+    def finish(self) -> None:
+        """Report broken objects, unless the file holds no record: then its objects are something else."""
+        self._objects.end()
+        if self.format in self.context.records:
+            for number in self._objects.broken:
+                self.context.problems.broken(self.format, number)
+
+    def _read_record(self, record: dict[str, Any], number: int) -> None:
+        kind = "coll" if "coll_perf" in record else "p2p"
+        measured = record.get(f"{kind}_perf")
+        if not isinstance(measured, dict):
+            return
+        header = record.get("header", record)
+        metadata = record.get("metadata", record)
+        if not isinstance(header, dict) or not isinstance(metadata, dict):
+            self.context.problems.broken(self.format, number)
+            return
+        version = metadata.get("inspector_output_format_version", "v4.0")
+        if not isinstance(version, str) or not _KNOWN.fullmatch(version):
+            self.context.problems.note(self.format, f"format {str(version)[:20]} is unknown; read as v4")
+        rank, ranks = _count(header.get("rank")), _count(header.get("n_ranks"))
+        group = str(header["id"]) if "id" in header else None
+        collective = operation(str(measured.get(kind, "")))
+        size = _count(measured.get(f"{kind}_msg_size_bytes"))
+        if size is None or collective is None:
+            self.context.problems.broken(self.format, number)
+            return
+        self.add(
+            "recorded",
+            rank=rank,
+            group_name=group,
+            sequence=_count(measured.get(f"{kind}_sn")),
+            collective=collective,
+            size_bytes=size_of_message(collective, size, ranks),
+            start_ns=_start(measured, kind),
+            duration_ns=_nanoseconds(measured.get(f"{kind}_exec_time_us")),
+            timing=_text(measured.get(f"{kind}_timing_source")),
+            algorithm=_text(measured.get(f"{kind}_algo")),
+            protocol=_text(measured.get(f"{kind}_proto")),
+            state="completed",
+        )
+        if group is not None and rank is not None and (group, rank) not in self._members:
+            self._members.add((group, rank))
+            host = _text(metadata.get("hostname"))
+            self.context.tables.add("communicators", comm=group, rank=rank, ranks=ranks, host=host)
+
+
+def _start(measured: dict[str, Any], kind: str) -> int | None:
+    """Return the host's time of the start, which verbose records hold in µs since 1970."""
+    trace = measured.get("event_trace_ts")
+    return _nanoseconds(trace.get(f"{kind}_start_ts")) if isinstance(trace, dict) else None
+
+
+def _nanoseconds(microseconds: Any) -> int | None:
+    if isinstance(microseconds, int):
+        return microseconds * 1_000
+    return round(microseconds * 1e3) if isinstance(microseconds, float) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,82 @@
+"""What a parser of one log format is: it takes lines, fills tables and counts what it cannot read."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import ClassVar
+
+from jitter.logs.problems import Problems
+from jitter.logs.tables import Tables
+
+Lines = Sequence[tuple[int, bytes]]
+"""Lines without their ends, each with its number in the file, from 1."""
+
+
+@dataclass
+class Context:
+    """What the parsers of one file share."""
+
+    path: PurePath
+    label: str
+    tables: Tables
+    problems: Problems
+    records: dict[str, int] = field(default_factory=dict)
+    """Records read, by format."""
+    hosts: set[str] = field(default_factory=set)
+    """Names of hosts met so far."""
+
+    def count(self, format_: str, records: int = 1) -> None:
+        """Count records of a format."""
+        self.records[format_] = self.records.get(format_, 0) + records
+
+
+class LineParser:
+    """A parser of one format, which takes a file's lines in their order.
+
+    It gets the lines that hold one of its triggers, and all lines while `is_open`: inside a table or an object.
+    """
+
+    format: ClassVar[str]
+    triggers: ClassVar[tuple[bytes, ...]]
+    _trigger: ClassVar[re.Pattern[bytes]]
+
+    def __init_subclass__(cls) -> None:
+        """Compile the triggers once."""
+        cls._trigger = re.compile(b"|".join(map(re.escape, cls.triggers)))
+
+    def __init__(self, context: Context) -> None:
+        """Start before the first line."""
+        self.context = context
+        self.is_open = False
+
+    def wants(self, chunk: bytes) -> bool:
+        """Return whether lines of this part of the file may concern the format."""
+        return self.is_open or any(trigger in chunk for trigger in self.triggers)
+
+    def read(self, lines: Lines) -> None:
+        """Read lines that follow each other."""
+        triggered = self._trigger.search
+        for number, line in lines:
+            if self.is_open or triggered(line):
+                self.read_line(line, number)
+
+    def read_line(self, line: bytes, number: int) -> None:
+        """Read a line; a broken one is counted and skipped."""
+        try:
+            self.line(line, number)
+        except (ValueError, OverflowError, csv.Error):
+            self.context.problems.broken(self.format, number)
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line that holds a trigger; ValueError where it is broken."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Add what the last lines complete."""
+
+    def add(self, relation: str, **values: object) -> None:
+        """Add a row and count it as a record of the format."""
+        self.context.tables.add(relation, **values)
+        self.context.count(self.format)

@@ -1,0 +1,147 @@
+"""Read a log file in one pass: every format's parser sees its lines, whatever else the file holds."""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+
+from jitter.logs.documents import Document, document_of
+from jitter.logs.line_parser import Context, Lines
+from jitter.logs.nccl_debug import NcclDebugParser
+from jitter.logs.problems import Problem, Problems
+from jitter.logs.registry import line_parsers
+from jitter.logs.tables import Tables
+
+_CHUNK: Final = 1 << 20
+_LONGEST_LINE: Final = 4 << 20
+_HEAD: Final = 4 << 20
+_TAIL: Final = 1 << 20
+_LARGEST_DOCUMENT: Final = 256 << 20
+_QUOTING_SUFFIXES: Final = frozenset((
+    ".bash", ".c", ".cc", ".cpp", ".cu", ".cuh", ".go", ".h", ".hpp", ".html", ".ipynb", ".java", ".js", ".lua",
+    ".py", ".rs", ".sbatch", ".sh", ".ts", ".xml",
+))  # fmt: skip
+"""Source code and pages quote logs; they are not taken for logs."""
+
+
+@dataclass(frozen=True)
+class ParsedLog:
+    """What a log file states."""
+
+    tables: dict[str, pa.Table]
+    """By relation, of `SCHEMAS`; only those with rows."""
+    problems: list[Problem]
+    records: dict[str, int]
+    """Records read, by format."""
+
+
+def parse(path: str | Path, *, label: str | None = None, source: str | None = None) -> ParsedLog:
+    """Read a log file of any of the formats, or of several at once.
+
+    `label` names what was measured (default: the file's folder); `source` is what the column `source` holds
+    (default: the path). Raises OSError where the file cannot be read; broken lines are in `problems`.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        return parse_stream(file, path, label=label, source=source)
+
+
+def parse_stream(stream: BinaryIO, path: PurePath, *, label: str | None = None, source: str | None = None) -> ParsedLog:
+    """Read a log from a seekable stream; `path` states its name."""
+    label = path.parent.name if label is None else label
+    context = Context(path, label, Tables(str(path) if source is None else source), Problems())
+    head = stream.read(_HEAD)
+    document = document_of(head)
+    stream.seek(0)
+    if document is None:
+        _read_lines(stream, context)
+    else:
+        _read_document(stream, document, context)
+    return ParsedLog(context.tables.finished(), context.problems.listed(), context.records)
+
+
+def sniff(content: str | Path | bytes) -> str | None:
+    """Return the format that most records of a log belong to, or None where it holds no record.
+
+    Given a path, the first 4 MiB and the last 1 MiB are read; given bytes, these are the file's first ones.
+    """
+    if isinstance(content, bytes):
+        return _format_of(content, PurePath("log"))
+    path = Path(content)
+    if path.suffix.lower() in _QUOTING_SUFFIXES:
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        found = _format_of(head, path)
+        rest = file.seek(0, io.SEEK_END) - len(head)
+        if found is None and rest and b"\0" not in head[:4096]:
+            file.seek(-min(_TAIL, rest), io.SEEK_END)
+            found = _format_of(file.read(), path)
+    return found
+
+
+def _format_of(content: bytes, path: PurePath) -> str | None:
+    document = document_of(content)
+    if document is not None:
+        return document.format
+    if b"\0" in content[:4096]:
+        return None
+    context = Context(path, "", Tables(""), Problems())
+    _read_lines(io.BytesIO(content), context)
+    if not context.tables.has_rows():
+        return None
+    return max(context.records, key=lambda name: context.records[name])
+
+
+def _read_document(stream: BinaryIO, document: Document, context: Context) -> None:
+    content = stream.read(_LARGEST_DOCUMENT + 1)
+    if len(content) > _LARGEST_DOCUMENT:
+        context.problems.note(document.format, f"larger than {_LARGEST_DOCUMENT >> 20} MiB; not read")
+        return
+    document.read(content, context)
+
+
+def _read_lines(stream: BinaryIO, context: Context) -> None:
+    nccl = NcclDebugParser(context)
+    parsers = line_parsers(context)
+    for whole, first in _chunks(stream, context):
+        chunk = whole
+        lines: Lines | None = None
+        if nccl.wants(chunk):
+            lines = nccl.take(list(enumerate(chunk.split(b"\n"), first)))
+            chunk = b"\n".join([line for _, line in lines])
+        for parser in parsers:
+            if parser.wants(chunk):
+                lines = list(enumerate(chunk.split(b"\n"), first)) if lines is None else lines
+                parser.read(lines)
+    for parser in (nccl, *parsers):
+        parser.finish()
+
+
+def _chunks(stream: BinaryIO, context: Context) -> Iterator[tuple[bytes, int]]:
+    """Return whole lines of about a MiB, without the last line end, each with the number of its first line."""
+    first = 1
+    rest = b""
+    skipping = False
+    while block := stream.read(_CHUNK):
+        if skipping:
+            end = block.find(b"\n")
+            if end < 0:
+                continue
+            block, skipping, first = block[end + 1 :], False, first + 1
+        end = block.rfind(b"\n")
+        if end < 0:
+            rest += block
+            if len(rest) > _LONGEST_LINE:
+                context.problems.broken("text", first, f"longer than {_LONGEST_LINE >> 20} MiB")
+                rest, skipping = b"", True
+            continue
+        chunk = rest + block[:end]
+        rest = block[end + 1 :]
+        yield chunk, first
+        first += chunk.count(b"\n") + 1
+    if rest:
+        yield rest, first

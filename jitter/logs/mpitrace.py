@@ -1,0 +1,130 @@
+"""Profiles of IBM's mpitrace, `mpi_profile.<job>.<rank>`: calls, their sizes, and the ranks' times.
+
+IBM/mpitrace src/mpitrace_common.c. Rows are words apart: `name calls average-bytes seconds`; a size distribution has
+the same columns without names. Older ones print `MBytes` and `hostname`, newer ones `MiB`, `host` and `cpu`; both are
+2^20 bytes. A file can hold several profiles. Only some ranks write one; rank 0's ends with a table of all.
+"""
+
+import re
+from typing import Any, Final
+
+from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.prefixes import split_prefix
+
+_START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of \d+")
+_CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
+_BUCKET: Final = re.compile(r"\s*(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
+_BUCKETS_OF: Final = re.compile(r"\s*(MPIX?_\w+)\s.*#calls")
+_VALUE: Final = re.compile(
+    r"\s*(total communication time|total elapsed time|max resident set size)\s*= (\d+\.\d+) (\w+)"
+)
+_MEBI: Final = 1 << 20
+
+
+class MpitraceParser(LineParser):
+    """Calls with totals and size buckets; ranks with times and memory."""
+
+    format = "mpitrace"
+    triggers = (b"Data for MPI rank",)
+
+    def __init__(self, context: Context) -> None:
+        """Start outside a profile."""
+        super().__init__(context)
+        self._rank = 0
+        self._call: str | None = None
+        self._in_distributions = False
+        self._after_blank = False
+        self._values: dict[str, Any] | None = None
+        self._columns: list[str] = []
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line of a profile."""
+        text = split_prefix(line)[1].rstrip()
+        if found := _START.search(text):
+            self._end_rank()
+            self._rank, self._call, self._columns = int(found[1]), None, []
+            self._in_distributions = False
+            self._values = {}
+            self.is_open = True
+        elif "Message size distributions" in text:
+            self._in_distributions = True
+        elif text.startswith("taskid"):
+            self._columns = text.split()
+        elif self._columns:
+            self._read_task(text)
+        elif found := _VALUE.match(text):
+            self._read_value(found[1], float(found[2]))
+        else:
+            self._read_row(text)
+
+    def finish(self) -> None:
+        """Add the rank of the last profile."""
+        self._end_rank()
+
+    def _read_row(self, text: str) -> None:
+        if found := _BUCKETS_OF.match(text):
+            self._call = found[1]
+        elif not text.strip():
+            self._after_blank = True
+            return
+        elif (
+            self._call
+            and self._in_distributions
+            and ("#calls" in text or self._after_blank)
+            and not _BUCKET.match(text)
+        ):
+            self._call = None  # a damaged title: the buckets below it are of an unknown call
+            if "#calls" in text:
+                raise ValueError("not the title of a distribution")
+        elif found := _CALL.fullmatch(text):
+            self._add_call(found[1], None, found[2], found[4])
+        elif self._call and (found := _BUCKET.fullmatch(text)):
+            self._add_call(self._call, float(found[2]), found[1], found[3])
+        elif text.startswith(("MPI_", "MPIX_")):
+            self._call = None
+            raise ValueError("not a row")
+        elif re.match(r"\s*\d", text) and (self._call or self._in_distributions):
+            raise ValueError("not a row, or of an unknown call")
+        self._after_blank = False
+
+    def _add_call(self, call: str, average: float | None, calls: str, seconds: str) -> None:
+        self.add(
+            "mpi_calls", rank=self._rank, call=call, average_bytes=average, calls=int(calls), seconds=float(seconds)
+        )
+
+    def _read_value(self, name: str, value: float) -> None:
+        if self._values is None:
+            return
+        if name == "max resident set size":
+            self._values["memory_bytes"] = round(value * _MEBI)
+        else:
+            self._values["communication_s" if "communication" in name else "elapsed_s"] = value
+
+    def _read_task(self, text: str) -> None:
+        """Read a row of the table of all ranks; the rank's own profile states its values with more digits."""
+        cells = text.split()
+        if not cells:
+            self._columns, self.is_open = [], False
+            return
+        if not cells[0].isdigit() or len(cells) != len(self._columns):
+            raise ValueError("not a row")
+        row = dict(zip(self._columns, cells, strict=True))
+        host = row.get("hostname", row.get("host"))
+        if int(cells[0]) == self._rank and self._values is not None:
+            self._values["host"] = host
+            self._end_rank()
+            return
+        size = row.get("size(MB)", row.get("size(MiB)"))
+        self.add(
+            "mpi_ranks",
+            rank=int(cells[0]),
+            host=host,
+            communication_s=float(row["comm(s)"]) if "comm(s)" in row else None,
+            elapsed_s=float(row["elapsed(s)"]) if "elapsed(s)" in row else None,
+            memory_bytes=round(float(size) * _MEBI) if size else None,
+        )
+
+    def _end_rank(self) -> None:
+        values, self._values = self._values, None
+        if values:
+            self.add("mpi_ranks", rank=self._rank, **values)

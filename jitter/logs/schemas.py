@@ -1,0 +1,124 @@
+"""Arrow schemas of the relations that log files fill; each field carries its description as metadata."""
+
+from typing import Final
+
+import pyarrow as pa
+
+_STRINGS: Final = pa.list_(pa.string())
+_INTS: Final = pa.list_(pa.int32())
+
+
+def _schema(*fields: tuple[str, pa.DataType, str]) -> pa.Schema:
+    described = [pa.field(name, kind, metadata={"description": text}) for name, kind, text in fields]
+    return pa.schema([*described, _SOURCE])
+
+
+_SOURCE: Final = pa.field("source", pa.string(), nullable=False, metadata={"description": "the file it was read from"})
+_RANK: Final = ("rank", pa.int32(), "global rank")
+_HOST: Final = ("host", pa.string(), "name of the host, as the source prints it")
+_DEVICE: Final = ("device", pa.int32(), "number of the GPU on its host")
+_BUS_ID: Final = ("bus_id", pa.string(), "PCI address domain:bus:device, hexadecimal, without the function")
+_TIME: Final = ("time_ns", pa.int64(), "as printed, in ns since 1970; a time without a zone is taken as UTC")
+_LABEL: Final = ("label", pa.string(), "what the measurement belongs to")
+_COLLECTIVE: Final = ("collective", pa.string(), "operation: all_reduce, all_gather, reduce_scatter, all_to_all, …")
+_SIZE: Final = ("size_bytes", pa.int64(), "size S as nccl-tests prints it: of the largest buffer of a rank")
+
+SCHEMAS: Final[dict[str, pa.Schema]] = {
+    "bandwidth": _schema(
+        _LABEL,
+        _COLLECTIVE,
+        _SIZE,
+        ("dtype", pa.string(), "type of an element, as printed"),
+        ("ranks", pa.int32(), "ranks that took part"),
+        ("in_place", pa.bool_(), "whether input and output share a buffer"),
+        ("time_us", pa.float64(), "time of one operation in microseconds"),
+        ("algbw", pa.float64(), "size / time in GB/s (1e9 bytes)"),
+        ("busbw", pa.float64(), "algbw times the factor of the collective, in GB/s"),
+        ("wrong", pa.int64(), "elements with a wrong result"),
+    ),
+    "communicators": _schema(
+        ("comm", pa.string(), "id shared by its ranks where the source prints one, else the address in the process"),
+        ("rank", pa.int32(), "rank in the communicator"),
+        ("ranks", pa.int32(), "ranks in the communicator"),
+        _HOST,
+        _DEVICE,
+        _BUS_ID,
+        ("version", pa.string(), "version of NCCL or RCCL"),
+        ("network", pa.string(), "network in use: Socket, IB, AWS Libfabric, …"),
+        ("plugin", pa.string(), "network plug-in: its name, `none` (NCCL's own transports) or `failed`"),
+        ("interfaces", _STRINGS, "interfaces of the network; of the bootstrap where the source names no others"),
+    ),
+    "edges": _schema(
+        ("channel", pa.int32(), "number of the channel"),
+        ("from_rank", pa.int32(), "sending rank"),
+        ("to_rank", pa.int32(), "receiving rank"),
+        ("transport", pa.string(), "P2P/IPC, SHM/direct, NET/Socket, NET/IB, NET/AWS Libfabric, …"),
+        ("nic", pa.int32(), "number of the network device; null for transports within a host"),
+        ("gdr", pa.bool_(), "whether the NIC accesses GPU memory directly; null for transports within a host"),
+        ("lines", pa.int64(), "lines that state it"),
+    ),
+    "recorded": _schema(
+        _RANK,
+        ("group_name", pa.string(), "communicator id or process group, as the source names it"),
+        ("sequence", pa.int64(), "number of the operation in its group"),
+        _COLLECTIVE,
+        _SIZE,
+        ("start_ns", pa.int64(), "start on the clock of the source; Flight Recorder: creation on the host"),
+        ("duration_ns", pa.int64(), "execution time"),
+        ("timing", pa.string(), "what measured the duration: kernel_gpu, kernel_cpu, collective_cpu, cuda_event, host"),
+        ("algorithm", pa.string(), "RING, TREE, …"),
+        ("protocol", pa.string(), "SIMPLE, LL, LL128"),
+        ("state", pa.string(), "completed, started or scheduled"),
+    ),
+    "gpu_clocks": _schema(
+        _TIME,
+        _HOST,
+        _DEVICE,
+        ("sm_mhz", pa.float64(), "clock of the multiprocessors (SM, AMD: SCLK)"),
+        ("power_w", pa.float64(), "power draw"),
+        ("temp_c", pa.float64(), "temperature of the GPU"),
+        ("reasons", _STRINGS, "active reasons for a lower clock: sw_power_cap, hw_slowdown, sw_thermal_slowdown, …"),
+    ),
+    "gpu_errors": _schema(_TIME, _HOST, _BUS_ID, ("code", pa.int32(), "number of the Xid (under 10000) or SXid")),
+    "bindings": _schema(
+        _RANK,
+        _HOST,
+        ("cpus", _INTS, "hardware threads it may run on"),
+        ("gpus", _INTS, "GPUs it sees or uses, numbered on the host"),
+    ),
+    "topology": _schema(
+        ("gpu", pa.int32(), "number of the GPU on its host"),
+        ("near_cpus", _INTS, "hardware threads of its NUMA node"),
+        ("near_nics", _STRINGS, "NICs with the shortest path that stays in the NUMA node"),
+    ),
+    "mpi_calls": _schema(
+        _RANK,
+        ("call", pa.string(), "MPI function"),
+        ("average_bytes", pa.float64(), "average size of the bucket; null: the call's total"),
+        ("calls", pa.int64(), "number of calls"),
+        ("seconds", pa.float64(), "time in the calls"),
+    ),
+    "mpi_ranks": _schema(
+        _RANK,
+        _HOST,
+        ("communication_s", pa.float64(), "time in MPI"),
+        ("elapsed_s", pa.float64(), "time from MPI_Init to MPI_Finalize"),
+        ("memory_bytes", pa.int64(), "largest resident set"),
+    ),
+    "operators": _schema(
+        ("name", pa.string(), "operator or kernel"),
+        ("calls", pa.int64(), "number of calls"),
+        ("self_cpu_ns", pa.int64(), "time on the CPU without children"),
+        ("self_device_ns", pa.int64(), "time on the GPU without children"),
+        (
+            "share",
+            pa.float64(),
+            "share of the total device time (CPU time where the source has no device time), 0 to 1",
+        ),
+    ),
+    "throughput": _schema(
+        _LABEL,
+        ("seconds", pa.float64(), "run time of the training"),
+        ("samples_per_s", pa.float64(), "samples a second"),
+    ),
+}

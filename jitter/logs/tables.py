@@ -1,0 +1,99 @@
+"""Typed tables built row by row, in Arrow batches, so that memory holds columns and not Python objects."""
+
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from jitter.logs.schemas import SCHEMAS
+
+_BATCH_ROWS: Final = 8_192
+_TEXT_LIMIT: Final = 65_536
+_SHORT: Final = _TEXT_LIMIT // 4
+"""Characters that no encoding makes longer than the limit."""
+
+
+class Tables:
+    """Rows of every relation that a log fills."""
+
+    def __init__(self, source: str) -> None:
+        """Start empty; `source` goes into every row."""
+        self._source = source
+        self._rows: dict[str, list[tuple[Any, ...]]] = {}
+        self._batches: dict[str, list[pa.RecordBatch]] = {}
+
+    def add(self, relation: str, **values: Any) -> None:
+        """Add a row; columns without a value are null.
+
+        Raises ValueError for a number that the column cannot hold: the line that states it is broken.
+        """
+        shape = _SHAPES[relation]
+        row: tuple[Any, ...] = tuple(map(values.get, shape.names))
+        for at, limit in shape.integers:
+            value = row[at]
+            if value is not None and not -limit <= value < limit:
+                raise ValueError(f"{value} does not fit")
+        for at in shape.reals:
+            if row[at] is not None and not isfinite(row[at]):
+                raise ValueError(f"{row[at]} is no measurement")
+        if any(row[at] is not None and len(row[at]) > _SHORT for at in shape.texts):
+            row = tuple(_cut(value) if isinstance(value, str) else value for value in row)
+        rows = self._rows.setdefault(relation, [])
+        rows.append(row)
+        if len(rows) >= _BATCH_ROWS:
+            self._seal(relation)
+
+    def add_batch(self, relation: str, batch: pa.RecordBatch) -> None:
+        """Add many rows at once; the columns are the relation's without `source`."""
+        source = pa.repeat(pa.scalar(self._source, pa.string()), batch.num_rows)
+        columns = [*batch.columns, source]
+        self._batches.setdefault(relation, []).append(pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[relation]))
+
+    def has_rows(self) -> bool:
+        """Return whether any relation has a row."""
+        return any(self._rows.values()) or bool(self._batches)
+
+    def finished(self) -> dict[str, pa.Table]:
+        """Return the tables of the relations that have rows, in the order of the schemas."""
+        for relation in list(self._rows):
+            self._seal(relation)
+        return {
+            relation: pa.Table.from_batches(self._batches[relation], schema)
+            for relation, schema in SCHEMAS.items()
+            if self._batches.get(relation)
+        }
+
+    def _seal(self, relation: str) -> None:
+        rows = self._rows.pop(relation)
+        if rows:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMAS[relation].types, strict=False)]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(SCHEMAS[relation])[:-1]))
+            self.add_batch(relation, batch)
+
+
+class _Shape(NamedTuple):
+    """A relation's columns without `source`, and what is checked of a row."""
+
+    names: tuple[str, ...]
+    integers: tuple[tuple[int, int], ...]
+    reals: tuple[int, ...]
+    texts: tuple[int, ...]
+
+
+def _shape(schema: pa.Schema) -> _Shape:
+    columns = list(enumerate(schema.types[:-1]))
+    return _Shape(
+        tuple(schema.names[:-1]),
+        tuple((at, 1 << (kind.bit_width - 1)) for at, kind in columns if kinds.is_integer(kind)),
+        tuple(at for at, kind in columns if kinds.is_floating(kind)),
+        tuple(at for at, kind in columns if kinds.is_string(kind)),
+    )
+
+
+_SHAPES: Final = {relation: _shape(schema) for relation, schema in SCHEMAS.items()}
+
+
+def _cut(text: str) -> str:
+    return text.encode(errors="replace")[:_TEXT_LIMIT].decode(errors="ignore")

@@ -1,0 +1,95 @@
+"""Values as logs print them: numbers, CPU lists and masks, PCI addresses, times, durations."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_MOST_CPUS: Final = 1 << 16
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MONTHS: Final = {
+    name: at
+    for at, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
+}
+_CTIME: Final = re.compile(r"(?:\w{3} )?(\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))? (\d{4})")
+_ISO: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?")
+_DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)(ns|us|μs|µs|ms|s|m|h)")
+_UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
+
+
+def number(text: str) -> float | None:
+    """Return the number at the start of a text with a unit ("62.35 W"), or None for "[N/A]" and the like."""
+    found = re.match(r"\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", text)
+    return float(found[1]) if found else None
+
+
+def cpu_list(text: str) -> list[int]:
+    """Return the CPUs of a list ("0-23,96-119"); ValueError where it is none."""
+    cpus: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.strip().partition("-")
+        low = _cpu(first)
+        high = _cpu(last) if last else low
+        if high < low:
+            raise ValueError(f"not a range of CPUs: {part}")
+        cpus.extend(range(low, high + 1))
+    return cpus
+
+
+def cpu_mask(text: str) -> list[int]:
+    """Return the CPUs of a hexadecimal mask, with or without "0x" and commas every 32 bits."""
+    digits = text.lower().removeprefix("0x").replace(",", "")
+    if not digits or len(digits) > _MOST_CPUS // 4:
+        raise ValueError("not a mask of CPUs")
+    mask = int(digits, 16)
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def bus_address(text: str) -> str | None:
+    """Return a PCI address as domain:bus:device, from "0000:9b:00.0" or from NCCL's digits "a01c0"."""
+    found = re.fullmatch(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?", text)
+    if found:
+        return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower()
+    if re.fullmatch(r"[0-9a-fA-F]{1,13}", text):
+        value = int(text, 16)
+        return f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0xFF:02x}"
+    return None
+
+
+def time_ns(text: str) -> int | None:
+    """Return a date and time as ns since 1970, or None where the text has no year; no zone means UTC."""
+    if found := _ISO.search(text):
+        *parts, fraction, zone = found.groups()
+        shift = timedelta()
+        if zone and zone != "Z":
+            sign = -1 if zone[0] == "-" else 1
+            shift = sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+        return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)
+    if (found := _CTIME.search(text)) and found[1] in _MONTHS:
+        month, day, hour, minute, second, fraction, year = found.groups()
+        return _since_epoch(int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second), fraction=fraction)
+    return None
+
+
+def duration_ns(text: str) -> int:
+    """Return a duration with its unit ("3.134ms") in ns; ValueError where it is none."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"not a duration: {text[:40]}")
+    return round(float(found[1]) * _UNIT_NS[found[2]])
+
+
+def _cpu(text: str) -> int:
+    cpu = int(text)
+    if not 0 <= cpu < _MOST_CPUS:
+        raise ValueError(f"not a CPU: {cpu}")
+    return cpu
+
+
+def _since_epoch(*parts: int, fraction: str | None, shift: timedelta = timedelta()) -> int | None:
+    year, month, day, hour, minute, second = parts
+    try:
+        moment = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC) - shift
+    except (ValueError, OverflowError):
+        return None
+    whole = (moment - _EPOCH) // timedelta(seconds=1)
+    return whole * 1_000_000_000 + int((fraction or "0")[:9].ljust(9, "0"))

@@ -1,0 +1,253 @@
+"""What a program says of itself: mpitrace, the profiler's table, rocprof's statistics, the trainer's last line."""
+
+import pytest
+from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from mpitrace_profiles import CPU_8, CPU_32, GPU_8_NCCL
+
+from jitter.logs import SCHEMAS, parse, sniff
+
+
+@pytest.mark.parametrize(
+    ("profile", "communication", "elapsed"),
+    [(CPU_32, 251.328, 317.922), (GPU_8_NCCL, 6.047, 49.737), (CPU_8, 109.223, 671.970)],
+)
+def test_mpitrace_sums(profile: str, communication: float, elapsed: float):
+    log = parsed(profile)
+    assert log.problems == []
+    assert rows(log, "mpi_ranks", "rank", "communication_s", "elapsed_s")[0] == (0, communication, elapsed)
+    calls = rows(log, "mpi_calls", "rank", "call", "average_bytes", "calls", "seconds")
+    totals = {call: (count, seconds) for _, call, average, count, seconds in calls if average is None}
+    buckets: dict[str, list[tuple[int, float]]] = {}
+    for _, call, average, count, seconds in calls:
+        if average is not None:
+            buckets.setdefault(call, []).append((count, seconds))
+    assert "MPI_Allreduce" in buckets
+    for call, parts in buckets.items():
+        assert sum(count for count, _ in parts) == totals[call][0]
+        assert sum(seconds for _, seconds in parts) == pytest.approx(totals[call][1], abs=0.0005 * (len(parts) + 1))
+    assert sum(seconds for _, seconds in totals.values()) == pytest.approx(communication, abs=0.005)
+
+
+def test_mpitrace_of_many_ranks():
+    log = parsed(CPU_32)
+    calls = rows(log, "mpi_calls", "call", "average_bytes", "calls", "seconds")
+    assert ("MPI_Allreduce", None, 47108, 250.492) in calls
+    assert ("MPI_Allreduce", 8.0, 45773, 214.933) in calls
+    assert rows(log, "mpi_ranks", "rank", "host", "communication_s", "memory_bytes") == [
+        (0, "nid00102", 251.328, round(1177.191 * 2**20)),
+        (1, "nid00102", 267.30, round(1168.41 * 2**20)),
+        (2, "nid00102", 269.22, round(1165.58 * 2**20)),
+        (3, "nid00102", 269.65, round(1177.88 * 2**20)),
+    ]
+    joint = parsed(CPU_32 + GPU_8_NCCL + CPU_8)
+    assert [row[1] for row in rows(joint, "mpi_ranks", "rank", "elapsed_s")][-2:] == [49.737, 671.970]
+
+
+def test_mpitrace_of_today():
+    text = """\
+Data for MPI rank 3 of 8:
+Times and statistics from MPI_Init() to MPI_Finalize().
+-----------------------------------------------------------------------
+MPI Routine                        #calls     avg. bytes      time(sec)
+-----------------------------------------------------------------------
+MPI_Bcast                               2           16.5          0.000
+MPI_Bcast damaged
+-----------------------------------------------------------------------
+total communication time = 0.000 seconds.
+total elapsed time       = 232.130 seconds.
+max resident set size    = 4064.422 MiB.
+
+Message size distributions (all communicators):
+
+MPI_Bcast                 #calls    avg. bytes      time(sec)
+                               1           4.0          0.000
+                               1          29.0          0.000
+
+MPI timing summary for all ranks:
+taskid             host    cpu    comm(s)  elapsed(s)     user(s)   system(s)   size(MiB)    switches
+     0   x3210c0s37b1n0      0       0.00      232.13      122.01       96.95     4064.42   240460957
+     3   x3210c0s37b1n0      1       0.00      227.60      126.06       95.88     4001.15   231353798
+
+something else 1 2 3
+"""
+    log = parsed(text)
+    assert rows(log, "mpi_calls", "rank", "call", "average_bytes", "calls") == [
+        (3, "MPI_Bcast", None, 2), (3, "MPI_Bcast", 4.0, 1), (3, "MPI_Bcast", 29.0, 1)
+    ]  # fmt: skip
+    assert rows(log, "mpi_ranks", "rank", "host", "elapsed_s") == [
+        (0, "x3210c0s37b1n0", 232.13), (3, "x3210c0s37b1n0", 232.13)
+    ]  # fmt: skip
+    assert [problem.lines for problem in log.problems] == [(7,)]
+
+
+HEADER = (
+    "Name|Self CPU %|Self CPU|CPU total %|CPU total|CPU time avg|Self CUDA|Self CUDA %|CUDA total|CUDA time avg"
+    "|# of Calls"
+)
+GPT_J = [
+    "record_param_comms|0.22%|32.264ms|0.39%|56.688ms|41.078us|6478.273s|99.97%|7400.400s|5.363s|1380",
+    "autograd::engine::evaluate_function: torch::autograd...|0.30%|43.386ms|0.61%|88.287ms|154.889us|0.000us|0.00%"
+    "|6401.640s|11.231s|570",
+    "hipLaunchKernel|0.19%|27.003ms|0.19%|27.003ms|3.919us|883.350s|13.63%|883.350s|128.208ms|6890",
+    "aten::item|-0.00%|-233.000us|88.44%|12.753s|579.668ms|0.000us|0.00%|160.403s|7.291s|22",
+]
+BIGBIRD = [
+    "aten::copy_|0.20%|13.452ms|18.30%|1.232s|265.930us|765.246ms|19.32%|944.254ms|203.854us",
+    "aten::mm|0.07%|4.745ms|0.10%|6.544ms|22.108us|746.361ms|18.85%|761.703ms|2.573ms",
+    "void at::native::modern::elementwise_kernel<at::nati...|0.00%|0.000us|0.00%|0.000us|0.000us|380.209ms"
+    "|9.60%|380.209ms|271.190us",
+]
+
+
+def _ruled(header: str, table: list[str]) -> str:
+    """A table as PyTorch prints it: rulers, columns to the right, two blanks between them."""
+    cells = [line.split("|") for line in (header, *table)]
+    widths = [max(map(len, column)) + 2 for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    ruler = "  ".join("-" * width for width in widths)
+    return "\n".join([ruler, lines[0], ruler, *lines[1:], ruler, "Self CPU time total: 14.420s", "a  b  12%"]) + "\n"
+
+
+def _tabbed(header: str, table: list[str]) -> str:
+    return "".join(line.replace("|", "\t") + "\n" for line in (header, *table))
+
+
+@pytest.mark.parametrize("written", [_ruled, _tabbed])
+def test_published_profiler_tables(written):
+    gpt = parsed(written(HEADER, GPT_J))
+    assert gpt.problems == []
+    found = {
+        row[0]: row[1:] for row in rows(gpt, "operators", "name", "calls", "self_cpu_ns", "self_device_ns", "share")
+    }
+    assert len(found) == 4
+    assert found["record_param_comms"] == (1380, 32_264_000, 6_478_273_000_000, pytest.approx(0.9997))
+    assert found["aten::item"][:2] == (22, -233_000)
+    assert "autograd::engine::evaluate_function: torch::autograd..." in found
+
+    bigbird = parsed(written(HEADER.removesuffix("|# of Calls"), BIGBIRD))
+    assert rows(bigbird, "operators", "calls") == [None] * 3
+    assert max(rows(bigbird, "operators", "share")) == pytest.approx(0.1932)
+    assert not any("comms" in name or "c10d" in name for name in rows(bigbird, "operators", "name"))
+
+
+def test_profiler_table_of_the_cpu_alone_and_its_broken_rows():
+    header = "Name|Self CPU %|Self CPU|CPU total %|CPU total|CPU time avg|# of Calls"
+    table = ["aten::mm|40.00%|4.000ms|40.00%|4.000ms|2.000ms|2", "aten::add|60.00%|6.000xx|60.00%|6.000ms|3.000ms|2"]
+    log = parsed(_ruled(header, table))
+    assert rows(log, "operators", "name", "calls", "self_cpu_ns", "self_device_ns", "share") == [
+        ("aten::mm", 2, 4_000_000, None, pytest.approx(0.4))
+    ]
+    assert [problem.lines for problem in log.problems] == [(5,)]
+
+
+def test_rocprof_statistics():
+    text = (
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
+        '"void k<int, 4>(float*, ""x"")",12,24000,2000,75.0\n"Cijk_Alik",4,8000,2000,25.0\n"broken",x,1,1,1\n'
+    )
+    log = parsed(text, "out/results_kernel_stats.csv")
+    assert rows(log, "operators", "name", "calls", "self_cpu_ns", "self_device_ns", "share") == [
+        ('void k<int, 4>(float*, "x")', 12, None, 24000, 0.75),
+        ("Cijk_Alik", 4, None, 8000, 0.25),
+    ]
+    assert [problem.lines for problem in log.problems] == [(4,)]
+    api = parsed('"Name","Calls","TotalDurationNs"\n"hipLaunchKernel",3,900\n', "out/results.hip_stats.csv")
+    assert rows(api, "operators", "self_cpu_ns", "self_device_ns") == [(900, None)]
+
+
+def test_throughput_of_every_result():
+    log = parsed(
+        "100%|####| 10/10 [18:46<00:00]\r{'train_runtime': 1126.1257, 'train_samples_per_second': 36.372, 'epoch': 0"
+        ".09}{'train_runtime': '671.7561', 'train_samples_per_second': '60.975'}\n"
+        "[rank0]: {'train_runtime': 568.0539, 'epoch': 0.09}\n{'train_runtime': soon}\n",
+        "plugin/slurm-1.out",
+    )
+    assert rows(log, "throughput", "label", "seconds", "samples_per_s") == [
+        ("plugin", 1126.1257, 36.372), ("plugin", 671.7561, 60.975), ("plugin", 568.0539, None)
+    ]  # fmt: skip
+    assert [problem.lines for problem in log.problems] == [(3,)]
+
+
+LOOKALIKES = [
+    b"",
+    b"hello\nworld\n",
+    b"The network is slow. Set NCCL_DEBUG=INFO and look for NCCL INFO lines such as Using network.\n",
+    b'{"header": 1, "rows": [1, 2]}\n',
+    b'[{"name": "x", "ph": "X", "ts": 1, "dur": 2}]\n',
+    b"a,b,c\n1,2,3\n",
+    b"Self CPU % is a column whose Name says so\n",
+    b"size 4 float sum\nbusbw\n",
+    b"\x80\x04not a pickle",
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR NCCL INFO Channel 00 : 0[1] -> 1[2] via P2P/IPC",
+    b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce"}]}',
+]
+
+
+@pytest.mark.parametrize("content", LOOKALIKES)
+def test_what_only_looks_like_a_log_is_left_alone(content: bytes):
+    assert sniff(content) is None
+
+
+@needs_evidence
+@pytest.mark.parametrize(
+    "name",
+    [
+        "README.md",
+        "ras/ras.rst",
+        "gpu_health/fabricmanager.log",
+        "gpu_health/nvidia-smi.nvlink.status.a100",
+        "compare/mfu_2gpu_after.sqlite",
+    ],
+)  # fmt: skip
+def test_files_beside_logs_are_left_alone(name: str):
+    assert sniff(EVIDENCE / name) is None
+
+
+def test_sources_that_quote_logs_are_left_alone(tmp_path):
+    line = b"node-1:12:34 [0] NCCL INFO Channel 00 : 0[1] -> 1[2] via P2P/IPC\n"
+    for name, expected in (("quote.py", None), ("job.log", "nccl-debug"), ("job", "nccl-debug")):
+        (tmp_path / name).write_bytes(line)
+        assert sniff(tmp_path / name) == expected
+
+
+def test_result_at_the_end_of_a_long_log_is_found(tmp_path):
+    path = tmp_path / "slurm.out"
+    path.write_bytes(b"loss 1.0\n" * 700_000 + b"{'train_runtime': 2.5}\n")
+    assert sniff(path) == "train-runtime"
+    assert rows(parse(path), "throughput", "seconds", "label") == [(2.5, tmp_path.name)]
+    assert parse(path, label="x", source="s").tables["throughput"].to_pylist()[0]["source"] == "s"
+
+
+def test_a_log_with_many_formats_at_once():
+    head = "node-1:12:34 [0] NCCL INFO "
+    log = parsed(
+        f"{head}Using network Socket\n0 -- GPUS 0 -- pid 1's current affinity mask: f\n"
+        "8388608 2097152 float sum -1 1159.1 7.24 13.57 0 1146.5 7.32 13.72 0\n"
+        f"[Sun Feb 23 16:24:18 2025] NVRM: Xid (PCI:0000:9b:00): 79, pid=1\n{head}Channel 0 : 0 -> 1 via P2P/IPC\n"
+        "{'train_runtime': 2.5}\n"
+    )
+    assert {name: table.num_rows for name, table in log.tables.items()} == {
+        "bandwidth": 2, "communicators": 1, "edges": 1, "gpu_errors": 1, "bindings": 1, "throughput": 1,
+    }  # fmt: skip
+    assert log.problems == []
+
+
+def test_tables_have_the_declared_schemas():
+    log = parsed("{'train_runtime': 2.5}\n")
+    assert log.tables["throughput"].schema.equals(SCHEMAS["throughput"])
+    assert all(schema.names[-1] == "source" for schema in SCHEMAS.values())
+    assert all(field.metadata[b"description"] for schema in SCHEMAS.values() for field in schema)
+
+
+def test_long_names_are_cut_and_numbers_out_of_range_are_broken():
+    header = '"Name","Calls","TotalDurationNs"\n'
+    log = parsed(f'{header}"{"é" * 70_000}",1,5\n"k",1,{10**30}\n"k",1,6\n')
+    assert rows(log, "operators", "self_device_ns") == [5, 6]
+    assert len(rows(log, "operators", "name")[0].encode()) == 65_536
+    assert [problem.lines for problem in log.problems] == [(3,)]
+
+
+def test_a_line_without_end_is_skipped():
+    log = parsed(b"{'train_runtime': 1.5}\n" + b"x" * (6 << 20) + b"\n{'train_runtime': 2.5}\n")
+    assert rows(log, "throughput", "seconds") == [1.5, 2.5]
+    assert [(problem.count, problem.lines) for problem in log.problems] == [(1, (2,))]

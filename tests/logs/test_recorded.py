@@ -1,0 +1,177 @@
+"""Recorded collectives: Inspector, profiler plug-in, Flight Recorder in JSON and pickles; nothing is executed."""
+
+import json
+import pickle
+
+import pytest
+from log_reading import EVIDENCE, needs_evidence, parsed, rows
+
+from jitter.logs import bandwidth, parse, sniff
+
+COLUMNS = ("rank", "group_name", "sequence", "collective", "size_bytes", "duration_ns", "timing")
+
+
+def _bandwidths(log) -> list[tuple[float, float]]:
+    """Bandwidths of the records, with the ranks that the communicators state."""
+    ranks = dict(rows(log, "communicators", "comm", "ranks"))
+    records = rows(log, "recorded", "collective", "size_bytes", "duration_ns", "group_name")
+    found = [bandwidth(collective, size, time, ranks[group]) for collective, size, time, group in records]
+    return [tuple(round(value, 6) for value in pair) for pair in found]
+
+
+@needs_evidence
+def test_documented_records_of_the_inspector():
+    path = EVIDENCE / "inspector/readme_v4.0.json"
+    log = parse(path)
+    assert sniff(path) == "nccl-inspector"
+    assert log.problems == []
+    assert rows(log, "recorded", *COLUMNS) == [
+        (2, "0x7f8c496ae9f661", 1407, "all_reduce", 17_179_869_184, 61_974_000, None),
+        (4, "0xe62dedaa97644a", 1231, "reduce_scatter", 8 * 2_147_483_648, 41_057_000, "kernel_gpu"),
+    ]
+    assert rows(log, "recorded", "start_ns") == [None, 1752867229235059000]
+    assert _bandwidths(log) == [(277.210914, 485.119099), (418.439467, 366.134533)]
+    small = parse(EVIDENCE / "inspector/exporter_readme_v4.0.json")
+    assert rows(small, "recorded", "size_bytes", "duration_ns") == [(32 * 65_536, 110_000)]
+    assert _bandwidths(small) == [(19.065018, 18.469236)]
+
+
+def _record(**changes: object) -> dict:
+    measured = {"coll": "AllToAll", "coll_sn": 7, "coll_msg_size_bytes": 1 << 20, "coll_exec_time_us": 100,
+                "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 0.0, "coll_busbw_gbs": 0.0}  # fmt: skip
+    return {
+        "header": {"id": "0xa", "rank": 0, "n_ranks": 8, "nnodes": 1},
+        "metadata": {"inspector_output_format_version": "v4.0", "hostname": "node"},
+        "coll_perf": measured,
+    } | changes
+
+
+def test_all_to_all_without_a_printed_bandwidth_is_computed():
+    assert _bandwidths(parsed(json.dumps(_record()))) == [(83.88608, 73.40032)]
+
+
+def test_inspector_records_one_a_line_among_others():
+    p2p = {"p2p": "Send", "p2p_sn": 3, "p2p_peer": 1, "p2p_msg_size_bytes": 524288, "p2p_exec_time_us": 50,
+           "p2p_timing_source": "kernel_gpu"}  # fmt: skip
+    sent = {key: value for key, value in _record(p2p_perf=p2p).items() if key != "coll_perf"}
+    tuned = _record(coll_perf=_record()["coll_perf"] | {"coll_algo": "RING", "coll_proto": "LL"})
+    stats = {"header": {"id": "0xa"}, "dump_stats": {"dropped_total": 3}}
+    lines = [_record(), sent, {"unrelated": 1}, stats, tuned]
+    text = "\n".join(json.dumps(line) for line in lines)
+    one = json.dumps(_record())
+    log = parsed(f"{text}\n{one}{one}\n{one[:-40]}\n0: {one}")
+    assert rows(log, "recorded", "collective") == ["all_to_all", "send_recv", *["all_to_all"] * 4]
+    assert rows(log, "recorded", "size_bytes")[1] == 524288
+    assert rows(log, "recorded", "algorithm", "protocol")[2] == ("RING", "LL")
+    assert rows(log, "communicators", "comm", "rank", "ranks", "host") == [("0xa", 0, 8, "node")]
+    assert [(problem.count, problem.lines) for problem in log.problems] == [(1, (7,))]
+    newer = parsed(json.dumps(_record(metadata={"inspector_output_format_version": "v9.1"})))
+    assert len(rows(newer, "recorded", "rank")) == 1
+    assert "v9.1" in str(newer.problems[0])
+
+
+def test_broken_pretty_printed_record_loses_itself():
+    good = json.dumps(_record(), indent=2)
+    log = parsed(f"{good}\n{good.replace('AllToAll', 'AllTo' + chr(34))}\n{good}\n{good[:200]}\n{good}\n")
+    assert len(rows(log, "recorded", "rank")) == 3
+    height = good.count("\n") + 1
+    assert [(problem.count, problem.lines) for problem in log.problems] == [(2, (1 + height, 1 + 3 * height))]
+
+
+def test_profiler_plugin():
+    args = {"SeqNum": 4, "CommHash": 673864846479792718, "Rank": 1, "Count": 262144, "Datatype": "ncclFloat32",
+            "Algorithm": "RING", "Protocol": "SIMPLE", "nChannels": 4}  # fmt: skip
+    common = {"name": "AllReduce", "cat": "COLL", "id": 0, "pid": 9, "tid": 1}
+    sent = {"name": "Send", "cat": "P2P", "ph": "b", "id": 0, "pid": 9, "tid": 1, "ts": 9.0,
+            "args": {"CommHash": 5, "Rank": 1, "Peer": 2, "Count": 16, "Datatype": "ncclBfloat16"}}  # fmt: skip
+    events = [
+        {"name": "Group", "cat": "GROUP", "ph": "b", "id": 0, "pid": 9, "tid": 1, "ts": 1.0, "args": {"groupId": 3}},
+        common | {"ph": "b", "ts": 10.5, "args": args},
+        sent,
+        common | {"ph": "e", "ts": 31.25},
+    ]
+    content = "[\n" + "".join(json.dumps(event) + ",\n" for event in events) + "{}]\n"
+    log = parsed(content)
+    assert sniff(content.encode()) == "nccl-profiler"
+    assert log.problems == []
+    assert rows(log, "recorded", *COLUMNS, "algorithm", "protocol", "state", "start_ns") == [
+        (1, "673864846479792718", 4, "all_reduce", 1 << 20, 20_750, "host", "RING", "SIMPLE", "completed", 10_500),
+        (1, "5", None, "send_recv", 32, None, None, None, None, "started", 9_000),
+    ]
+
+
+ENTRY = {
+    "frames": [{"name": "f", "filename": "/secret/path.py", "line": 3}],
+    "record_id": 0, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 1, "p2p_seq_id": 0,
+    "op_id": 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
+    "input_dtypes": ["Float"], "output_sizes": [[3, 4]], "output_dtypes": ["Float"], "state": "completed",
+    "time_discovered_started_ns": None, "time_discovered_completed_ns": 1724779239975811724, "retired": True,
+    "timeout_ms": 600000, "is_p2p": False,
+}  # fmt: skip
+GATHER = ENTRY | {"profiling_name": "nccl:_all_gather_base", "collective_seq_id": 2, "duration_ms": 1.5,
+                  "input_dtypes": ["BFloat16"], "output_sizes": [[6, 4]]}  # fmt: skip
+SEND = ENTRY | {"profiling_name": "nccl:send 0->1", "is_p2p": True, "p2p_seq_id": 5, "state": "scheduled"}
+DUMP = {
+    "version": "2.9",
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {},
+    "entries": [ENTRY, GATHER, SEND],
+}
+EXPECTED = [
+    (1, "0", 1, "all_reduce", 48, None, None),
+    (1, "0", 2, "all_gather", 48, 1_500_000, "cuda_event"),
+    (1, "0", 5, "send_recv", 48, None, None),
+]
+
+
+@pytest.mark.parametrize(
+    "dumped", [lambda d: json.dumps(d).encode(), *(lambda d, p=p: pickle.dumps(d, p) for p in (2, 4, 5))]
+)
+def test_flight_recorder(dumped):
+    content = dumped(DUMP)
+    log = parsed(content, "traces/nccl_trace_rank_1")
+    assert sniff(content) == "flight-recorder"
+    assert log.problems == []
+    assert rows(log, "recorded", *COLUMNS) == EXPECTED
+    assert rows(log, "recorded", "state", "start_ns") == [
+        ("completed", 1724779239936775119), ("completed", 1724779239936775119), ("scheduled", 1724779239936775119)
+    ]  # fmt: skip
+    assert rows(log, "communicators", "comm", "rank", "ranks") == [("0", 1, 2)]
+    assert "secret" not in str([table.to_pylist() for table in log.tables.values()])
+
+
+class _Bomb:
+    """What runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        return exec, ("raise SystemExit('executed')",)
+
+
+def test_pickled_code_is_not_run():
+    log = parsed(pickle.dumps(DUMP | {"comm_lib_version": _Bomb(), "entries": [ENTRY, _Bomb(), GATHER]}, 2), "trace_1")
+    assert rows(log, "recorded", *COLUMNS) == EXPECTED[:2]
+    assert [problem.count for problem in log.problems] == [1]
+
+
+def test_tags_of_torchs_pickler_are_seen_through():
+    """`restore_type_tag(data, "Dict[str, Any]")`, as the C++ pickler writes around containers."""
+    plain = pickle.dumps(DUMP["entries"], 2)[2:-1]
+    content = (
+        b"\x80\x02}(X\x07\x00\x00\x00entriesctorch.jit._pickle\nrestore_type_tag\n(" + plain
+        + b"X\x09\x00\x00\x00List[Any]tRX\x07\x00\x00\x00versionX\x03\x00\x00\x002.9u."
+    )  # fmt: skip
+    log = parsed(content, "trace_1")
+    assert [row[2] for row in rows(log, "recorded", *COLUMNS)] == [1, 2, 5]
+
+
+def test_cut_and_damaged_dumps_keep_their_whole_entries():
+    content = json.dumps(DUMP).encode()
+    cut = parsed(content[: content.index(b'"nccl:send')], "trace_1")
+    assert [row[3] for row in rows(cut, "recorded", *COLUMNS)] == ["all_reduce", "all_gather"]
+    assert "cut off" in str(cut.problems[0])
+    broken = parsed(pickle.dumps(DUMP)[:300], "trace_1")
+    assert broken.tables == {}
+    assert len(broken.problems) == 1
+    newer = parsed(json.dumps(DUMP | {"version": "11.0"}).encode(), "trace_1")
+    assert rows(newer, "recorded", *COLUMNS)[0][3] == "all_reduce"
+    assert "11.0" in str(newer.problems[0])

@@ -126,7 +126,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             words="more or different work",
             side="GPU",
             part=TimePart.GPU,
-            advice="has more or different work than the other ranks: check how work is divided",
+            advice="has more or different work: check how work is divided",
             detect=_different_work,
         ),
         "gpu_compute": CauseInfo(

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from jitter.core.errors import JitterError, UnreadableTraceError
 
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
+_MOST_REPORTS: Final = 3
+"""Reports with an error of their own; more are summarized in one."""
 _HEAD_BYTES: Final = 1 << 16
 _DAMAGED_HINT: Final = "copy it again, or record again"
 _NUMBER: Final = re.compile(r"\d+")
@@ -101,7 +103,8 @@ class UnrecognizedFiles:
                     error = explain_unrecognized(path, named, formats)
             if error is not None:
                 errors[path] = error
-        return errors, len(self._files) - len(errors)
+        others = len(self._files) - len(errors)
+        return _summarize_reports(errors), others
 
     def notes(self) -> list[str]:
         """Return one sentence per kind of file that jitter does not read, with the command to record instead."""
@@ -120,6 +123,21 @@ class UnrecognizedFiles:
 def is_nsys_report(path: Path) -> bool:
     """Return whether the file is an Nsight Systems report, which only nsys can read."""
     return path.suffix in _REPORTS
+
+
+def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterError]:
+    """Replace the errors of many reports that were not exported by one."""
+    reports = [path for path in errors if is_nsys_report(path)]
+    if len(reports) <= _MOST_REPORTS:
+        return errors
+    folders = sorted({str(path.parent) for path in reports})
+    patterns = " ".join(f"{shlex.quote(folder)}/*{reports[0].suffix}" for folder in folders[:_MOST_REPORTS])
+    error = UnreadableTraceError(
+        f"{reports[0]} and {len(reports) - 1} more: Nsight Systems reports, not exports",
+        f'run: for report in {patterns}; do nsys export -t sqlite --lazy=false -o "${{report%.*}}.sqlite" "$report"; done',
+    )
+    kept = {path: one for path, one in errors.items() if path not in set(reports)}
+    return {**kept, reports[0]: error}
 
 
 def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:

@@ -137,7 +137,7 @@ def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["steps", str(small_lake)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
-    assert len(jitter.open(small_lake).run().steps) == 3
+    assert len(jitter.open(small_lake).diagnose().steps) == 3
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

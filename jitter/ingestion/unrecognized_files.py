@@ -134,7 +134,8 @@ def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterErro
     patterns = " ".join(f"{shlex.quote(folder)}/*{reports[0].suffix}" for folder in folders[:_MOST_REPORTS])
     error = UnreadableTraceError(
         f"{reports[0]} and {len(reports) - 1} more: Nsight Systems reports, not exports",
-        f'run: for report in {patterns}; do nsys export -t sqlite --lazy=false -o "${{report%.*}}.sqlite" "$report"; done',
+        f"run: for report in {patterns}; do "
+        'nsys export -t sqlite --lazy=false -o "${report%.*}.sqlite" "$report"; done',
     )
     kept = {path: one for path, one in errors.items() if path not in set(reports)}
     return {**kept, reports[0]: error}

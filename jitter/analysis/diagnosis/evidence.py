@@ -116,6 +116,10 @@ class Evidence:
             gpu_bound += int((parts == TimePart.GPU).sum())
         return launch_bound, launch_bound + gpu_bound
 
+    def has_path(self, steps: Sequence[int]) -> bool:
+        """Return whether any of the steps has a critical path: not where ranks share no collective."""
+        return any(self.analysis.paths[number].charges for number in steps)
+
     def baseline_ns(self, slow: SlowCommunication) -> float:
         """Return the baseline of the collectives' time, ns per step."""
         first = self.analysis.run.collective_arrays.first_group

@@ -192,7 +192,7 @@ def test_words_that_the_page_uses_are_explained(tmp_path):
 
 def test_one_step(tmp_path):
     page = render_html(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
-    assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
+    assert "In epoch 1, step 0 rank 1 (node0) has the most excess on the critical path" in Text(page).all
     assert "Step time" not in titles(page)
 
 

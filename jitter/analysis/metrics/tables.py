@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.arrow import from_numpy, from_texts
+from jitter.core.arrow import from_numpy
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
 
@@ -38,7 +38,7 @@ class MetricTable:
         return pa.table(
             {
                 "kernel_index": from_numpy(self.kernel_index),
-                "kernel_name": from_texts(self.kernel_names),
+                "kernel_name": pa.array(self.kernel_names, pa.string()),
                 "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
                 **{
                     f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])

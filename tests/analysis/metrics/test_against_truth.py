@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.analysis.metrics.tables import select_unmatched
 from jitter.readers import readers
 from jitter.simulate import Fault, Job, KernelTruth, RankRecording, Run, simulate, truth_document, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
@@ -67,7 +68,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
     lake = ingest_run(run, tmp_path, "nsys")
     assert_matches_truth(lake, run.truth())
     assert_matches_oracle(lake)
-    unmatched = lake.unmatched(1, 1)
+    unmatched = select_unmatched(lake.metrics(1, 1).rows).to_pandas()
     assert unmatched[["rank", "position"]].to_numpy().tolist() == [[1, 17]]
     table = lake.table("duration", 1, 1)
     assert table.index.tolist() == list(range(40))
@@ -150,7 +151,7 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
     assert state[2][0] == state[3][0] == (False, 0)
     assert state[2][1][0]
     assert state[3][1][0]
-    (last,) = lake.indices(lake.step(1, 1))
+    (last,) = lake.kernel_indices(lake.step(1, 1))
     assert [member.rank for member in last.members] + list(last.left_out) == [0, 1, 2, 3]
     assert 3 in last.left_out
     found = {row["rank"] for row in lake.metrics(0, 1).rows.to_pylist()}
@@ -253,7 +254,7 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
 
 
 def _ingested(folder: Path, tmp_path: Path) -> "jitter.Lake":
-    report = jitter.ingest([folder], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert report.refused == []
     return jitter.open(tmp_path / "lake")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from jitter.core.errors import JitterError
 from jitter.core.executors import Executor
 from jitter.ingestion.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
@@ -27,7 +27,7 @@ class InspectedSource:
 
 
 def inspect(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     step_pattern: str | None = None,
     rank: int | None = None,
@@ -42,7 +42,7 @@ def inspect(
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(

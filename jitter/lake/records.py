@@ -93,8 +93,17 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     problems: list[str]
     host_rows: int | None = None
     """Rows of the file of host events, which exists if there are any; None: not known."""
+    reader: str | None = None
+    """Name of the reader; None in records of older versions, where `format` is the name."""
+    world_size: int | None = None
+    """Number of ranks of the job, if the recording states it."""
     kernel_columns: int = 27
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
+
+    @property
+    def has_guessed_steps(self) -> bool:
+        """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
+        return self.rank is not None and self.steps_from != "marker"
 
     @property
     def name(self) -> str:

@@ -26,6 +26,15 @@ def format_time(ns: float | None, *, signed: bool = False) -> str:
     return f"{sign}{value:.{digits}f} {unit}"
 
 
+def format_timeline_span(start_ns: int, end_ns: int) -> str:
+    """Write a span as a profiler's timeline shows it: seconds with four decimals.
+
+    >>> format_timeline_span(76_056_465_178, 76_057_981_000)
+    '76.0565 s to 76.0580 s'
+    """
+    return f"{start_ns / 1e9:,.4f} s to {end_ns / 1e9:,.4f} s"
+
+
 def format_percent(fraction: float | None) -> str:
     """Return a fraction as a percentage: `20.3%`, `0.74%`, `<0.01%`.
 

@@ -325,7 +325,7 @@ def test_by_keyboard(shown):
 
 def test_another_map_can_be_chosen(shown):
     shown.select_option("#layer", value="own:1")
-    assert "CPU: own time above the others'" in of(shown, "title:excess", "text")
+    assert "CPU: own time above the peers' median" in of(shown, "title:excess", "text")
 
 
 def test_zoom_outlives_further_ranks_but_not_another_step(shown):

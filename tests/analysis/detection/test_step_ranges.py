@@ -54,8 +54,8 @@ def test_the_paths_alone(lake: "jitter.Lake"):
     """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
     first, then = jitter.open(lake.root), jitter.open(lake.root)
     paths = first.analyze().paths
-    assert first.analyze()._known == []
+    assert first.analyze()._priced == []
     answers = then.diagnose()
-    assert then.analyze()._known != []
+    assert then.analyze()._priced != []
     assert [asdict(one) for one in then.analyze().paths] == [asdict(one) for one in paths]
     assert first.diagnose() == answers

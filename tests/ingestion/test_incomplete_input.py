@@ -205,6 +205,6 @@ def test_long_names_are_cut_and_said(tmp_path: Path):
     events = [kineto_traces.step(name="step 1 " + "x" * 100_000), kineto_traces.call(), kineto_traces.kernel(name)]
     kineto_traces.write(tmp_path / "t" / "rank0.json", events)
     (record,) = ingest(tmp_path / "t").added
-    assert "1 names of kernels or calls are longer than 65,536 characters and were cut" in record.problems
-    assert "1 texts of ranges are longer than 65,536 characters and were cut" in record.problems
+    assert "cut to 65,536 characters: 1 name of kernels or calls" in record.problems
+    assert "cut to 65,536 characters: 1 text of ranges" in record.problems
     assert len(record.steps[0].marker or "") == 65_536

@@ -90,8 +90,9 @@ def test_example_reader_installed_by_entry_point(tmp_path: Path, monkeypatch: py
     source = Path(example_reader.__file__).read_text()
     with added_reader("kernel_csv", source, tmp_path / "site", monkeypatch):
         for jobs in (1, 2):
+            executor = jitter.PoolExecutor(jobs)
             report = jitter.ingest(
-                tmp_path / "t", tmp_path / f"lake{jobs}", executor=jitter.PoolExecutor(jobs), rank_pattern=r"rank(\d)"
+                tmp_path / "t", tmp_path / f"lake{jobs}", executor=executor, rank_pattern=r"rank(\d)"
             )
             assert report.refused == []
             assert sorted((r.rank, r.reader, r.reader_version, r.kernels) for r in report.added) == [

@@ -107,7 +107,7 @@ def test_every_figure_is_there(page):
         "Max rank",
         "Loss of each step",
         "Step time",
-        "by where it arose",
+        "by part",
     ):
         assert words in told
     assert "do not record the sizes of messages" in Text(page).all
@@ -175,7 +175,7 @@ def test_one_rank(tmp_path):
     assert "With a single rank there is no comparison" in text
     assert "Clock alignment: not needed" in text
     assert text.count("Unknown: no rank can be compared with another.") == 5
-    assert "1 collective; who waited there, only the other ranks' traces could tell." in text
+    assert "1 collective; waiting is unknown without the traces of the other ranks." in text
     assert "no rank waited" not in text
     assert titles(page)[:2] == ["Step time", "Time to kernel end"]
 
@@ -207,7 +207,7 @@ def test_ranks_that_cannot_be_aligned(tmp_path):
     page = render_html(lake)
     text = Text(page).all
     assert "The clocks of its ranks cannot be aligned" in text
-    assert "No collective lies in this step" in text
+    assert "This step has no collectives" in text
     assert "No critical path leads across ranks" in text
     assert "No path leads across ranks" in text
     drawn = sources(page, "profile")

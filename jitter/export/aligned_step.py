@@ -81,7 +81,7 @@ class AlignedStep:
         cohorts = {self._lake.cohorts[rank] for rank in self.ranks}
         if len(cohorts) > 1:
             raise UsageError(
-                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, whose clocks cannot be aligned",
+                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts: no common clock",
                 "choose ranks of one cohort with --ranks",
             )
         moment = measured.alignments[cohorts.pop()]

@@ -53,8 +53,8 @@ class Fault:
     `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
     x `factor` over `kernels`. `extra_kernel`: an additional kernel (of `ms`) before index `kernel`.
     `missing_kernel`: no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`:
-    transfers x `factor` in every collective whose group has one of the ranks. `pause`: each rank's CPU pauses `ms` somewhere in every
-    `every`-th step, as garbage collection does; neighbours pause in different steps.
+    transfers x `factor` in every collective whose group has one of the ranks. `pause`: each rank's CPU pauses `ms` in
+    every `every`-th step, as garbage collection does; neighbours pause in different steps.
     """
 
     kind: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
+from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
@@ -62,8 +63,7 @@ def ingest(
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
     replace: bool = False,
-    jobs: int | None = None,
-    scheduler: str | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Add all recordings under `paths` (one path or several, files or folders) to the lake, and return a report.
@@ -71,8 +71,8 @@ def ingest(
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
     `step` for step markers. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
     expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
-    kept. `jobs` is the number of worker processes (default: the number of processors); `scheduler` is the address of
-    a Dask cluster to use instead. `progress` is called with bytes done and total bytes.
+    kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
+    `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
 
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
     a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
@@ -81,9 +81,7 @@ def ingest(
     compile_step_pattern(step_pattern)
     found = discover(as_paths(paths))
     check_single_rank(rank, found)
-    return ingest_discovered(
-        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
-    )
+    return ingest_discovered(found, Path(lake), step_pattern, options, replace, choose_converter(executor), progress)
 
 
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -100,15 +98,14 @@ def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return found
 
 
-def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
-    """Return a converter: `jobs` worker processes here, or a Dask cluster. Raises `UsageError` if both are given."""
-    if scheduler is None:
-        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
-    if jobs is not None:
-        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
-    from jitter.ingestion.dask_workers import convert_on_dask
+def choose_converter(executor: Executor | None) -> Converter:
+    """Return what converts tasks on this executor; None means one worker process per processor."""
+    if isinstance(executor, DaskExecutor):
+        from jitter.ingestion.dask_workers import convert_on_dask
 
-    return lambda tasks, progress: convert_on_dask(scheduler, tasks, progress)
+        return lambda tasks, progress: convert_on_dask(executor.address, tasks, progress)
+    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
+    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
@@ -186,7 +183,7 @@ class _Run:
                     self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
-            with self._folder.alone():
+            with self._folder.exclusive_lock():
                 self._publisher.see_others()
                 for outcome in self._in_phase(provisional):
                     self._publish(outcome)

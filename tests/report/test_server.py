@@ -161,14 +161,16 @@ def test_the_page_is_the_written_one(page, lake):
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
     assert len(re.findall("data-show=", body)) == len(lake.steps)
-    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(lake.steps.index(lake.costliest().key))
+    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(
+        lake.steps.index(lake.diagnose().costliest.key)
+    )
 
 
 def test_any_step_and_any_ranks(page, lake):
     for at, key in enumerate(lake.steps):
         answer = ask(page, str(at), "2-3", number=at)
         assert (answer["number"], answer["place"], answer["problem"]) == (at, at, "")
-        assert f"In {key} " in answer["section"]
+        assert f"In {key}, " in answer["section"]
         shown = page.get_model_by_name("shown:gap")
         for metric, deviation in (("gap", True), ("launch_latency", False)):
             table = lake.table(metric, key.step, deviation=deviation)

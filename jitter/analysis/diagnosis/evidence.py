@@ -114,6 +114,10 @@ class Evidence:
         launch_bound = parts.count(TimePart.CPU)
         return launch_bound, launch_bound + parts.count(TimePart.GPU)
 
+    def has_path(self, steps: Sequence[int]) -> bool:
+        """Return whether any of the steps has a critical path: not where ranks share no collective."""
+        return any(self.analysis.paths[number].charges for number in steps)
+
     def baseline_ns(self, slow: SlowCommunication) -> float:
         """Return the baseline of the collectives' time, ns per step."""
         return sum(self.analysis.usual_transfers[meeting] for meeting, _ in slow.meetings)

@@ -124,6 +124,6 @@ def find_profile_location(
     # a stall of the host lies before the launch that it delays
     since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun)
     first = float(np.fmin(since, np.nanmin(begun)))
-    origin = analysis.lake.origin_ns[rank]
+    origin = analysis.lake.origins(key)[rank]
     file = records[key][rank].record.file
     return ProfileLocation(file, origin + round(first), origin + round(float(np.nanmax(ended))))

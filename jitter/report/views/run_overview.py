@@ -87,7 +87,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     for source, step in records:
         assert source.rank is not None
         held.setdefault(source.rank, set()).add(step.key)
-    answers = lake.answers(steps)
+    answers = lake.results(steps)
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}

@@ -22,7 +22,7 @@ class StepGrid:
 
     def __init__(self, lake: Lake, step: StepAnswer) -> None:
         """Read the cohort of the step's max rank; the first cohort if the step has no max rank."""
-        measured = lake.metrics_of(step.key)
+        measured = lake.metrics(step.key)
         kernels = measured.kernels
         cohorts = np.unique(kernels.cohort_of)
         self.empty = not cohorts.size

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bokeh.models import Legend
 
 import jitter
 from jitter.analysis.execution.time_part import TimePart
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
+from jitter.report.notebook import Figures
 from jitter.report.questions import answer_questions
 from jitter.report.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
@@ -258,3 +260,15 @@ def test_a_single_culprit_is_shown_on_the_path(lake):
 
 def test_names_cannot_close_the_data(page):
     assert set(item(page)["roots"].values()) == {"figures-run", "figures-profile", "figures-split"}
+
+
+def test_the_legend_of_the_split_names_the_parts(tmp_path):
+    lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
+    grid = Figures(lake).split()
+    (legend,) = grid.select({"type": Legend})
+    assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication"]
+
+
+def test_figures_have_a_short_repr(tmp_path):
+    lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
+    assert repr(Figures(lake)) == f"<Figures of {tmp_path / 'lake'}: 2 steps, 3 ranks>"

@@ -22,7 +22,7 @@ class NsysReport:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def add(self, table: str, count: int, **values: object) -> None:
-        """Add rows: a list holds a value per row, other values are for all rows. Missing ones are null, or 0 if required."""
+        """Add rows: a list holds a value per row, others are for all rows; missing ones are null, or 0 if required."""
         if table not in self.rows:
             return
         given = []

@@ -112,7 +112,7 @@ def test_every_figure_is_there(page):
         "by part",
     ):
         assert words in told
-    assert "do not record the sizes of messages" in Text(page).all
+    assert "do not record message sizes" in Text(page).all
 
 
 def test_no_element_asks_for_anything(page):

@@ -22,11 +22,7 @@ class NsysReport:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def add(self, table: str, count: int, **values: object) -> None:
-<<<<<<< HEAD
         """Add rows: a list holds a value per row, another value is for all rows. A missing one is null or 0."""
-=======
-        """Add rows: a list holds a value per row, others are for all rows; missing ones are null, or 0 if required."""
->>>>>>> house-report
         if table not in self.rows:
             return
         given = []

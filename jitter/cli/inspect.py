@@ -18,6 +18,7 @@ from jitter.core.errors import ExitCode
 def inspect(
     paths: tuple[Path, ...],
     step_pattern: str | None,
+    collective: str | None,
     rank_pattern: str | None,
     rank: int | None,
     rank_map: Path | None,
@@ -39,6 +40,7 @@ def inspect(
         findings = run(
             paths,
             step_pattern=step_pattern,
+            collective=collective,
             rank=rank,
             rank_map=rank_map,
             rank_pattern=rank_pattern,

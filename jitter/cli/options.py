@@ -20,6 +20,7 @@ def ingest_options(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--step-pattern", metavar="RE", help="Names a step in a marker: groups step, epoch, rank."),
+            click.option("--collective", metavar="RE", help="Names further kernels that are communication."),
             click.option("--rank-pattern", metavar="RE", help="Names the rank in a path: group rank (or the first)."),
             click.option("--rank", type=click.IntRange(min=0), help="The rank, for one file."),
             click.option(

@@ -10,8 +10,9 @@ from jitter.core.errors import JitterError, UnknownRankError, UsageError
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
-from jitter.ingestion.publish import Publisher
+from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
@@ -55,6 +56,7 @@ def ingest(
     lake: str | Path = DEFAULT_LAKE,
     *,
     step_pattern: str | None = None,
+    collective: str | None = None,
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
@@ -66,15 +68,23 @@ def ingest(
     """Put all recordings under `paths` into the lake, adding only what is new.
 
     `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
-    cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
+    cluster that is to do their work. `collective` is a regular expression for names of kernels that communicate,
+    besides those that jitter knows. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
     no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
+    compile_collective_pattern(collective)
     found = discover([Path(path) for path in paths])
     check_single_rank(rank, found)
     return ingest_discovered(
-        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
+        found,
+        Path(lake),
+        Patterns(step_pattern, collective),
+        options,
+        replace,
+        choose_converter(jobs, scheduler),
+        progress,
     )
 
 
@@ -98,7 +108,7 @@ def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
 def ingest_discovered(
     found: DiscoveredFiles,
     lake: Path,
-    step_pattern: str | None,
+    patterns: Patterns,
     options: RankOptions,
     replace: bool,
     convert: Converter,
@@ -114,13 +124,13 @@ def ingest_discovered(
     folder.create()
     folder.sweep()
     publisher = Publisher(folder, replace)
-    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, options)]
+    fresh = [source for source in found.sources if not publisher.holds(source, patterns, options)]
     report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
     staging = folder.staging()
     try:
-        known = publisher.digests(step_pattern, options)
-        tasks = [Task(source, staging, step_pattern, options, known.get(source.size, frozenset())) for source in fresh]
+        known = publisher.digests(patterns, options)
+        tasks = [Task(source, staging, *patterns, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
     finally:
         folder.close()

@@ -90,6 +90,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Kernels in no step because they were launched before the capture."""
     steps: list[StepRecord]
     problems: list[str]
+    collective_pattern: str | None = None
+    """The --collective it was read with: names of kernels that the user declares as communication."""
     host_rows: int | None = None
     """Rows of what it tells of the host, which have a file if there are any; None: not known."""
 

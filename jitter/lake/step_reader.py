@@ -137,7 +137,15 @@ class StepFiles:
 
 def stamp(held: RankStepRecord) -> str:
     """Name what a rank's rows of a step are made from: another reading of another source gives another stamp."""
-    told = (_VERSION, held.record.digest, held.record.reader_version, held.record.step_pattern, held.step)
+    record = held.record
+    told = (
+        _VERSION,
+        record.digest,
+        record.reader_version,
+        record.step_pattern,
+        record.collective_pattern,
+        held.step,
+    )
     return hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
 
 

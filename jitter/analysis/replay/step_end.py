@@ -8,7 +8,7 @@ import numpy as np
 from jitter.analysis.execution.run_model import Observed
 from jitter.analysis.replay.step_inputs import StepWork
 from jitter.core.arrays import Floats, Ints
-from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
+from jitter.core.kernels import ALIGNING_OPERATIONS
 from jitter.core.step_key import StepKey
 
 
@@ -35,7 +35,7 @@ class StepEnds:
             if {member.block for member in here} != blocks or len(together) != 1:
                 continue
             for place in {member.place for member in here}:
-                operation = collective_operation(operations[place].name)
+                operation = operations[place].collective
                 if operation is None or operation in ALIGNING_OPERATIONS:
                     found.append(place)
         return sorted(found)

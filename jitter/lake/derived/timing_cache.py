@@ -56,7 +56,7 @@ class StepSpan(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Header(msgspec.Struct, array_like=True):
-    made_from: tuple[str, int, str | None]
+    made_from: tuple[str, int, str | None, str | None]
     size: int
     """Bytes of a time."""
     kinds: list[bytes]
@@ -217,8 +217,8 @@ def _aligned(place: int) -> int:
     return -(-place // 8) * 8
 
 
-def _made_from(record: SourceRecord) -> tuple[str, int, str | None]:
-    return record.digest, record.reader_version, record.step_pattern
+def _made_from(record: SourceRecord) -> tuple[str, int, str | None, str | None]:
+    return record.digest, record.reader_version, record.step_pattern, record.collective_pattern
 
 
 def _since(rows: pa.Table, start_ns: npt.NDArray[np.int64]) -> Times:

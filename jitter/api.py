@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
     from jitter.analysis.execution.rules import Wait
     from jitter.analysis.execution.run_reader import LakeRun
-    from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import ExaminedSteps
@@ -115,19 +114,28 @@ class Lake:
         members = self._lake_indices.members
         return StepMetrics(self.root, key, self._by_step[key], self.indices(key), members, metrics)
 
-    def summaries(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
-        """What each step tells, one a cohort and step, in order."""
-        from jitter.analysis.metrics.run_summary import outstanding
+    def ttke_readings(self, steps: Sequence[StepKey] | None = None) -> "list[TtkeReading]":
+        """Return the talk's reading of these steps (all), one a cohort and step, in order."""
+        import pyarrow.compute as pc
+
+        from jitter.analysis.metrics.ttke_reading import read_ttke
 
         chosen = self.steps if steps is None else steps
         self.compact(chosen)
-        return outstanding([found for key in chosen for found in self._summaries(key)])
-
-    def run(self, steps: Sequence[StepKey] | None = None) -> "RunSummary":
-        """Sum up the run: each step's time, and what its cohorts' summaries add up to."""
-        from jitter.analysis.metrics.run_summary import summarise_run
-
-        return summarise_run(self.summaries(steps))
+        found = []
+        for key in chosen:
+            measured = self.metrics_of(key)
+            cohorts = measured.rows["cohort"]
+            found += [
+                read_ttke(
+                    key,
+                    index.cohort,
+                    measured.rows.filter(pc.equal(cohorts, index.cohort)),
+                    measured.alignments[index.cohort],
+                )
+                for index in measured.indices
+            ]
+        return found
 
     def diagnose(self, steps: Sequence[StepKey] | None = None) -> "Diagnosis":
         """Answer the seven questions for these steps (all): loss, steps, culprits, what repairing them gains."""
@@ -165,8 +173,8 @@ class Lake:
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
-        told = [summary for summary in self.summaries([key]) if summary.max_rank is not None]
-        worst = max(told, key=lambda summary: summary.max_deviation_ns or 0.0, default=None)
+        readings = [one for one in self.ttke_readings([key]) if one.max_rank is not None]
+        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
         return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
     def costliest(self, steps: Sequence[StepKey] | None = None) -> "StepAnswer":
@@ -289,24 +297,3 @@ class Lake:
         from jitter.lake.derived.compaction import compact_if_large
 
         compact_if_large(self.root, {key: len(self._by_step[key]) for key in steps}, self._progress)
-
-    def _summaries(self, key: StepKey) -> "list[TtkeReading]":
-        import pyarrow.compute as pc
-
-        from jitter.analysis.metrics.ttke_reading import read_ttke
-
-        measured = self.metrics_of(key)
-        clocks = {
-            rank: (found.record.file_digest, found.record.utc_offset_ns) for rank, found in self._by_step[key].items()
-        }
-        return [
-            read_ttke(
-                key,
-                index.cohort,
-                measured.rows.filter(pc.equal(measured.rows["cohort"], index.cohort)),
-                measured.alignments[index.cohort],
-                clocks,
-                index.left_out,
-            )
-            for index in measured.indices
-        ]

@@ -1,19 +1,22 @@
 """Ingest: read trace files with worker processes and publish them into a lake."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.core.errors import JitterError, UnknownRankError, UsageError
+from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.publish import Patterns, Publisher
+from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.step_markers import compile_step_pattern
+from jitter.ingestion.unrecognized_files import DamagedTraceError
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
@@ -52,7 +55,7 @@ class IngestReport:
 
 
 def ingest(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     lake: str | Path = DEFAULT_LAKE,
     *,
     step_pattern: str | None = None,
@@ -65,17 +68,22 @@ def ingest(
     scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Put all recordings under `paths` into the lake, adding only what is new.
+    """Add all recordings under `paths` (one path or several, files or folders) to the lake, and return a report.
 
-    `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
-    cluster that is to do their work. `collective` is a regular expression for names of kernels that communicate,
-    besides those that jitter knows. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
-    no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
+    Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
+    `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
+    that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
+    expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
+    kept. `jobs` is the number of worker processes (default: the number of processors); `scheduler` is the address of
+    a Dask cluster to use instead. `progress` is called with bytes done and total bytes.
+
+    Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
+    a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
     return ingest_discovered(
         found,
@@ -86,6 +94,20 @@ def ingest(
         choose_converter(jobs, scheduler),
         progress,
     )
+
+
+def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return one path or several as a list.
+
+    Raises `UsageError` if none is given, and `UnreadableTraceError` if none exists; a missing path among others is
+    rejected like an unreadable source.
+    """
+    found = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    if not found:
+        raise UsageError("no path given", "give files or folders of traces")
+    if not any(os.path.lexists(path) for path in found):
+        raise UnreadableTraceError(f"{found[0]}: no such file or directory", "check the path")
+    return found
 
 
 def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
@@ -117,7 +139,7 @@ def ingest_discovered(
     """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
-    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others)
+    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
     if not found.sources and not lake.exists():  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
@@ -127,11 +149,16 @@ def ingest_discovered(
     fresh = [source for source in found.sources if not publisher.holds(source, patterns, options)]
     report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
+    report.warnings += publisher.outdated_readers(found.sources)
     staging = folder.staging()
     try:
         known = publisher.digests(patterns, options)
         tasks = [Task(source, staging, *patterns, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
+        for path, error in found.unreadable:
+            if isinstance(error, DamagedTraceError):
+                publisher.refuse_file(path, error)
+        report.warnings += coverage_notes(publisher.records)
     finally:
         folder.close()
         catalog.refresh(folder.root, folder.records)
@@ -178,7 +205,7 @@ class _Run:
         if outcome.error is not None:
             self._refuse(outcome, outcome.error)
             return False
-        if not outcome.staged:
+        if outcome.is_known:
             self._publisher.found_again(outcome)
             self._report.unchanged += 1
             return False

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.publish import Patterns
 from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
@@ -28,7 +28,7 @@ class InspectedSource:
 
 
 def inspect(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     step_pattern: str | None = None,
     collective: str | None = None,
@@ -45,7 +45,7 @@ def inspect(
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(

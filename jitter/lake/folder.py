@@ -36,6 +36,11 @@ class LakeFolder:
         """Where the records lie."""
         return self.root / "sources"
 
+    @property
+    def is_lake(self) -> bool:
+        """Whether the folder holds a lake, of this or another layout version."""
+        return (self.root / _MARK).is_file()
+
     def create(self) -> None:
         """Make the folder a lake, or accept it if it is one; raise `LakeError` if it is something else."""
         if self.root.exists() and not self.root.is_dir():

@@ -94,6 +94,15 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """The --collective it was read with: names of kernels that the user declares as communication."""
     host_rows: int | None = None
     """Rows of what it tells of the host, which have a file if there are any; None: not known."""
+    reader: str | None = None
+    """Name of the reader; None in records of older versions, where `format` is the name."""
+    world_size: int | None = None
+    """Number of ranks of the job, if the recording states it."""
+
+    @property
+    def has_guessed_steps(self) -> bool:
+        """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
+        return self.rank is not None and self.steps_from != "marker"
 
     @property
     def name(self) -> str:

@@ -1,4 +1,6 @@
-"""Logs that a job leaves beside its traces, as typed tables: one format a file, each fed the lines of one pass.
+"""Read the logs of a job (NCCL, benchmarks, GPU clocks, bindings, …) into typed tables.
+
+Each format has a module; one pass over a file feeds its lines to the parsers of all formats.
 
 `sniff` names the format of a file, `parse` reads it; `SCHEMAS` holds the relations. The package knows neither the lake
 nor the analysis, executes nothing that a file holds, and keeps environment variables, command lines and IP addresses

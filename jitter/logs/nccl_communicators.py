@@ -1,4 +1,4 @@
-"""Communicators and networks in NCCL_DEBUG logs: who takes part, on which GPU, over which network and plug-in.
+"""Communicators and networks in NCCL_DEBUG logs: rank, host, GPU, network and plug-in of each member.
 
 `comm 0x… rank R nranks N cudaDev D busId B - Init COMPLETE` (2.4 on; RCCL adds words before the dash), from 2.19 on
 with the function's name, `nvmlDev` and the `commId` that all ranks share; `Init START`, `Destroy COMPLETE` alike.
@@ -37,13 +37,17 @@ _NEWEST: Final = (2, 30)
 INTERESTING: Final = re.compile(
     rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin|net plugin"
 )
-"""Messages that may state one of these; the others are not looked at."""
+"""Messages that may state one of these; all other messages are skipped."""
 
 
 @dataclass
 class _Process:
+    """What a process states; what it states first counts, so that reading a line again changes nothing."""
+
     version: str | None = None
     network: str | None = None
+    transport: str | None = None
+    """The transport that found interfaces: the network where none is stated."""
     plugin: str | None = None
     provider: str | None = None
     interfaces: list[str] = field(default_factory=list)
@@ -70,15 +74,15 @@ class Communicators:
         if found := _COMM.search(message):
             _read_member(process, found)
         elif found := _NETWORK.search(message):
-            process.network = found[1].decode().strip()
+            process.network = process.network or found[1].decode().strip()
         elif found := _TRANSPORT.match(message):
-            process.network = process.network or found[1].decode()
+            process.transport = process.transport or found[1].decode()
             used = found[2].partition(b";")[0]
-            process.interfaces = [_interface(*pair) for pair in _INTERFACE.findall(used)]
+            process.interfaces = process.interfaces or [_interface(*pair) for pair in _INTERFACE.findall(used)]
         elif found := _BOOTSTRAP.match(message):
-            process.bootstrap = found[1].decode()
+            process.bootstrap = process.bootstrap or found[1].decode()
         elif found := _VERSION.search(message):
-            process.version = self.read_version(message)
+            process.version = process.version or self.read_version(message)
         else:
             _read_plugin(process, message)
 
@@ -105,11 +109,11 @@ class Communicators:
             common = {
                 "host": head.host,
                 "version": process.version or only,
-                "network": process.network,
+                "network": process.network or process.transport,
                 "plugin": plugin,
                 "interfaces": process.interfaces or ([process.bootstrap] if process.bootstrap else None),
             }
-            stated = process.network or process.plugin or process.interfaces
+            stated = process.network or process.transport or process.plugin or process.interfaces
             for member in process.members.values() or ([{}] if stated else []):
                 tables.add("communicators", **common, **member)
 
@@ -132,7 +136,7 @@ def _read_member(process: _Process, found: re.Match[bytes]) -> None:
 def _read_plugin(process: _Process, message: bytes) -> None:
     """Read what a message states about the network plug-in: a failure stands, a name stands over none."""
     if found := _PROVIDER.search(message):
-        process.provider = found[1].decode()
+        process.provider = process.provider or found[1].decode()
     elif found := _LOADED.search(message) or _OFI.search(message):
         if process.plugin in {None, "none"}:
             process.plugin = found[1].decode()

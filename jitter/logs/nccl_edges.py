@@ -43,7 +43,7 @@ class Edges:
         self._format = format_
         self._problems = problems
         self.texts: dict[bytes, int] = {}
-        """How often each text of an edge occurs; who reads many lines counts known texts here itself."""
+        """How often each text of an edge occurs; the caller counts known texts here, without a call of `count`."""
         self._line: dict[bytes, int] = {}
         self._batches: list[pa.Table] = []
 

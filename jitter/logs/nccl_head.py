@@ -45,7 +45,7 @@ def message_of(record: bytes, at: int) -> bytes | None:
 def split_records(line: bytes, hosts: set[str]) -> list[bytes]:
     """Return the records of a line that holds several, each with its head.
 
-    Where a record begins within a word, the longest host name that is known tells where.
+    Where a record begins within a word, the longest known host name decides.
     """
     parts = _SPLIT.split(line)
     records = [parts[0]]

@@ -1,4 +1,4 @@
-"""The line parsers, but NCCL_DEBUG's, which takes its lines before the others."""
+"""The line parsers. NCCL_DEBUG's is not among them: it reads a file's lines first and passes on the rest."""
 
 from typing import Final
 

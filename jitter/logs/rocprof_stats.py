@@ -1,7 +1,7 @@
 """`*_stats.csv` of rocprof and rocprofv3: `"Name","Calls","TotalDurationNs","AverageNs","Percentage"` and more.
 
-The file's name tells calls on the host (`hip_stats`, `hsa_stats`, `*_api_stats`) from work on the GPU (`kernel_stats`,
-`copy_stats`, rocprof's `results.stats.csv`).
+The file's name separates calls on the host (`hip_stats`, `hsa_stats`, `*_api_stats`) from work on the GPU
+(`kernel_stats`, `copy_stats`, rocprof's `results.stats.csv`).
 """
 
 import csv

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
@@ -12,14 +13,6 @@ from jitter.core.kernels import short_name
 Hosts = Mapping[int, str | None]
 _MOST = 3
 _UNTOLD = "It cannot be told: no rank can be compared with another."
-SIDES: Mapping[Cause, str] = {
-    "late_start": "the CPU (late start)",
-    "cpu_launch": "the CPU (late launches)",
-    "gpu_compute": "the GPU (the same kernels take longer)",
-    "workload_imbalance": "the GPU (it has more or other work)",
-    "communication": "neither: the network (collectives take long after all have arrived)",
-    "none": "neither",
-}
 
 
 class QuestionAnswer(NamedTuple):
@@ -58,8 +51,8 @@ def _cost(diagnosis: Diagnosis) -> str:
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not diagnosis.culprits:
         return ()
-    told = f"repairing what is named below gains {format_time(diagnosis.what_if.culprits_repaired_ns)}"
-    return (f"{told}; every rank at the median's pace {format_time(diagnosis.what_if.all_repaired_ns)}",)
+    told = f"fixing what is named below would save about {format_time(diagnosis.what_if.culprits_repaired_ns)}"
+    return (f"{told}; if every rank ran at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}",)
 
 
 def _steps(diagnosis: Diagnosis) -> str:
@@ -106,15 +99,17 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if not last:
         return _UNTOLD
     rank, times = last.most_common(1)[0]
-    seen = (
-        f"{format_rank(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
+    steps = len(diagnosis.steps)
+    when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
+    return (
+        f"No rank stands out above the run's noise; {format_rank(rank, hosts.get(rank))} has the most excess on the "
+        f"critical path {when}."
     )
-    return f"None leaves the noise; {seen}."
 
 
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
-        return _UNTOLD if _alone(diagnosis) else "Nowhere: nothing leaves the noise."
+        return _UNTOLD if _alone(diagnosis) else "Nowhere: nothing stands out above the run's noise."
     told = []
     for one in diagnosis.culprits[:_MOST]:
         if one.kernel_index is not None:
@@ -127,7 +122,7 @@ def _when(diagnosis: Diagnosis) -> str:
             told.append(f"{name_culprit(one)}: {where}{name}")
     if told:
         return "; ".join(told) + "."
-    return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."
+    return _UNTOLD if _alone(diagnosis) else "It is masked by slower ranks: it is not on the critical path."
 
 
 def _where(diagnosis: Diagnosis) -> str:
@@ -143,7 +138,8 @@ def _where(diagnosis: Diagnosis) -> str:
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
-    if sides:
-        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
-    return _UNTOLD if _alone(diagnosis) else "Neither: nothing leaves the noise."
+    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    if not causes:
+        return _UNTOLD if _alone(diagnosis) else "Neither: nothing stands out above the run's noise."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -49,7 +49,7 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
         loss=_loss(step),
         max_rank="none" if step.max_rank is None else format_rank(step.max_rank, hosts.get(step.max_rank)),
         min_rank="none" if view.min_rank is None else format_rank(view.min_rank, hosts.get(view.min_rank)),
-        began="nowhere: nothing leaves the noise"
+        began="nowhere: nothing stands out above the run's noise"
         if began is None
         else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
@@ -75,7 +75,10 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
             )
         else:
             excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
-            told.append(f"In {step.key} {who} took {format_time(excess)} longer than the others on the critical path.")
+            told.append(
+                f"In {step.key} {who} has the most excess on the critical path: {format_time(excess)} more than the "
+                "median of the same operations."
+            )
     if view.alignment == "none":
         told.append(
             "Its ranks cannot be aligned (no collective of all, no wall clock): the gap before the first kernel is "

@@ -64,7 +64,7 @@ def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path
     monkeypatch.setattr(workers, "_alone", lambda task, shared: alone.append(task) or really(task, shared))
     report = jitter.ingest([many], tmp_path / "lake", jobs=2)
     assert "rank0.deadly" in str(report.refused[0])
-    assert len(report.warnings) == 11  # the same content twelve times
+    assert sum("the same content" in warning for warning in report.warnings) == 11
     assert 1 <= len(alone) <= 2
 
 
@@ -88,7 +88,7 @@ def test_a_readers_bug_stops_nobody_else(own_traces: Path, tmp_path: Path, monke
     report = jitter.ingest([own_traces], tmp_path / "lake", jobs=1)
     assert len(report.added) == 3
     (error,) = report.refused
-    assert "rank0b.buggy: could not be read: ZeroDivisionError: an unforeseen file" in str(error)
+    assert "rank0b.buggy: reader 'buggy' failed: ZeroDivisionError: an unforeseen file" in str(error)
     assert "report it" in str(error)
 
 

@@ -79,6 +79,8 @@ RECORD = [
     "steps",
     "problems",
     "host_rows",
+    "reader",
+    "world_size",
 ]
 STEP = [
     "step",

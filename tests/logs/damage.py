@@ -12,7 +12,7 @@ from frontier_tables import SINGLE_NODE, as_printed
 from log_reading import EVIDENCE, counted, parsed
 from mpitrace_profiles import CPU_32
 
-# one row of these rests on several lines, so that a damaged line may change what others state
+# one row of these rests on several lines, so that a damaged line may change rows of other lines
 MERGED = ("communicators", "bindings", "topology", "mpi_ranks")
 NAMES = (
     "nccl_debug/p4d_efa_2.9.9_mpirun.log",
@@ -72,7 +72,7 @@ def damaged(line: bytes, chance: random.Random) -> bytes:
 
 
 def differences(trials: int, seed: int) -> Iterator[str]:
-    """Damage logs, and tell each time that more was lost than the damaged lines."""
+    """Damage logs; yield a text for each case that lost more than the damaged lines."""
     chance = random.Random(seed)
     originals = logs()
     whole = {name: parsed(b"\n".join(lines)) for name, lines in originals.items()}

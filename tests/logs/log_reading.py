@@ -9,7 +9,7 @@ import pytest
 
 from jitter.logs import ParsedLog, parse_stream
 
-EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE", "/nonexistent"))
+EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE") or "/nonexistent")
 needs_evidence = pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDENCE names no folder of real logs")
 
 

@@ -39,8 +39,8 @@ def test_mpitrace_of_many_ranks():
         (2, "nid00102", 269.22, round(1165.58 * 2**20)),
         (3, "nid00102", 269.65, round(1177.88 * 2**20)),
     ]
-    together = parsed(CPU_32 + GPU_8_NCCL + CPU_8)
-    assert [row[1] for row in rows(together, "mpi_ranks", "rank", "elapsed_s")][-2:] == [49.737, 671.970]
+    joint = parsed(CPU_32 + GPU_8_NCCL + CPU_8)
+    assert [row[1] for row in rows(joint, "mpi_ranks", "rank", "elapsed_s")][-2:] == [49.737, 671.970]
 
 
 def test_mpitrace_of_today():

@@ -18,10 +18,11 @@ from bokeh.models import (
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
-from jitter.report.views.run_series import PARTS, RunSeries
+from jitter.report.views.run_series import RunSeries
 
 LEFT_MARGIN_PX = 132
 """Room for hosts and ranks, px."""
@@ -126,7 +127,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    for number, part in enumerate(PARTS):
+    for number, part in enumerate(one.name.lower() for one in TimePart):
         columns[part] = [_NAN if parts is None else parts[number] for parts in run.parts_ns]
         above, below = _stacked(run.parts_ns, number)
         columns[f"{part}_from"], columns[f"{part}_to"] = above, below

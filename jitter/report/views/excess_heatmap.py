@@ -10,11 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.deviations import PARTS
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.replay.critical_path import Part
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]
@@ -26,7 +24,6 @@ MAX_COLUMNS = 300
 MIN_SCALE_FRACTION = 0.02
 """Of a usual step: the scale ends there at the least."""
 PATH_LAYER, TRANSFER_LAYER = "path", "transfers"
-_OWN = {GPU: "GPU", CPU: "CPU", START: "late start"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     if len(ranks) < 2:
         return None
     column = {rank: at for at, rank in enumerate(ranks)}
-    own = np.full((len(PARTS), len(ranks), steps), np.nan)
+    own = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     path, transfers = _charged(examined, column)
@@ -88,7 +85,7 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
-        self_time_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()
+        self_time_layer(part): (f"{part.label}: own time above the others'", own[part]) for part in reversed(OWN_PARTS)
     }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)
@@ -109,7 +106,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
         own: dict[int, float] = {}
         shared: dict[tuple[int, int], float] = {}
         for charge in one.charges:
-            if charge.part != Part.TRANSFER:
+            if charge.part != TimePart.TRANSFER:
                 own[charge.rank] = own.get(charge.rank, 0.0) + charge.excess_ns
             elif charge.meeting is not None and charge.group is not None:
                 group = (charge.meeting, charge.group)

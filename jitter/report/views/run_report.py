@@ -1,13 +1,13 @@
 """What the report shows of a run, whether in a page that is written or in a live one: each thing computed once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
@@ -24,13 +24,6 @@ from jitter.report.views.run_overview import RunOverview, build_run_overview
 from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
-
-_PART_OF: Mapping[Cause, int] = {
-    "late_start": START,
-    "cpu_launch": CPU,
-    "gpu_compute": GPU,
-    "workload_imbalance": GPU,
-}
 
 
 @dataclass(frozen=True)
@@ -134,6 +127,5 @@ def choose_first_layer(diagnosis: Diagnosis) -> str:
     first = diagnosis.culprits[0]
     if first.cause == "communication":
         return TRANSFER_LAYER
-    return (
-        PATH_LAYER if first.scope == "rank" or first.cause not in _PART_OF else self_time_layer(_PART_OF[first.cause])
-    )
+    part = CAUSES[first.cause].part
+    return PATH_LAYER if first.scope == "rank" or part is None else self_time_layer(part)

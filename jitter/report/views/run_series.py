@@ -5,11 +5,8 @@ from dataclasses import dataclass
 
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
-
-PARTS = ("start", "cpu", "gpu", "transfer")
-"""What the path's excess is made of, in the order of `Part`."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,7 @@ class RunSeries:
     labels: tuple[str, ...]
     ranks: tuple[int, ...]
     parts_ns: tuple[tuple[float, float, float, float] | None, ...]
-    """Of each step's path, all ranks together, in the order of `PARTS`; None where no path is known."""
+    """Of each step's path, all ranks together, in the order of `TimePart`; None where no path is known."""
 
     def position(self, key: StepKey) -> int:
         """Where the step stands."""
@@ -39,7 +36,7 @@ def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Seq
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    sums = dict.fromkeys(Part, 0.0)
+    sums = dict.fromkeys(TimePart, 0.0)
     for charge in path.charges:
         sums[charge.part] += charge.excess_ns
-    return (sums[Part.START], sums[Part.CPU], sums[Part.GPU], sums[Part.TRANSFER])
+    return (sums[TimePart.START], sums[TimePart.CPU], sums[TimePart.GPU], sums[TimePart.TRANSFER])

@@ -97,6 +97,7 @@ def build_step_view(
     shown = _Shown(grid, codes, max_rank, min_rank)
     series = {metric: _thinned(shown.series(metric)) for metric in METRICS}
     collectives = measure_collective_waits(examined, step.key, grid)
+    began = step.divergence
     return StepView(
         key=step.key,
         cohort=grid.cohort,
@@ -110,7 +111,7 @@ def build_step_view(
         series=series,
         collectives=collectives,
         waits=_waits(collectives, step.step_time_ns or grid.span_ns),
-        divergence=None if step.divergence is None else step.divergence.kernel_index,
+        divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.alignment,
         negative_latencies=grid.negative_latencies,
     )

@@ -232,8 +232,8 @@ def test_no_calls_and_no_ranges(tmp_path: Path):
     assert len(found.kernels) == len(whole.kernels)
     assert (found.calls, found.ranges) == ([], [])
     assert [problem.split(":")[0] for problem in found.recording.problems] == [
-        "no HIP API calls in it",
-        "no roctx ranges in it; record with --marker-trace",
+        "no HIP API calls recorded",
+        "no roctx ranges recorded; record with --marker-trace",
     ]
 
 

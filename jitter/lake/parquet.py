@@ -58,9 +58,18 @@ def read_columns(path: Path, columns: Sequence[str], as_codes: Sequence[str] = (
     try:
         # twice as fast as by path; threads gain nothing on files this small
         content = pa.BufferReader(path.read_bytes())
-        return pq.ParquetFile(content, read_dictionary=list(as_codes)).read(list(columns), use_threads=False)
+        file = pq.ParquetFile(content, read_dictionary=list(as_codes))
+        return _with_columns(file.read(list(columns), use_threads=False), columns)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable_file_error(path, error) from None
+
+
+def _with_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return the rows with columns that an older version did not write, as nulls."""
+    for name in columns:
+        if name not in rows.schema.names and name in KERNELS.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, KERNELS.field(name).type))
+    return rows
 
 
 def unreadable_file_error(path: Path, error: Exception) -> LakeError:

@@ -49,10 +49,15 @@ def _reason(survey: CommunicationSurvey) -> str | None:
     if survey.is_graphs_only:
         return "the traces hold whole graphs only, so communication inside them is not seen"
     if survey.likely:
-        return (
-            f"{_kernels(survey)} start apart and end together on the ranks, as communication does, and nothing names "
-            f"{'it' if len(survey.likely) == 1 else 'them'} so"
+        does, it = (
+            ("starts apart on the ranks and ends together", "it")
+            if len(survey.likely) == 1
+            else (
+                "start apart on the ranks and end together",
+                "them",
+            )
         )
+        return f"{_kernels(survey)} {does}, as communication does, and nothing names {it} so"
     if not survey.is_recognized:
         return f"no communication is recognised between the {survey.ranks} ranks"
     return None

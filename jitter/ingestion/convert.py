@@ -124,6 +124,7 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             process: find_steps(
                 joined,
                 capture.markers[process],
+                capture.unnumbered[process],
                 recording,
                 [use for use in uses if use.gpu.process == process],
                 task.patterns,

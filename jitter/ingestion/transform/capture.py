@@ -14,7 +14,8 @@ import pyarrow as pa
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.launch_join import DataLoading, JoinedCapture
 from jitter.ingestion.transform.memory_join import MemoryJoin
-from jitter.ingestion.transform.step_markers import Marker, is_data_loading, parse_marker
+from jitter.ingestion.transform.step_markers import Marker, parse_marker
+from jitter.ingestion.transform.step_names import is_data_loading, is_unnumbered_step
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Capture:
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
+        self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,6 +112,9 @@ class Capture:
             marker = parse_marker(self._pattern, thread, text, start_ns, end_ns)
             if marker is not None:
                 self.markers[process].append(marker)
+            elif is_unnumbered_step(text):
+                kind = "".join("N" if char.isdecimal() else char for char in text)
+                self.unnumbered[process].append(Marker(thread, text, start_ns, end_ns, None, 0, None, kind))
             elif is_data_loading(text):
                 self._data_loading.append(DataLoading(process, text, thread, start_ns, end_ns))
             elif (call := parse_collective_call(text)) is not None:

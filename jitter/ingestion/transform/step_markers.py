@@ -10,7 +10,7 @@ from typing import NamedTuple
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, is_beside_training
+from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
 
 
 # a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
@@ -77,11 +77,12 @@ def parse_marker(
     pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
 ) -> Marker | None:
     """Return the marker of a range, or None if its text states no step number that fits the column."""
-    found = pattern.search(text)
+    is_default = pattern.pattern == DEFAULT_STEP_PATTERN
+    found = None if is_default and not may_name_step(text) else pattern.search(text)
     if found is None:
         return None
     head = text[: found.end("step")]
-    if pattern.pattern == DEFAULT_STEP_PATTERN and is_beside_training(head):
+    if is_default and is_beside_training(head):
         return None
     words = {name: (word or "").replace(",", "") for name, word in found.groupdict().items()}
     numbers = {

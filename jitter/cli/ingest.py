@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, ingest_options, quiet_option
+from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 from jitter.lake.layout import DEFAULT_LAKE
@@ -55,9 +55,7 @@ def ingest(
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
     from jitter.cli.ingest_text import print_ingest_report
-    from jitter.core.arrow import hide_pandas
 
-    hide_pandas()
     report = run_ingest(paths, lake, quiet=quiet, replace=replace, scheduler=scheduler, **options)
     return print_ingest_report(report, strict)
 
@@ -77,13 +75,19 @@ def run_ingest(
     check_lake_path(lake)
     # numpy would start threads for linear algebra, which spin and are never used
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    executor = choose_executor(options["jobs"], scheduler)
     if options["jobs"] != 1 and scheduler is None:
-        from jitter.core import processes
+        from jitter.core.processes import server_context
         from jitter.ingestion import worker_modules
 
         # the fork server imports on another core what this process imports too
-        processes.server_context(*worker_modules())
+        server_context(*worker_modules())
+    from jitter.core.arrow import hide_pandas
     from jitter.ingestion.ingest import ingest as ingest_traces
 
+    hide_pandas()
+
     with byte_progress("Reading", quiet) as progress:
-        return ingest_traces(paths, lake, replace=replace, scheduler=scheduler, progress=progress, **options)
+        return ingest_traces(
+            paths, lake, replace=replace, executor=executor, progress=progress, **reading_options(options)
+        )

@@ -6,7 +6,7 @@ from typing import Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, ingest_options, quiet_option
+from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 
@@ -28,7 +28,9 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
     from jitter.ingestion.inspect import inspect as inspect_traces
 
     with byte_progress("Reading", quiet) as progress:
-        inspected = inspect_traces(paths, progress=progress, **options)
+        inspected = inspect_traces(
+            paths, progress=progress, executor=choose_executor(options["jobs"]), **reading_options(options)
+        )
     if not inspected:
         click.echo(f"no traces in {', '.join(map(str, paths))}", err=True)
     if as_json:

@@ -6,6 +6,8 @@ from typing import Any, TypedDict
 
 import click
 
+from jitter.core.errors import UsageError
+from jitter.core.executors import DaskExecutor, Executor, PoolExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
 Command = Callable[..., Any]
@@ -18,15 +20,40 @@ table_output_option = click.option(
 )
 
 
-class IngestOptions(TypedDict):
-    """Values of the options that `ingest_options` adds to a verb."""
+class ReadingOptions(TypedDict):
+    """Values of the options that say how traces are read, as `jitter.ingest` takes them."""
 
     step_pattern: str | None
     collective: str | None
     rank_pattern: str | None
     rank: int | None
     rank_map: Path | None
+
+
+class IngestOptions(ReadingOptions):
+    """Values of the options that `ingest_options` adds to a verb."""
+
     jobs: int | None
+
+
+def reading_options(options: IngestOptions) -> ReadingOptions:
+    """Return the options without `jobs`."""
+    return {
+        "step_pattern": options["step_pattern"],
+        "collective": options["collective"],
+        "rank_pattern": options["rank_pattern"],
+        "rank": options["rank"],
+        "rank_map": options["rank_map"],
+    }
+
+
+def choose_executor(jobs: int | None, scheduler: str | None = None) -> Executor | None:
+    """Return the executor for `--jobs` and `--scheduler`, None if neither is given; raise `UsageError` for both."""
+    if jobs is not None and scheduler is not None:
+        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
+    if scheduler is not None:
+        return DaskExecutor(scheduler)
+    return None if jobs is None else PoolExecutor(jobs)
 
 
 def ingest_options(command: Command) -> Command:

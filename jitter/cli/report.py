@@ -1,7 +1,6 @@
 """`jitter report`: the findings in the terminal, as an HTML page, as JSON or as Markdown."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -82,8 +81,7 @@ def report(
     elif unused := [name for name, value in options.items() if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
-        with _opened(root, numbers, scheduler) as (opened, steps):
-            _write(opened, steps, chosen)
+        _write(*_open(root, numbers, scheduler), chosen)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -119,13 +117,13 @@ def _ingest(traces: list[Path], lake: Path, quiet: bool, options: IngestOptions)
     return print_ingest_report(run_ingest(tuple(traces), lake, quiet=quiet, **options), strict=False)
 
 
-@contextmanager
-def _opened(root: Path, numbers: str | None, scheduler: str | None) -> "Iterator[tuple[Lake, list[StepKey]]]":
-    """Open the lake and yield it with the chosen steps; with `scheduler`, analyze on that cluster."""
-    from jitter.cli.open_lake import open_lake_with_progress
+def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":
+    """Open the lake and return it with the chosen steps; with `scheduler`, analyze on that cluster."""
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.core.executors import DaskExecutor
     from jitter.core.formatting import parse_numbers
 
-    lake = open_lake_with_progress(root)
+    lake = open_lake(root)
     steps = lake.steps
     if numbers is not None:
         wanted = set(parse_numbers(numbers, "--steps"))
@@ -134,14 +132,8 @@ def _opened(root: Path, numbers: str | None, scheduler: str | None) -> "Iterator
             raise UsageError(
                 f"{root}: holds none of the steps {numbers}", f"it holds {lake.steps[0]} to {lake.steps[-1]}"
             )
-    if scheduler is None:
-        yield lake, steps
-        return
-    from jitter.analysis.detection.dask_executor import examined_on
-
-    with examined_on(scheduler, root) as passes:
-        lake.analyze(steps, passes)
-        yield lake, steps
+    prepare_diagnosis(lake, steps, None if scheduler is None else DaskExecutor(scheduler))
+    return lake, steps
 
 
 def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:

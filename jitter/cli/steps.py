@@ -31,11 +31,13 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     """
     import pyarrow as pa
 
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
     from jitter.report.step_table import format_steps, tabulate_steps
 
-    frame = tabulate_steps(open_lake_with_progress(lake).diagnose().steps)
+    opened = open_lake(lake)
+    prepare_diagnosis(opened)
+    frame = tabulate_steps(opened.diagnose().steps)
     if form == "text" or (form is None and output is None):
         click.echo(format_steps(frame, shutil.get_terminal_size().columns), nl=False)
     else:

@@ -1,4 +1,4 @@
-"""The one place that says what a kernel's name means: compute or collective, which operation, its short form."""
+"""What a kernel's name means: compute or collective, which operation, its short form."""
 
 from functools import lru_cache
 from typing import Final, Literal
@@ -23,7 +23,7 @@ __all__ = [
 Kind = Literal["compute", "collective", "memory"]
 
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
-"""All ranks leave these together; broadcasts and reduces they do not."""
+"""All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
 
 
 def is_collective(name: str) -> bool:
@@ -33,7 +33,7 @@ def is_collective(name: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
-    """A kernel's name without return type, namespaces, template arguments and parameters.
+    """Return a kernel's name without return type, namespaces, template arguments and parameters.
 
     >>> short_name("void at::native::elementwise_kernel<128, 4, Foo<a::b>>(int, Foo)")
     'elementwise_kernel'
@@ -53,4 +53,4 @@ def short_name(name: str) -> str:
 
 KINDS: Final = ("compute", "collective", "memory")
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS) + 1)
-"""By position in `KINDS`; after them a synchronising call, which a program's operations have among them."""
+"""Codes: positions in `KINDS`, then that of a synchronising call, which is also an operation of a program."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import xxhash
 
 from jitter.core.errors import JitterError
+from jitter.core.formatting import format_count
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
@@ -194,9 +195,11 @@ def _shorten_names(recording: Recording, long_texts: int) -> None:
     long_names = sum(len(name) > LONGEST_NAME for name in recording.names)
     if long_names:
         recording.names = [name[:LONGEST_NAME] for name in recording.names]
-    for count, what in ((long_names, "names of kernels or calls"), (long_texts, "texts of ranges")):
-        if count:
-            recording.problems.append(f"{count:,} {what} are longer than {LONGEST_NAME:,} characters and were cut")
+    cut = f"cut to {LONGEST_NAME:,} characters"
+    if long_names:
+        recording.problems.append(f"{cut}: {format_count(long_names, 'name')} of kernels or calls")
+    if long_texts:
+        recording.problems.append(f"{cut}: {format_count(long_texts, 'text')} of ranges")
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
+from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
@@ -64,8 +65,7 @@ def ingest(
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
     replace: bool = False,
-    jobs: int | None = None,
-    scheduler: str | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Add all recordings under `paths` (one path or several, files or folders) to the lake, and return a report.
@@ -74,8 +74,8 @@ def ingest(
     `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
     that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
     expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
-    kept. `jobs` is the number of worker processes (default: the number of processors); `scheduler` is the address of
-    a Dask cluster to use instead. `progress` is called with bytes done and total bytes.
+    kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
+    `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
 
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
     a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
@@ -91,7 +91,7 @@ def ingest(
         Patterns(step_pattern, collective),
         options,
         replace,
-        choose_converter(jobs, scheduler),
+        choose_converter(executor),
         progress,
     )
 
@@ -110,15 +110,14 @@ def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return found
 
 
-def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
-    """Return a converter: `jobs` worker processes here, or a Dask cluster. Raises `UsageError` if both are given."""
-    if scheduler is None:
-        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
-    if jobs is not None:
-        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
-    from jitter.ingestion.dask_workers import convert_on_dask
+def choose_converter(executor: Executor | None) -> Converter:
+    """Return what converts tasks on this executor; None means one worker process per processor."""
+    if isinstance(executor, DaskExecutor):
+        from jitter.ingestion.dask_workers import convert_on_dask
 
-    return lambda tasks, progress: convert_on_dask(scheduler, tasks, progress)
+        return lambda tasks, progress: convert_on_dask(executor.address, tasks, progress)
+    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
+    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
@@ -196,7 +195,7 @@ class _Run:
                     self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
-            with self._folder.alone():
+            with self._folder.exclusive_lock():
                 self._publisher.see_others()
                 for outcome in self._in_phase(provisional):
                     self._publish(outcome)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import JitterError
+from jitter.core.executors import Executor
 from jitter.ingestion.discover import Source, discover
 from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.publish import Patterns
@@ -35,7 +36,7 @@ def inspect(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
-    jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[InspectedSource]:
     """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
@@ -54,7 +55,7 @@ def inspect(
             Patterns(step_pattern, collective),
             options,
             False,
-            choose_converter(jobs),
+            choose_converter(executor),
             progress,
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]

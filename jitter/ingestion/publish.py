@@ -105,7 +105,7 @@ class Publisher:
         before = self._before(outcome)
         old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
-        with self._folder.changing([*old, *new]):
+        with self._folder.journal([*old, *new]):
             for staged in outcome.staged:
                 self._settle(staged)
             self._drop(before)
@@ -126,7 +126,7 @@ class Publisher:
 
     def see_others(self) -> None:
         """Load the records that ingests on other machines have published since the start."""
-        for record in self._folder.records_besides(self._records):
+        for record in self._folder.records_except(self._records):
             self._records[record.digest] = record
             self._own(record)
 

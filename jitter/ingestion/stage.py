@@ -8,6 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.formatting import format_count
+from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
@@ -145,19 +147,19 @@ class Stager:
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
         if record.outside_steps:
-            record.problems.append(f"{record.outside_steps} kernels lie outside every step")
-        if record.before_capture:
             record.problems.append(
-                f"{record.before_capture} kernels were launched before the capture and are in no step"
+                f"{format_count(record.outside_steps, 'kernel lies', 'kernels lie')} outside every step"
             )
+        if record.before_capture:
+            early = format_count(record.before_capture, "kernel was", "kernels were")
+            record.problems.append(f"{early} launched before the capture, in no step")
         if not record.has_launches:
             record.problems.append("no launches were recorded: kernels belong to the step in which they start")
         if empty:
-            record.problems.append(f"{empty} steps have no activity on this GPU")
+            record.problems.append(f"{format_count(empty, 'step has', 'steps have')} no activity on this GPU")
         if cut:
-            record.problems.append(
-                f"{len(cut)} steps are cut ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
-            )
+            listed = ", ".join(map(str, cut[:3])) + (", …" if len(cut) > 3 else "")
+            record.problems.append(f"{format_count(len(cut), 'step is', 'steps are')} cut ({listed})")
 
     def _record(self, use: GpuUsage, decision: RankDecision, number: int, ranks: int) -> SourceRecord:
         source, recording, steps = self._source, self._recording, self._steps[use.gpu.process]
@@ -202,6 +204,7 @@ class Stager:
             collective_pattern=self._collective_pattern,
             reader=source.reader,
             world_size=recording.world_size,
+            kernel_columns=len(KERNELS),
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:

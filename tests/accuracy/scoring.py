@@ -54,7 +54,7 @@ class Score(NamedTuple):
     """What the diagnosis says of it."""
     waits: Found
     halves: tuple[int, int]
-    """Rules of odd steps that even ones break, of so many."""
+    """Dependencies of odd steps that even ones break, of so many."""
     found: tuple[str, ...]
     """The culprits in words."""
     seconds: tuple[float, float, float]
@@ -140,7 +140,7 @@ def _traces(one: Case, folder: Path, wanted: Any) -> Path:
 
 
 def _lake(traces: Path, lake: Path) -> Any:
-    report = jitter.ingest([traces], lake, jobs=1)
+    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
     if report.refused:
         raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
     return jitter.open(lake)

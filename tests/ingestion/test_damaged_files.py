@@ -83,7 +83,7 @@ def test_a_file_that_may_not_be_read(
 
 
 def test_a_lake_is_no_trace(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
     before = content(tmp_path / "lake")
     capsys.readouterr()
     assert _ingest(tmp_path / "lake", "-o", tmp_path / "other") == 3
@@ -142,7 +142,7 @@ def test_secrets_stay_in_the_trace(own_traces: Path, tmp_path: Path):
         (own_traces / "rank1.sqlite").read_bytes()[:50_000]
     )  # refused: its record too
     lake = tmp_path / "lake"
-    jitter.ingest([own_traces], lake, jobs=1)
+    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
     files = [path for path in lake.rglob("*") if path.is_file()]
     assert len(files) > 10
     for path in files:

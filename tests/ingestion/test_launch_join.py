@@ -229,22 +229,41 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
         return account(found.join(NAMES), oddities.steps)
 
 
+JOINS = ("memory", "disk")
+CASES = [
+    pytest.param(join, seed, id=f"{join}-{seed}")
+    for seed in range(60)
+    for join in JOINS
+    if join == "memory" or seed < 30
+]
+"""The random captures that both joins are tested with, by seed; a join on disk takes longer."""
+
+
+def use_join(join: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make captures use one of the two joins, with small blocks whose size depends on the seed."""
+    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    if join == "disk":
+        monkeypatch.setattr(capture, "SPILL_BYTES", 0)
+        monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
+        monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+        monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
-    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    use_join("memory", seed, monkeypatch)
     in_memory = told(oddities, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(capture, "SPILL_BYTES", 0)
-    monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
-    monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-    monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+    use_join("disk", seed, monkeypatch)
     on_disk = told(oddities, tmp_path)
     for what, found in on_disk.items():
         assert in_memory[what] == found, what
 
 
-def test_without_a_row(tmp_path: Path):
+@pytest.mark.parametrize("join", JOINS)
+def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_join(join, 1, monkeypatch)
     with Capture(re.compile("(?P<step>)x"), tmp_path) as found:
         joined = found.join([])
         assert account(joined, {}) == {
@@ -258,9 +277,10 @@ def test_without_a_row(tmp_path: Path):
         }
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_against_an_oracle(seed: int, tmp_path: Path):
+@pytest.mark.parametrize(("join", "seed"), CASES)
+def test_against_an_oracle(join: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
+    use_join(join, seed, monkeypatch)
     found = told(oddities, tmp_path)
     calls, placed = _oracle(oddities)
     for gpu, rows in found["in_steps"].items():

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.run_model import RunModel
 from jitter.core.arrays import Floats
 from jitter.core.kernels import COLLECTIVE, COMPUTE
 
@@ -53,7 +53,7 @@ class CommunicationSurvey:
     """Kernels that are not known to be communication and behave so, the most frequent first."""
 
 
-def survey_communication(run: Observed) -> CommunicationSurvey:
+def survey_communication(run: RunModel) -> CommunicationSurvey:
     """Survey a run's communication from a sample of its steps."""
     operations = [op for program in run.programs.values() for op in program.operations if op.is_kernel]
     counts: dict[str, int] = defaultdict(int)
@@ -68,7 +68,7 @@ def survey_communication(run: Observed) -> CommunicationSurvey:
     )
 
 
-def _likely_of_team(run: Observed, team: int) -> Mapping[str, int]:
+def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     places: dict[str, list[int]] = defaultdict(list)
     for place, op in enumerate(run.programs[team].operations):
         if op.kind == COMPUTE:
@@ -81,7 +81,7 @@ def _likely_of_team(run: Observed, team: int) -> Mapping[str, int]:
     starts: list[Floats] = []
     ends: list[Floats] = []
     for key in chosen:
-        step = run.placed(key, team)
+        step = run.team_times(key, team)
         columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
         own = np.array([columns.get(rank, -1) for rank in ranks])
         starts.append(np.where(own >= 0, step.start[:, own], np.nan))

@@ -67,8 +67,8 @@ def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, .
     launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
     if gaps:
         return (f"{launch_bound} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
-    if evidence.is_single_rank:
-        return ("its launches are late",)
+    if not evidence.has_path(outlier.steps):
+        return ("its launches are late; no critical path across ranks is known in these steps",)
     return ("its launches are late, but slower ranks mask them: they are not on the critical path",)
 
 
@@ -76,10 +76,10 @@ def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, 
     found = evidence.workload(cast("Outlier", candidate))
     if not found.excess_ns or found.differing_ns < evidence.thresholds.cause_share * found.excess_ns:
         return None
-    whose, they = ("in its other steps", "those steps") if found.own_steps else ("of the other ranks", "most ranks")
+    where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
     told = (
-        f"{format_percent(found.differing_ns / found.excess_ns)} of the GPU time above that {whose} is in "
-        f"{format_count(found.differing, 'operation')} with another kernel name or launch shape"
+        f"{format_percent(found.differing_ns / found.excess_ns)} of the excess GPU time is in "
+        f"{format_count(found.differing, 'operation')} with another kernel name or launch shape than {where}"
     )
     return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""),)
 
@@ -126,7 +126,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             words="more or different work",
             side="GPU",
             part=TimePart.GPU,
-            advice="has more or different work than the other ranks: check how work is divided",
+            advice="has more or different work: check how work is divided",
             detect=_different_work,
         ),
         "gpu_compute": CauseInfo(

@@ -10,13 +10,13 @@ from threading import Lock
 import numpy as np
 import pyarrow.compute as pc
 
-from jitter.analysis.execution.activity_reader import LakeActivities
+from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.collectives import Group
 from jitter.analysis.execution.launch_shapes import Shapes
-from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
-from jitter.analysis.execution.rank_groups import Sheet, sheets
+from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
+from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
 from jitter.analysis.execution.run_model import Member, Source
-from jitter.analysis.execution.sync_calls import RunSyncs
+from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Ints
 from jitter.core.arrow import encode_lists
@@ -25,10 +25,10 @@ from jitter.lake.host_events import HostEvents, SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
-_SHEETS_KEPT = 3
+_STEPS_KEPT = 3
 
 
-class LakeRun:
+class RunReader:
     """Reads what `Source` needs, a step at a time."""
 
     def __init__(
@@ -40,23 +40,37 @@ class LakeRun:
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._activities = LakeActivities(root, held)
-        self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
+        self._activities = ActivityReader(root, held)
+        self._sheets: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
-        """Each rank's zero: its first step's begin, on its own clock."""
+        """Each rank's zero: its first step's begin, on the clock of the recording that has it."""
+        self._first_records: dict[int, SourceRecord] = {}
         for key in self._steps:
             for rank in held[key].keys() - self.origin_ns.keys():
                 self.origin_ns[rank] = held[key][rank].step.start_ns
+                self._first_records[rank] = held[key][rank].record
 
     @property
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
+
+    def origins(self, key: StepKey) -> dict[int, int]:
+        """Return each rank's origin on the clock of the recording that has this step.
+
+        Clocks of a rank's several recordings are related by UTC, where the profiler recorded it.
+        """
+        found = {}
+        for rank, held in self._held[key].items():
+            offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
+            shift = 0 if offset is None or first_offset is None else first_offset - offset
+            found[rank] = self.origin_ns[rank] + shift
+        return found
 
     def indices(self, key: StepKey) -> Sequence[KernelIndex]:
         """The alignment of each cohort in a step."""
@@ -89,23 +103,26 @@ class LakeRun:
         ]
         return sorted(found, key=lambda member: member.rank)
 
-    def sheets(self, key: StepKey) -> list[Sheet]:
+    def sheets(self, key: StepKey) -> list[IdenticalRanks]:
         """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
         with self._one_looks:
             if key in self._sheets:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
         syncs = self._syncs.of(key)
-        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, self.origin_ns)]
+        origins = self.origins(key)
+        found = [
+            sheet for part in self._activities.of_step(key) for sheet in group_identical_ranks(part, syncs, origins)
+        ]
         with self._one_looks:
             self._sheets[key] = found
-            while len(self._sheets) > _SHEETS_KEPT:
+            while len(self._sheets) > _STEPS_KEPT:
                 self._sheets.popitem(last=False)
         return found
 
     @cached_property
-    def _syncs(self) -> RunSyncs:
-        return RunSyncs(self._steps, self._held, self._calls, self._threads)
+    def _syncs(self) -> RunSyncCalls:
+        return RunSyncCalls(self._steps, self._held, self._calls, self._threads)
 
     def _calls(self, held: RankStepRecord) -> SyncCalls:
         calls = self._activities.calls(held.record)
@@ -131,10 +148,10 @@ class LakeRun:
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads, collectives = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
-        lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
+        numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))
         told = [
-            (names[row], lanes[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
+            (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
             for row in sheet.row.tolist()
         ]
         return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
@@ -160,4 +177,4 @@ class LakeRun:
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int, None]:
-    return name, NO_LANE, thread, None
+    return name, NO_STREAM, thread, None

@@ -1,4 +1,4 @@
--- Every GPU activity of every rank and step, copies and fills too. Times are the rank's own clock.
+-- Every GPU activity of every rank and step, copies and fills included. Times are on the rank's own clock.
 CREATE VIEW kernels AS
 SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BIGINT) AS epoch,  -- null: markers name none
        TRY_CAST(regexp_extract(filename, 'step=(\d+)/[^/]+$', 1) AS BIGINT) AS step,  -- a filter on it opens that step's files only
@@ -31,4 +31,4 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        sequence,               -- number of the collective in its group
        source_rank,            -- rank that sends, of a send or a receive
        destination_rank        -- rank that receives
-FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false)
+FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

@@ -55,8 +55,10 @@ class RcclCalls:
         if not self._operations:
             return pa.nulls(rows, pa.string())
         silent = [collective_operation(name) is None for name in names]
-        asked = pa.array(silent, pa.bool_()).take(kernels["name"])
-        if not pc.any(asked).as_py():
+        is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
+        if not pc.any(is_unnamed).as_py():
             return pa.nulls(rows, pa.string())
-        keys = zip(kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), asked.to_pylist(), strict=True)
+        keys = zip(
+            kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), is_unnamed.to_pylist(), strict=True
+        )
         return pa.array([self._operations.get(key[:2]) if key[2] else None for key in keys], pa.string())

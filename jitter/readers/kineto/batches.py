@@ -125,9 +125,9 @@ class KinetoBatches:
             return
         for event in events:
             if event.name == _PARAMS and event.cat in _OPERATORS:
-                external, told = parse_collective_args(bytes(event.args))
-                if external is not None and told is not None:
-                    self._params.setdefault(external, self._same.setdefault(told, told))
+                external, collective_args = parse_collective_args(bytes(event.args))
+                if external is not None and collective_args is not None:
+                    self._params.setdefault(external, self._same.setdefault(collective_args, collective_args))
 
     def _add_gpu(self, events: list[Event]) -> None:
         names = self.names.of([event.name for event in events])
@@ -140,14 +140,14 @@ class KinetoBatches:
         late: list[int] = []
         rows = [row for row, name in enumerate(names) if name in collectives]
         for row in rows:
-            external, told = parse_collective_args(bytes(events[row].args))
-            if told is None and external is not None:
-                told = self._params.get(external)
-                if told is None:
+            external, collective_args = parse_collective_args(bytes(events[row].args))
+            if collective_args is None and external is not None:
+                collective_args = self._params.get(external)
+                if collective_args is None:
                     late.append(row)
                     self._late_ids.append(external)
-            if told is not None:
-                comms[row] = told
+            if collective_args is not None:
+                comms[row] = collective_args
         is_memory = [event.cat in _MEMORY for event in events]
         if late:
             self._late.add([events[p] for p in late], [names[p] for p in late], [is_memory[p] for p in late], {})
@@ -184,12 +184,12 @@ class KinetoBatches:
 
     def _flush_late(self) -> Iterator[Batch]:
         """Yield collectives whose parameters came after them in the trace."""
-        told = {
+        collective_args = {
             position: self._params[external]
             for position, external in enumerate(self._late_ids)
             if external in self._params
         }
-        self._late.add([], [], [], {position - len(self._late): one for position, one in told.items()})
+        self._late.add([], [], [], {position - len(self._late): one for position, one in collective_args.items()})
         yield from self._activities(self._late)
         self._late = ActivityBuffer()
         self._late_ids = []

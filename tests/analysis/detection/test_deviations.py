@@ -115,7 +115,7 @@ def test_lower_median_is_quantile_disc(values: np.ndarray):
         assert value == told[row] if row in told else math.isnan(value)
 
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 STEPS, RANKS, NOISE = 20, 6, 1000.0
 
 
@@ -125,7 +125,8 @@ def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
 
 def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
     return [
-        (s.rank, s.part, s.steps) for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), LIMITS)
+        (s.rank, s.part, s.steps)
+        for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), THRESHOLDS)
     ]
 
 
@@ -141,7 +142,7 @@ def test_chance_makes_nobody_suspect(seed: int):
 def test_one_step_out_of_the_noise():
     total = chance()
     total[TimePart.GPU, 7, 3] = 40 * NOISE
-    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
+    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
     assert (one.rank, one.part, one.steps, one.team) == (30, TimePart.GPU, (7,), 0)
     assert one.excess_ns == 40 * NOISE
     assert 30 < one.sigmas < 45
@@ -177,15 +178,15 @@ def test_being_early_is_no_fault():
 def test_what_is_too_small_a_part_of_the_step_is_not_tried():
     total = np.zeros((3, STEPS, RANKS))
     total[TimePart.GPU, 7, 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, TimePart.GPU, (7,))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share) == [(30, TimePart.GPU, (7,))]
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share * 1.01) == []
 
 
 def test_it_must_be_a_part_of_each_of_its_steps():
     total = np.zeros((3, STEPS, RANKS))
     total[TimePart.GPU, [7, 9], 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, TimePart.GPU, (7, 9))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share) == [(30, TimePart.GPU, (7, 9))]
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share * 1.01) == []
 
 
 def test_scatter_counts_where_operations_alone_seem_quiet():
@@ -217,15 +218,15 @@ def test_one_step_and_two_ranks():
     total[TimePart.CPU, 0, 1] = 50 * NOISE
     assert found(total) == [(10, TimePart.CPU, (0,))]
     assert found(np.zeros((3, 1, 2)), noise=0.0) == []
-    assert find_outliers(team(total), np.array([np.nan]), LIMITS)[0].rank == 10
+    assert find_outliers(team(total), np.array([np.nan]), THRESHOLDS)[0].rank == 10
 
 
 def test_the_most_suspicious_are_kept():
     random.seed(1)
     total = np.zeros((3, STEPS, 40))
     total[TimePart.GPU, 0] = [1e5 + 1e3 * random.random() for _ in range(40)]
-    every = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
-    kept = largest_outliers(every, LIMITS)
+    every = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
+    kept = largest_outliers(every, THRESHOLDS)
     assert len(every) == 40
     assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
 

@@ -19,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
 
 def test_nobody_is_cleared(lake: "jitter.Lake"):
     found = lake.diagnose()
-    assert lake.answers().unpaired > 0
+    assert lake.results().unpaired > 0
     assert found.culprits == ()
     assert "no rank, host or link can be blamed or cleared" in found.verdict
 

@@ -1,6 +1,7 @@
 """rocprofv3's CSV: headings of three versions, companions, agents, damage."""
 
 import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
 
@@ -114,14 +116,14 @@ def test_headings_in_any_case_and_order(tmp_path: Path):
 def test_ranks_from_names(tmp_path: Path):
     for names, told in (("rank", "file name"), ("number", "file name")):
         sample(tmp_path / names, names=names)
-        report = jitter.ingest([tmp_path / names], tmp_path / f"{names}-lake", jobs=1)
+        report = jitter.ingest([tmp_path / names], tmp_path / f"{names}-lake", executor=jitter.LocalExecutor())
         assert [(r.rank, r.rank_told_by) for r in report.added] == [(0, told), (1, told)]
         assert (report.refused, report.other_files) == ([], 0)
 
 
 def test_a_process_id_tells_nothing(tmp_path: Path):
     sample(tmp_path / "traces", names="process")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert report.added == []
     assert len(report.refused) == 2
     assert "%env{RANK}%" in str(report.refused[0])
@@ -165,10 +167,10 @@ def test_a_neighbour_is_no_companion(tmp_path: Path):
 
 def test_a_changed_companion_is_read_again(tmp_path: Path):
     sample(tmp_path / "traces")
-    assert len(jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1).added) == 2
+    assert len(jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor()).added) == 2
     marker = tmp_path / "traces" / "rank-1_marker_api_trace.csv"
     marker.write_text(marker.read_text().replace("ProfilerStep#1", "ProfilerStep#9"))
-    again = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1, replace=True)
+    again = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor(), replace=True)
     assert (again.unchanged, [record.rank for record in again.added]) == (1, [1])
 
 
@@ -181,7 +183,7 @@ def test_missing_companions(tmp_path: Path):
     first, second = found.recording.problems
     assert "hip_api_trace.csv" in first
     assert "--marker-trace" in second
-    report = jitter.ingest([tmp_path], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert len(report.added) == 2
     assert all(not record.has_launches for record in report.added)
     assert any("no launches were recorded" in problem for problem in report.added[0].problems)
@@ -292,3 +294,23 @@ def test_agents_of_rocminfo():
     after = "Agent 2\n  Name: gfx90a\n  Device Type:             GPU\n  Node:                    1\n"
     assert Agents.of_rocminfo(before + after).by_node == {1: 0}
     assert Agents.of_rocminfo("CMD: rocminfo\nROCm System Management\n").by_node == {}
+
+
+def test_a_cut_row_with_invalid_utf8_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    path = tmp_path / "rank-0_kernel_trace.csv"
+    rows = (KERNEL + kernel(10, 20, "NAME") + "cut NAME," * 2 + "\n" + kernel(30, 40, "K\u00fcche")).encode()
+    path.write_bytes(rows.replace(b"NAME", b"bad\xff\xfename"))
+    found = read(path)
+    assert [found.name(row) for row in found.activities] == ["bad\ufffd\ufffdname", "K\u00fcche"]
+    assert any("1 rows are cut" in problem for problem in found.recording.problems)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1 << 20])
+def test_replacement_of_invalid_utf8_at_any_block_border(size: int):
+    content = "a\u00fc\u20ac\U0001f600".encode() * 5 + b"\xff\xe2\x82" + b"plain" * 4 + b"\xf0\x9f"
+    stream = _ValidUtf8(io.BytesIO(content))
+    found = b"".join(iter(lambda: stream.read(size), b""))
+    assert len(found) == len(content)
+    expected = content.decode("utf-8", "surrogateescape")
+    assert found.decode() == "".join("\x1a" if "\udc80" <= one <= "\udcff" else one for one in expected)

@@ -1,4 +1,4 @@
--- Activities launched in one stretch of time in launch order; ties, as in one graph launch, by stream, then start.
+-- Activities launched in [$from, $until) in launch order; ties, as in one graph launch, by stream, then start.
 FROM typed
 WHERE place_ns >= $from
   AND ($until IS NULL OR place_ns < $until)

@@ -1,4 +1,4 @@
--- What one GPU ran, in launch order: of one kind, on one stream ($stream) or on any (null).
+-- Kernels of one GPU in launch order: of one kind, on one stream ($stream) or on all streams (null).
 SELECT p.name,     -- position in names
        p.place_ns  -- ns: its launch, or its own start where the trace has no launches
 FROM typed p

@@ -68,7 +68,7 @@ def diagnose(
     job = Job(ranks=8, steps=6, kernels=120, seed=4, shape=shape)  # type: ignore[arg-type]
     with kernel_names(names):
         write(simulate(job, [Fault.parse(FAULTS[fault])]), folder / "traces", form)
-    jitter.ingest([folder / "traces"], folder / "lake", collective=collective, jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", collective=collective, executor=jitter.LocalExecutor())
     return jitter.open(folder / "lake").diagnose()
 
 

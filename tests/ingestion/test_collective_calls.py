@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jitter import LocalExecutor
 from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
 from jitter.ingestion.transform.collective_calls import (
@@ -13,7 +14,7 @@ from jitter.ingestion.transform.collective_calls import (
     compile_collective_pattern,
     parse_collective_call,
 )
-from jitter.lake.parquet import read_columns
+from jitter.lake.parquet import read_kernels
 from jitter.simulate import Job, simulate, write
 
 
@@ -72,12 +73,12 @@ def test_a_pattern_must_name_something(expression: str):
 
 def test_a_declaration_is_kept_and_asks_for_reading_again(tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=20, seed=1)), tmp_path / "t", "nsys")
-    first = ingest([tmp_path / "t"], tmp_path / "lake", jobs=1)
+    first = ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor())
     assert {record.collective_pattern for record in first.added} == {None}
-    again = ingest([tmp_path / "t"], tmp_path / "lake", collective="layer_norm", jobs=1)
+    again = ingest([tmp_path / "t"], tmp_path / "lake", collective="layer_norm", executor=LocalExecutor())
     assert (again.unchanged, len(again.added)) == (0, 2)
     assert {record.collective_pattern for record in again.added} == {"layer_norm"}
-    assert ingest([tmp_path / "t"], tmp_path / "lake", jobs=1).unchanged == 2
-    rows = read_columns(next((tmp_path / "lake" / "kernels").rglob("rank=0.parquet")), ["kernel_name", "kind"])
+    assert ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor()).unchanged == 2
+    rows = read_kernels(next((tmp_path / "lake" / "kernels").rglob("rank=0.parquet")), ["kernel_name", "kind"])
     kinds = {kind for name, kind in zip(*(c.to_pylist() for c in rows.columns), strict=True) if "layer_norm" in name}
     assert kinds == {"collective"}

@@ -6,7 +6,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
-from jitter.lake.parquet import read_columns
+from jitter.lake.parquet import read_kernels
 from tests.support.kineto_traces import call, kernel, read, small, step, write
 
 SEND = {
@@ -35,8 +35,8 @@ def test_launches_of_other_devices_join(tmp_path: Path, category: str, name: str
     launch = call(name, ts=90, correlation=5, cat=category)
     recording, rows = read(write(tmp_path / "rank0.json", [step(), launch, kernel("gemm", ts=100, correlation=5)]))
     assert [(recording.names[row["name"]], row["correlation"]) for row in rows["calls"]] == [(name, 5)]
-    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", jobs=1)
-    found = read_columns(next((tmp_path / "lake").rglob("rank=0.parquet")), ["launch_name", "launch_start_ns"])
+    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    found = read_kernels(next((tmp_path / "lake").rglob("rank=0.parquet")), ["launch_name", "launch_start_ns"])
     assert found.to_pylist() == [{"launch_name": name, "launch_start_ns": 90_000}]
 
 
@@ -70,8 +70,8 @@ def test_a_custom_kernel_with_collective_arguments_is_communication(tmp_path: Pa
     renamed = kernel("ncclDevKernel_SendRecv", ts=140, correlation=3, **(SEND | {"Collective name": "all_to_allv"}))
     events = [step(), kernel(ts=100), custom, renamed, *(call(ts=80 + n, correlation=n) for n in (1, 2, 3))]
     write(tmp_path / "rank0.json", events)
-    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", jobs=1)
-    found = read_columns(next((tmp_path / "lake").rglob("rank=0.parquet")), ["kind", "collective", "group_size"])
+    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    found = read_kernels(next((tmp_path / "lake").rglob("rank=0.parquet")), ["kind", "collective", "group_size"])
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("compute", None, None),
         ("collective", "all_to_all", 4),
@@ -90,6 +90,6 @@ def test_peers_of_sends_and_receives(tmp_path: Path):
         *(call(ts=80 + n, correlation=n) for n in (1, 2, 3)),
     ]
     write(tmp_path / "rank2.json", events)
-    jitter.ingest([tmp_path / "rank2.json"], tmp_path / "lake", jobs=1)
-    peers = read_columns(next((tmp_path / "lake").rglob("rank=2.parquet")), ["source_rank", "destination_rank"])
+    jitter.ingest([tmp_path / "rank2.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    peers = read_kernels(next((tmp_path / "lake").rglob("rank=2.parquet")), ["source_rank", "destination_rank"])
     assert [tuple(row.values()) for row in peers.to_pylist()] == [(2, 4), (0, 2), (None, None)]

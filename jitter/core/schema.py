@@ -31,6 +31,8 @@ ACTIVITIES = pa.schema(
         pa.field("group_ranks", pa.list_(pa.int32())),
         pa.field("group_size", pa.int32()),
         pa.field("sequence", pa.int64()),
+        pa.field("source_rank", pa.int32()),  # of a send or a receive: the global rank that sends
+        pa.field("destination_rank", pa.int32()),
     ]
 )
 """GPU activities, in any order. A batch may omit any nullable column."""
@@ -87,6 +89,8 @@ KERNELS = pa.schema(
         pa.field("group_ranks", pa.list_(pa.int32())),
         pa.field("group_size", pa.int32()),
         pa.field("sequence", pa.int64()),
+        pa.field("source_rank", pa.int32()),
+        pa.field("destination_rank", pa.int32()),
     ]
 )
 """One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.

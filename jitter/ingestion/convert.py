@@ -15,6 +15,7 @@ from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
+from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.launch_join import GpuUsage
 from jitter.ingestion.transform.step_markers import compile_step_pattern
@@ -32,6 +33,7 @@ class Task:
     source: Source
     staging: Path
     step_pattern: str | None = None
+    collective_pattern: str | None = None
     options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that the lake holds: such a file is not read again."""
@@ -110,7 +112,8 @@ def file_digest(paths: Sequence[Path]) -> str:
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
     recording, batches = _open(task, advance)
-    with Capture(compile_step_pattern(task.step_pattern), outcome.staging) as capture:
+    declared = compile_collective_pattern(task.collective_pattern)
+    with Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared) as capture:
         for batch in batches:
             capture.add(batch)
         _shorten_names(recording, capture.long_texts)
@@ -122,6 +125,7 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             process: find_steps(
                 joined,
                 capture.markers[process],
+                capture.unnumbered[process],
                 recording,
                 [use for use in uses if use.gpu.process == process],
                 task.patterns,
@@ -131,7 +135,16 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
         decisions = decide_ranks(task.source.path, evidence, task.options, recording.rank_in_name, recording.rank_hint)
         outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
-        stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
+        stager = Stager(
+            task.source,
+            outcome.file_digest,
+            task.step_pattern,
+            task.collective_pattern,
+            recording,
+            joined,
+            capture.communication,
+            steps,
+        )
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
         if not outcome.staged:
             raise JitterError(

@@ -13,6 +13,7 @@ from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
+from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.find_steps import ProcessSteps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
@@ -57,15 +58,19 @@ class Stager:
         source: Source,
         file_digest: str,
         step_pattern: str | None,
+        collective_pattern: str | None,
         recording: Recording,
         joined: JoinedCapture,
+        communication: Communication,
         steps: dict[int, ProcessSteps],
     ) -> None:
         self._source = source
         self._file_digest = file_digest
         self._step_pattern = step_pattern
+        self._collective_pattern = collective_pattern
         self._recording = recording
         self._joined = joined
+        self._communication = communication
         self._steps = steps
         self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
         self._lost = joined.lost_launches(self._ranges)
@@ -84,7 +89,7 @@ class Stager:
             own.mkdir(parents=True, exist_ok=True)
             ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
             assert record.rank is not None
-            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream)
+            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream, self._communication)
             extracts[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
@@ -196,6 +201,7 @@ class Stager:
             before_capture=self._before_capture.get(use.gpu, 0),
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
+            collective_pattern=self._collective_pattern,
             reader=source.reader,
             world_size=recording.world_size,
             kernel_columns=len(KERNELS),

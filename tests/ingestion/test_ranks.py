@@ -1,6 +1,7 @@
 """Ranks from names, and from what is known of the GPUs of one recording."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,9 +112,33 @@ def test_told_rank_for_a_file_of_several():
 
 
 def test_rank_zero_is_a_rank():
-    gpu = _gpu(0, 1, step_text_rank=0, process_rank=3, launcher_rank=4)
-    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions())) == [0]
+    gpu = _gpu(0, 1, process_rank=0, launcher_rank=4)
+    assert _ranks(decide_ranks(NAMELESS, [gpu], RankOptions())) == [0]
     assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions(rank=0))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("path", "known", "first", "second"),
+    [
+        ("a.json", {"process_rank": 7, "process_rank_from": "distributedInfo", "step_text_rank": 2}, 7, 2),
+        ("rank_2.json", {"process_rank": 7, "process_rank_from": "distributedInfo"}, 7, 2),
+        ("rank_2.json", {"step_text_rank": 7}, 7, 2),
+        ("rank_2.json", {"launcher_rank": 7, "launcher_rank_from": "RANK"}, 7, 2),
+        ("a.json", {"launcher_rank": 7, "launcher_rank_from": "RANK", "step_text_rank": 2}, 7, 2),
+    ],
+)
+def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict[str, Any], first: int, second: int):
+    with pytest.raises(UnknownRankError) as error:
+        decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions())
+    assert f"says rank {first}, and" in str(error.value)
+    assert f"says rank {second}" in str(error.value)
+    assert f"--rank {first} or --rank {second}" in str(error.value)
+    assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions(rank=second))) == [second]
+
+
+@pytest.mark.parametrize("path", ["trace_2.json", "gpu2.json", "rank_2/trace.json", "x-TP-2.trace.json.gz"])
+def test_weak_names_contradict_nobody(path: str):
+    assert _ranks(decide_ranks(Path(path), [_gpu(process_rank=7)], RankOptions())) == [7]
 
 
 def test_pattern():

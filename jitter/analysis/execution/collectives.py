@@ -10,7 +10,6 @@ import numpy as np
 
 from jitter.analysis.execution.program import Program
 from jitter.core.arrays import Bools, Ints
-from jitter.core.kernels import collective_operation
 
 Group = tuple[object, ...] | None
 """What names a collective's group; None: the trace does not tell."""
@@ -168,8 +167,8 @@ def match(
         for place, group in found:
             key = group
             if group is None:
-                name = programs[team_of[rank]].operations[place].name
-                if (team_of[rank], place) in alone or (not whole and collective_operation(name) == "send_recv"):
+                operation = programs[team_of[rank]].operations[place].collective
+                if (team_of[rank], place) in alone or (not whole and operation == "send_recv"):
                     key = ("alone", rank)
                     unpaired += 1
                 else:

@@ -19,7 +19,7 @@ import numpy as np
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.lcs import lcs_partners
 from jitter.core.arrays import Ints
-from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.kernels import COLLECTIVE, COMPUTE, collective_operation
 
 MAIN = 0
 """The number of the main stream."""
@@ -33,6 +33,13 @@ class Operation(NamedTuple):
     kind: int
     stream: int
     thread: int
+    recorded: str | None = None
+    """The collective operation that the trace records; None where only the name may state it."""
+
+    @property
+    def collective(self) -> str | None:
+        """The collective operation, as recorded or else as the name states it."""
+        return self.recorded or collective_operation(self.name)
 
     @property
     def on_main(self) -> bool:
@@ -53,6 +60,8 @@ class Example(NamedTuple):
     streams: Sequence[int]
     threads: Sequence[int]
     """The launching threads, however they are called."""
+    collectives: Sequence[str | None] = ()
+    """The recorded collective operations; empty where none is recorded."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,9 @@ def _word(operation: Operation) -> _Word:
 def _operations(example: Example) -> list[Operation]:
     seen: dict[int, int] = {}
     threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
-    return [Operation(*one) for one in zip(example.names, example.kind, example.streams, threads, strict=True)]
+    recorded = example.collectives or [None] * len(threads)
+    columns = (example.names, example.kind, example.streams, threads, recorded)
+    return [Operation(*one) for one in zip(*columns, strict=True)]
 
 
 def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:

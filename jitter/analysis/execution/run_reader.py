@@ -144,14 +144,14 @@ class RunReader:
         return found
 
     def _example(self, key: StepKey, rank: int) -> Example:
-        columns = ("kernel_name", "stream", "launch_thread")
+        columns = ("kernel_name", "stream", "launch_thread", "collective")
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
-        names, streams, threads = (table[column].to_pylist() for column in columns)
+        names, streams, threads, collectives = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))
         told = [
-            (names[row], numbers[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
+            (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
             for row in sheet.row.tolist()
         ]
         return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
@@ -161,18 +161,20 @@ class RunReader:
         ranks = [rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held)]
         if not ranks:
             return found
-        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks")
+        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks", "source_rank", "destination_rank")
         rows = read_step(self._root, key, self._held[key], columns, ranks).table
         collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         named = collectives["group_name"].to_pylist()
         codes, groups = encode_lists(collectives["group_ranks"])
+        peers = zip(*(collectives[name].to_pylist() for name in ("source_rank", "destination_rank")), strict=True)
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
-        for (rank, ordinal), code, name in zip(places, codes.tolist(), named, strict=True):
-            ranks_of = groups[code] if code >= 0 else ()
+        for (rank, ordinal), code, name, pair in zip(places, codes.tolist(), named, peers, strict=True):
+            # a send meets its receive, not the group's other transfers
+            ranks_of = pair if None not in pair else groups[code] if code >= 0 else ()
             # its ranks name a group best, else its own name; where the trace tells neither, None
             found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of else None if name is None else ("name", name)
         return found
 
 
-def _call(name: str, thread: int) -> tuple[str, int, int]:
-    return name, NO_STREAM, thread
+def _call(name: str, thread: int) -> tuple[str, int, int, None]:
+    return name, NO_STREAM, thread, None

@@ -8,7 +8,7 @@ from jitter.analysis.execution.collectives import CollectiveMatching
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.step_times import StepTimes, of_team
 from jitter.core.arrays import Floats, Ints
-from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
+from jitter.core.kernels import ALIGNING_OPERATIONS
 from jitter.core.step_key import StepKey
 
 
@@ -55,7 +55,7 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
             if {member.block for member in here} != blocks_of[team] or len(groups) != 1:
                 continue
             for member in here:
-                operation = collective_operation(run.programs[team].operations[member.place].name)
+                operation = run.programs[team].operations[member.place].collective
                 if operation is None or operation in ALIGNING_OPERATIONS:
                     found[team].add(member.place)
     return {team: sorted(places) for team, places in found.items()}

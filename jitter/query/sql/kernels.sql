@@ -28,5 +28,7 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        group_name,             -- the communicator or process group
        group_ranks,            -- ranks that take part
        group_size,             -- how many take part
-       sequence                -- number of the collective in its group
+       sequence,               -- number of the collective in its group
+       source_rank,            -- rank that sends, of a send or a receive
+       destination_rank        -- rank that receives
 FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

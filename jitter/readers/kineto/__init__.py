@@ -110,6 +110,12 @@ class _Trace:
         problems += rows.problems()
         if not rows.activities:
             details = f" ({'; '.join(problems)})" if problems else ""
+            if rows.foreign_devices:
+                devices = ", ".join(sorted(rows.foreign_devices))
+                raise self._unreadable(
+                    f"holds activities of {devices} devices, which jitter does not read{details}",
+                    "jitter reads CUDA, ROCm and XPU activities, and those of other devices that PyTorch calls kernels",
+                )
             raise self._unreadable(
                 f"no GPU activity among the {events.count:,} events of this trace{details}",
                 "was it recorded with ProfilerActivity.CUDA, on a machine with GPUs?"

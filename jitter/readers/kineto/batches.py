@@ -20,7 +20,7 @@ from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
 from jitter.readers.kineto.processes import ProcessTable
-from jitter.readers.kineto.scanner import CATEGORIES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
+from jitter.readers.kineto.scanner import CATEGORIES, FOREIGN_DEVICES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
 
 BATCH_ROWS: Final = 16_384
 _KIND_OF_CATEGORY: Final[dict[object, str]] = {
@@ -46,6 +46,8 @@ class KinetoBatches:
         self.processes = ProcessTable()
         self.activities = 0
         """Number of GPU activities in the batches."""
+        self.foreign_devices: set[str] = set()
+        """Devices whose activities are not read; only noted before the first GPU activity."""
         self.about_ns: int | None = None
         """The median start of the first rows, in ns; None before the first row."""
         self._gpu = ActivityBuffer()
@@ -65,6 +67,7 @@ class KinetoBatches:
     def add(self, events: list[Event]) -> Iterator[Batch]:
         """Add events; yield the batches that are full."""
         if type(events[0]) is Event:  # then all events of the list are
+            self._note_foreign(events)
             self._note_params(events)
             self._take(events, _category, _KIND_OF_CATEGORY)
         else:
@@ -111,6 +114,11 @@ class KinetoBatches:
             self._calls.add(found["call"], self.names.of([event.name for event in found["call"]]), with_args=True)
         if found["range"] or found["old operator"]:
             self._add_ranges(found["range"], found["old operator"])
+
+    def _note_foreign(self, events: list[Event]) -> None:
+        if not self.activities:
+            prefixes = {(event.cat or "").partition("_")[0] for event in events}
+            self.foreign_devices.update(FOREIGN_DEVICES[prefix] for prefix in prefixes & FOREIGN_DEVICES.keys())
 
     def _note_params(self, events: list[Event]) -> None:
         if _PARAMS not in map(_name, events):

@@ -10,7 +10,6 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Collective
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.step_times import TeamTimes
-from jitter.core.kernels import collective_operation
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
 
@@ -77,11 +76,12 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
         transfer = least[came.group]
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
         index = int(came.index[own][0])
-        name = grid.names[index]
+        member = meeting.members[0]
+        operation = run.programs[run.matching.blocks[member.block].team].operations[member.place].collective
         found.append(
             (
                 index,
-                collective_operation(name) or UNKNOWN_OPERATION,
+                operation or UNKNOWN_OPERATION,
                 float(waited[waiter]),
                 int(came.rank[waiter]),
                 int(came.rank[_last(came, waiter)]),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
     from jitter.analysis.execution.rules import Wait
     from jitter.analysis.execution.run_reader import LakeRun
+    from jitter.analysis.metrics.communication.measure import Communication
     from jitter.analysis.metrics.run_summary import RunSummary
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
@@ -193,6 +194,20 @@ class Lake:
                 passes = pool_executor.passes(self.root.absolute(), rows, len(chosen))
             self._examined[chosen] = RunAnalysis(self.run_of(chosen), Thresholds(), passes)
         return self._examined[chosen]
+
+    def communication(self, steps: Sequence[StepKey] | None = None, group: str | None = None) -> "Communication":
+        """Measure the collectives of these steps (all), of one group or all; see `jitter collectives`.
+
+        Raises `LakeError` where a rank's file cannot be read.
+        """
+        from jitter.analysis.metrics.communication.calls import COLUMNS
+        from jitter.analysis.metrics.communication.measure import measure_communication
+        from jitter.lake.step_reader import read_step
+
+        chosen = self.steps if steps is None else steps
+        self.compact(chosen)
+        read = ((key, read_step(self.root, key, self._by_step[key], COLUMNS)) for key in chosen)
+        return measure_communication(read, self.hosts, group)
 
     def run_of(self, steps: Sequence[StepKey]) -> "LakeRun":
         """Read these steps as the examination does."""

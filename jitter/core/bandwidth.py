@@ -25,6 +25,16 @@ def bandwidth(
     return algorithm, algorithm * bus_factor(collective, ranks)
 
 
+def size_of_input(collective: str | None, input_bytes: int, ranks: int | None) -> int | None:
+    """Return size S from the bytes of a rank's input buffer, as PyTorch records it; None if `ranks` is needed for it.
+
+    A rank's input of an all-gather is its part of the result, which S spans.
+    """
+    if collective != "all_gather":
+        return input_bytes
+    return input_bytes * ranks if ranks else None
+
+
 def size_of_message(collective: str | None, message_bytes: int, ranks: int | None) -> int | None:
     """Return size S from a message's count x type, as NCCL's profiler plug-ins and the Inspector record it.
 

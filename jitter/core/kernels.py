@@ -65,6 +65,25 @@ def collective_operation(name: str) -> str | None:
     return parse_operation(own.replace("Kernel", ""))
 
 
+_DIRECTION: Final = re.compile(
+    r"(host|device|array|peer|[hdap])[\W_]*(?:to|2)[\W_]*(host|device|array|peer|[hdap])(?![a-z])", re.I
+)
+
+
+@lru_cache(maxsize=1024)
+def copy_direction(name: str) -> str | None:
+    """Return the direction that a copy's name states: host_to_device, device_to_host, …; None if it states none.
+
+    >>> copy_direction("Memcpy HtoD (Pinned -> Device)"), copy_direction("[CUDA memcpy Peer-to-Peer]")
+    ('host_to_device', 'device_to_device')
+    """
+    found = _DIRECTION.search(name)
+    if found is None:
+        return None
+    source, target = ("host" if end[0] in "hH" else "device" for end in found.groups())
+    return f"{source}_to_{target}"
+
+
 @lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
     """A kernel's name without return type, namespaces, template arguments and parameters.

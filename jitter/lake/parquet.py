@@ -58,9 +58,19 @@ def read_columns(path: Path, columns: Sequence[str], as_codes: Sequence[str] = (
     try:
         # twice as fast as by path; threads gain nothing on files this small
         content = pa.BufferReader(path.read_bytes())
-        return pq.ParquetFile(content, read_dictionary=list(as_codes)).read(list(columns), use_threads=False)
+        read = pq.ParquetFile(content, read_dictionary=list(as_codes)).read(list(columns), use_threads=False)
+        return read if read.num_columns == len(columns) else _with_later_columns(read, columns, as_codes)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable_file_error(path, error) from None
+
+
+def _with_later_columns(read: pa.Table, columns: Sequence[str], as_codes: Sequence[str]) -> pa.Table:
+    """Return the table with the columns that an older version did not write, null in all rows."""
+    for name in columns:
+        if name not in read.column_names:
+            kind = pa.dictionary(pa.int32(), pa.string()) if name in as_codes else KERNELS.field(name).type
+            read = read.append_column(name, pa.nulls(read.num_rows, kind))
+    return read.select(list(columns))
 
 
 def unreadable_file_error(path: Path, error: Exception) -> LakeError:

@@ -7,7 +7,9 @@ import msgspec
 
 from jitter.core.step_key import StepKey
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+SIZED_RECORD_VERSION = 2
+"""From this version on, the files of kernels have sizes and directions of copies."""
 
 
 class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):

@@ -24,7 +24,7 @@ from jitter.lake.layout import compacted_folder, kernels_file
 from jitter.lake.parquet import read_columns
 from jitter.lake.records import RankStepRecord
 
-_VERSION = 1
+_VERSION = 2
 """Of what a part holds: parts of another version are stale."""
 
 

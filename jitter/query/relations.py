@@ -16,7 +16,7 @@ from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
-from jitter.lake.records import SourceRecord, StepRecord, records_by_step
+from jitter.lake.records import SIZED_RECORD_VERSION, SourceRecord, StepRecord, records_by_step
 from jitter.lake.step_reader import StepFiles
 from jitter.query.answer_rows import ANSWERS_SCHEMA, CULPRITS_SCHEMA, answer_rows, culprit_rows
 
@@ -55,13 +55,15 @@ class Relation:
     files: Callable[[], Sequence[Path]] | None = None
     tables: Callable[[Sequence[StepKey]], Iterable[pa.Table]] | None = None
     """Given the steps that the query is about, of a relation that is made step by step."""
+    has_older_files: bool = False
+    """Whether files may lack columns of the schema, which are null then."""
 
 
 def lake_relations(lake: QueryableLake) -> list[Relation]:
     """All relations of a lake, in the order in which one asks for them."""
     diagnosis = cache(lake.diagnose)
     return [
-        Relation("kernels", _PLAIN_KERNELS, files=partial(_kernel_files, lake)),
+        Relation("kernels", _PLAIN_KERNELS, files=partial(_kernel_files, lake), has_older_files=_is_older(lake)),
         Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
         Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
@@ -141,6 +143,10 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
         compact += [part.path for part in whole]
         small += [lake.root / kernels_file(key, rank) for rank in held if files.holder.get(rank) not in whole]
     return compact + small
+
+
+def _is_older(lake: QueryableLake) -> bool:
+    return any(record.record_version < SIZED_RECORD_VERSION for record in lake.sources)
 
 
 def _host_files(lake: QueryableLake) -> list[Path]:

@@ -119,9 +119,10 @@ def _create(db: duckdb.DuckDBPyConnection, relation: Relation, folder: Path, ste
     """Make what a relation selects from; without rows where `steps` is None, since the query does not name it."""
     if relation.files is not None:
         paths = [] if steps is None else relation.files()
-        if not paths:
-            paths = [folder / f"{relation.name}.parquet"]
+        if not paths or relation.has_older_files:  # the first file states the columns
+            paths = [folder / f"{relation.name}.parquet", *paths]
             pq.write_table(relation.schema.empty_table(), paths[0])
+        db.execute(f"SET VARIABLE {relation.name}_differ = {str(relation.has_older_files).lower()}")
         db.execute(
             "CREATE TEMP TABLE _paths AS SELECT unnest($paths) AS path", {"paths": [str(path) for path in paths]}
         )

@@ -10,11 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, collective_operation, is_collective
+from jitter.core.kernels import (
+    COLLECTIVE,
+    COMPUTE,
+    KINDS,
+    MEMORY,
+    collective_operation,
+    copy_direction,
+    is_collective,
+)
 from jitter.core.schema import KERNELS
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
-_COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
+_COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective", "copy_direction"}
 _MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
@@ -37,6 +45,7 @@ class KernelRowBuilder:
         self._names = pa.array(names, pa.string())
         self._kinds = pa.array(KINDS, pa.string())
         self._operations = pa.array([collective_operation(name) for name in names], pa.string())
+        self._directions = pa.array([copy_direction(name) for name in names], pa.string())
         self._collective = np.array([is_collective(name) for name in names], dtype=bool)
         self._hashes = np.array(
             [
@@ -79,6 +88,9 @@ class KernelRowBuilder:
             "duration_ns": pc.subtract(activities["end_ns"], activities["start_ns"]),
             "correlation_id": activities["correlation"],
             "collective": operations,
+            "copy_direction": pc.if_else(
+                activities["is_memory"], self._directions.take(activities["name"]), pa.scalar(None, pa.string())
+            ),
             **{name: _column(activities, name) for name in _AS_READ},
         }
         rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)

@@ -28,5 +28,9 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        group_name,             -- the communicator or process group
        group_ranks,            -- ranks that take part
        group_size,             -- how many take part
-       sequence                -- number of the collective in its group
-FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false)
+       sequence,               -- number of the collective in its group
+       size_bytes,             -- of a collective as nccl-tests states it, of a copy or a fill; null: not recorded
+       split_imbalance,        -- largest / mean part of an all-to-all with unequal parts
+       copy_direction          -- of a copy: host_to_device, device_to_host, …
+FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false,
+                  union_by_name = getvariable('kernels_differ'))

@@ -14,25 +14,46 @@ from jitter._version import __version__
 
 if TYPE_CHECKING:
     from jitter.api import Lake as Lake
-    from jitter.api import open_lake as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.api import open as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.core.errors import JitterError as JitterError
+    from jitter.core.executors import DaskExecutor as DaskExecutor
+    from jitter.core.executors import LocalExecutor as LocalExecutor
+    from jitter.core.executors import PoolExecutor as PoolExecutor
     from jitter.ingestion.ingest import ingest as ingest
     from jitter.report.notebook import Figures as Figures
 
-__all__ = ["Figures", "Lake", "__version__", "ingest", "open"]
+__all__ = [
+    "DaskExecutor",
+    "Figures",
+    "JitterError",
+    "Lake",
+    "LocalExecutor",
+    "PoolExecutor",
+    "__version__",
+    "ingest",
+    "open",
+]
 
-_WHERE = {
-    "Figures": ("jitter.report.notebook", "Figures"),
-    "Lake": ("jitter.api", "Lake"),
-    "open": ("jitter.api", "open_lake"),
-    "ingest": ("jitter.ingestion.ingest", "ingest"),
+_MODULES = {
+    "DaskExecutor": "jitter.core.executors",
+    "Figures": "jitter.report.notebook",
+    "JitterError": "jitter.core.errors",
+    "Lake": "jitter.api",
+    "LocalExecutor": "jitter.core.executors",
+    "PoolExecutor": "jitter.core.executors",
+    "ingest": "jitter.ingestion.ingest",
+    "open": "jitter.api",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for on first use: `jitter --help` must not wait for pandas."""
-    if name not in _WHERE:
+    """Import a public name at its first use: `jitter --help` must not wait for numpy."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'jitter' has no attribute {name!r}")
     from importlib import import_module
 
-    module, attribute = _WHERE[name]
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

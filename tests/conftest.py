@@ -37,7 +37,7 @@ def own_traces(traces: Path, tmp_path: Path) -> Path:
 def small_lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a lake made from `traces`."""
     root = tmp_path_factory.mktemp("lakes") / "lake"
-    assert jitter.ingest([traces], root, jobs=1).refused == []
+    assert jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused == []
     return root
 
 

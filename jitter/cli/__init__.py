@@ -1,11 +1,13 @@
-"""The command line: one verb, one file. stdout carries data, stderr everything else."""
+"""The command `jitter`: one module per verb. stdout carries data, stderr everything else."""
 
 import atexit
+import difflib
 import os
 import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -30,48 +32,67 @@ _VERBS = (
 
 
 class _Verbs(click.Group):
-    """Loads a verb's file only when that verb is run, or asked for its help."""
+    """The group of verbs. A verb's module is imported only when the verb runs or prints its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the verbs in the order in which one uses them."""
+        """Return the verbs in the order of a typical session."""
         return list(_VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb's file."""
+        """Import the module of a verb; None for an unknown verb."""
         if cmd_name not in _VERBS:
             return None
         command: click.Command = getattr(import_module(f"jitter.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; for an unknown one raise `click.UsageError` with the closest verb as a suggestion."""
+        given = args[0]
+        if given not in _VERBS and not given.startswith("-"):
+            close = difflib.get_close_matches(given, _VERBS, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            if not close and Path(given).exists():
+                hint = f" To analyze traces or a lake: jitter report {given}"
+            ctx.fail(f"No such command '{given}'.{hint}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb. click takes any pipe that breaks for our output, and ends in peace."""
+        """Run the verb.
+
+        click takes every `BrokenPipeError` for a closed stdout. A broken pipe to a worker process is raised as
+        `ConnectionError` instead.
+        """
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             if stdio.is_reader_closed():
                 raise
-            raise ConnectionError("a process that worked for this one is gone") from error
+            raise ConnectionError("the connection to a worker process broke") from error
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="jitter")
 def cli() -> None:
-    """Find out why a training job on many GPUs runs slower than its GPUs could.
+    """Find out why a multi-GPU training job is slower than its GPUs allow.
 
     \b
-    Two commands from traces to answers:
+    From traces to findings in one command:
+        jitter report traces/
+    or in two:
         jitter ingest traces/
         jitter report --html
     """
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit code; errors are said in one line, bugs with their trace."""
+    """Run the command and return its exit code. Errors print one line, internal errors a traceback."""
     stdio.prepare_streams()
     try:
         return _run(arguments)
     except JitterError as error:
-        _say(error)
+        _print_error(error)
         return error.exit_code
     except click.ClickException as error:
         error.show()
@@ -83,21 +104,22 @@ def main(arguments: list[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        click.echo("jitter: this is a bug of ours; please report it with the lines above", err=True)
+        click.echo("jitter: internal error; please report it with the lines above", err=True)
         return ExitCode.BUG
 
 
 def run() -> NoReturn:
-    """Be the process `jitter`: run the command, and end at once if all went well.
+    """Run the command as the process `jitter` and exit.
 
-    To take apart what a large lake leaves in memory would take a tenth of a second and more, and the system frees it
-    anyway. Who measures or embeds the command calls `main`, which comes back.
+    After success the process ends with `os._exit`: freeing the objects of a large lake takes 0.1 s or more. Tests and
+    programs that embed the command call `main`, which returns.
     """
     code = main()
     if code != ExitCode.DONE:
         sys.exit(code)
-    threading._shutdown()  # type: ignore[attr-defined]  # in the order of the interpreter's own end: threads and pools,
-    atexit._run_exitfuncs()  # then processes and temporary folders
+    # the interpreter's own order at exit: threads and pools first, then processes and temporary folders
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
@@ -108,7 +130,7 @@ def _run(arguments: list[str] | None) -> int:
     try:
         result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
         stdio.flush_stdout()
-    except (SystemExit, BrokenPipeError):  # the reader of our output has left, which is nobody's failure
+    except (SystemExit, BrokenPipeError):  # the reader of stdout closed it: not an error
         stdio.discard_stdout()
         return ExitCode.DONE
     except OSError as error:
@@ -118,12 +140,11 @@ def _run(arguments: list[str] | None) -> int:
             raise refused from None
         if error.filename is None:
             raise
-        # the disk is full, or a folder may not be written: nobody's bug
-        raise JitterError(f"{error.filename}: {error.strerror}", "check the disk, and who may write there") from None
+        raise JitterError(f"{error.filename}: {error.strerror}", "check free disk space and write permission") from None
     return int(result) if isinstance(result, int) else ExitCode.DONE
 
 
-def _say(error: JitterError) -> None:
+def _print_error(error: JitterError) -> None:
     click.echo(f"jitter: {error.message}", err=True)
     if error.hint:
         click.echo(f"  {error.hint}", err=True)

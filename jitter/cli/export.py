@@ -47,7 +47,7 @@ def export(
         jitter export --perfetto step.json.gz
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
     """
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake
     from jitter.core.errors import UsageError
     from jitter.core.formatting import parse_numbers
 
@@ -55,7 +55,7 @@ def export(
         raise UsageError("say what to write", "one of --csv DIR and --perfetto FILE.json")
     wanted = None if numbers is None else parse_numbers(numbers, "--step")
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
-    opened = open_lake_with_progress(lake)
+    opened = open_lake(lake)
     if folder is not None:
         _csv(opened, folder, wanted, epoch, chosen, force)
     elif timeline is not None:
@@ -90,6 +90,7 @@ def _csv(
 def _timeline(
     lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
+    from jitter.cli.open_lake import prepare_diagnosis
     from jitter.cli.output.files import check_overwrite
     from jitter.cli.output.table import NEVER
     from jitter.core.errors import UsageError
@@ -102,7 +103,9 @@ def _timeline(
     check_overwrite(path, force or is_perfetto_export(path), NEVER)
     key = None if wanted is None else lake.step(wanted[0], epoch)
     if key is None or not chosen:
-        step = lake.costliest(None if key is None else [key])
+        steps = None if key is None else [key]
+        prepare_diagnosis(lake, steps)
+        step = lake.diagnose(steps).costliest
         key, chosen = step.key, chosen or choose_ranks(lake, step)
     seen = AlignedStep(lake, key, chosen)
     write_perfetto(path, seen)

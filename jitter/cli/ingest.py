@@ -1,40 +1,49 @@
-"""`jitter ingest`: trace directories into a lake."""
+"""`jitter ingest`: read traces into a lake."""
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import ingest_options, quiet_option
+from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 from jitter.lake.layout import DEFAULT_LAKE
 
+if TYPE_CHECKING:
+    from jitter.ingestion.ingest import IngestReport
+
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("-o", "--output", "lake", type=click.Path(path_type=Path), default=DEFAULT_LAKE, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    "lake",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_LAKE,
+    show_default=True,
+    help="Lake to write to; created if missing.",
+)
 @ingest_options
-@click.option("--replace", is_flag=True, help="Where two sources hold the same rank and step, take the newer.")
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster does the work: tcp://host:8786.")
-@click.option("--strict", is_flag=True, help="Exit 3 if anything was left out.")
+@click.option("--replace", is_flag=True, help="If two sources hold the same rank and step, keep the newer one.")
+@click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")
+@click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
 @quiet_option
 def ingest(
     paths: tuple[Path, ...],
     lake: Path,
-    step_pattern: str | None,
-    rank_pattern: str | None,
-    rank: int | None,
-    rank_map: Path | None,
-    jobs: int | None,
     scheduler: str | None,
     replace: bool,
     strict: bool,
     quiet: bool,
+    **options: Unpack[IngestOptions],
 ) -> ExitCode:
-    """Read traces into a lake: one parquet file per GPU per step.
+    """Read traces into a lake: one Parquet file per GPU and step.
 
-    PATHS are files and directories, searched recursively, formats mixed. Run again, it adds only what is new.
+    PATHS are files and directories of any supported formats; directories are searched recursively. A second run adds
+    only new traces.
 
     \b
     Examples:
@@ -45,34 +54,40 @@ def ingest(
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
+    from jitter.cli.ingest_text import print_ingest_report
+
+    report = run_ingest(paths, lake, quiet=quiet, replace=replace, scheduler=scheduler, **options)
+    return print_ingest_report(report, strict)
+
+
+def run_ingest(
+    paths: tuple[Path, ...],
+    lake: Path,
+    *,
+    quiet: bool,
+    replace: bool = False,
+    scheduler: str | None = None,
+    **options: Unpack[IngestOptions],
+) -> "IngestReport":
+    """Ingest `paths` into `lake` with a progress bar; raises as `jitter.ingest` does."""
     from jitter.cli.open_lake import check_lake_path
 
     check_lake_path(lake)
-    # numpy starts threads for linear algebra, which spin for a while and then have nothing to do
+    # numpy would start threads for linear algebra, which spin and are never used
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if jobs != 1 and scheduler is None:
-        from jitter.core import processes
+    executor = choose_executor(options["jobs"], scheduler)
+    if options["jobs"] != 1 and scheduler is None:
+        from jitter.core.processes import server_context
         from jitter.ingestion import worker_modules
 
-        # loads on another core what this process is about to load, too
-        processes.server_context(*worker_modules())
+        # the fork server imports on another core what this process imports too
+        server_context(*worker_modules())
     from jitter.core.arrow import hide_pandas
-    from jitter.ingestion.ingest import ingest as run
+    from jitter.ingestion.ingest import ingest as ingest_traces
 
     hide_pandas()
-    with byte_progress("Reading", quiet) as progress:
-        report = run(
-            paths,
-            lake,
-            step_pattern=step_pattern,
-            rank=rank,
-            rank_map=rank_map,
-            rank_pattern=rank_pattern,
-            replace=replace,
-            jobs=jobs,
-            scheduler=scheduler,
-            progress=progress,
-        )
-    from jitter.cli.ingest_text import print_ingest_report
 
-    return print_ingest_report(report, strict)
+    with byte_progress("Reading", quiet) as progress:
+        return ingest_traces(
+            paths, lake, replace=replace, executor=executor, progress=progress, **reading_options(options)
+        )

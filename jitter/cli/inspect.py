@@ -1,11 +1,12 @@
-"""`jitter inspect`: what would be ingested; writes nothing."""
+"""`jitter inspect`: show what `jitter ingest` would read; write nothing."""
 
 import json
 from pathlib import Path
+from typing import Unpack
 
 import click
 
-from jitter.cli.options import ingest_options, quiet_option
+from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 
@@ -13,19 +14,10 @@ from jitter.core.errors import ExitCode
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @ingest_options
-@click.option("--json", "as_json", is_flag=True, help="For other programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: text.")
 @quiet_option
-def inspect(
-    paths: tuple[Path, ...],
-    step_pattern: str | None,
-    rank_pattern: str | None,
-    rank: int | None,
-    rank_map: Path | None,
-    jobs: int | None,
-    as_json: bool,
-    quiet: bool,
-) -> ExitCode:
-    """Tell what `jitter ingest` would take in: file, format, rank, host, steps, problems. Writes nothing.
+def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpack[IngestOptions]) -> ExitCode:
+    """Show what `jitter ingest` would read: file, format, rank, host, steps, problems. Write nothing.
 
     \b
     Examples:
@@ -33,22 +25,16 @@ def inspect(
         jitter inspect report3.sqlite --json
     """
     from jitter.cli.inspect_text import format_inspection, inspection_document
-    from jitter.ingestion.inspect import inspect as run
+    from jitter.ingestion.inspect import inspect as inspect_traces
 
     with byte_progress("Reading", quiet) as progress:
-        findings = run(
-            paths,
-            step_pattern=step_pattern,
-            rank=rank,
-            rank_map=rank_map,
-            rank_pattern=rank_pattern,
-            jobs=jobs,
-            progress=progress,
+        inspected = inspect_traces(
+            paths, progress=progress, executor=choose_executor(options["jobs"]), **reading_options(options)
         )
-    if not findings:
+    if not inspected:
         click.echo(f"no traces in {', '.join(map(str, paths))}", err=True)
     if as_json:
-        click.echo(json.dumps(inspection_document(findings), indent=1))
+        click.echo(json.dumps(inspection_document(inspected), indent=1))
     else:
-        click.echo(format_inspection(findings), nl=False)
-    return ExitCode.DONE if any(finding.records for finding in findings) else ExitCode.UNUSABLE_INPUT
+        click.echo(format_inspection(inspected), nl=False)
+    return ExitCode.DONE if any(source.records for source in inspected) else ExitCode.UNUSABLE_INPUT

@@ -1,4 +1,4 @@
-"""A lake opened for a verb: on a terminal, what takes long is said."""
+"""Open and prepare a lake for a command, with a progress line on a terminal."""
 
 import sys
 import time
@@ -11,20 +11,41 @@ from jitter.core.errors import UsageError
 from jitter.core.prefetch import announce_reads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jitter.api import Lake
+    from jitter.core.executors import Executor
+    from jitter.core.step_key import StepKey
 
 _PATIENCE_S = 1.0
 
 
-def open_lake_with_progress(path: Path) -> "Lake":
-    """Open a lake; raises as `jitter.open` does, and `UsageError` where its path is not UTF-8."""
+def open_lake(path: Path) -> "Lake":
+    """Open a lake; raise the errors of `jitter.open`, and `UsageError` if its path is not UTF-8."""
     check_lake_path(path)
-    announce_reads((path / "sources").glob("*.json"))  # its records come while we load what reads them
+    announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
     from jitter import api
+    from jitter.core.arrow import hide_pandas
     from jitter.core.processes import reduce_gc
 
+    hide_pandas()
     reduce_gc()
-    return api.open_lake(path, PreparationProgress() if sys.stderr.isatty() else None)
+    return api.open(path)
+
+
+def preparation_progress() -> "PreparationProgress | None":
+    """Return a progress line for `Lake.prepare`; None unless stderr is a terminal."""
+    return PreparationProgress() if sys.stderr.isatty() else None
+
+
+def prepare_diagnosis(
+    lake: "Lake", steps: "Sequence[StepKey] | None" = None, executor: "Executor | None" = None
+) -> None:
+    """Write the derived data that a diagnosis of these steps (default: all) uses and makes."""
+    lake.prepare(preparation_progress(), forms=["timings"])
+    if executor is not None:
+        lake.analyze(steps, executor)
+    lake.prepare(forms=["answers"], steps=steps)
 
 
 def check_lake_path(path: Path) -> None:
@@ -36,7 +57,7 @@ def check_lake_path(path: Path) -> None:
 
 
 class PreparationProgress:
-    """A line on stderr for as long as what a large lake lacks of derived data is made, if that takes a moment."""
+    """A line on stderr while derived data are written, if that takes longer than a moment."""
 
     def __init__(self) -> None:
         self._began_s: float | None = None

@@ -2,33 +2,82 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import click
 
+from jitter.core.errors import UsageError
+from jitter.core.executors import DaskExecutor, Executor, PoolExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
 Command = Callable[..., Any]
 
-quiet_option = click.option("--quiet", is_flag=True, help="No progress bar.")
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
 force_option = click.option("--force", is_flag=True, help="Overwrite a file that jitter did not write.")
 lake_argument = click.argument("lake", default=DEFAULT_LAKE, type=click.Path(path_type=Path))
+table_output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Write to this file. Default: stdout."
+)
+
+
+class ReadingOptions(TypedDict):
+    """Values of the options that say how traces are read, as `jitter.ingest` takes them."""
+
+    step_pattern: str | None
+    rank_pattern: str | None
+    rank: int | None
+    rank_map: Path | None
+
+
+class IngestOptions(ReadingOptions):
+    """Values of the options that `ingest_options` adds to a verb."""
+
+    jobs: int | None
+
+
+def reading_options(options: IngestOptions) -> ReadingOptions:
+    """Return the options without `jobs`."""
+    return {
+        "step_pattern": options["step_pattern"],
+        "rank_pattern": options["rank_pattern"],
+        "rank": options["rank"],
+        "rank_map": options["rank_map"],
+    }
+
+
+def choose_executor(jobs: int | None, scheduler: str | None = None) -> Executor | None:
+    """Return the executor for `--jobs` and `--scheduler`, None if neither is given; raise `UsageError` for both."""
+    if jobs is not None and scheduler is not None:
+        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
+    if scheduler is not None:
+        return DaskExecutor(scheduler)
+    return None if jobs is None else PoolExecutor(jobs)
 
 
 def ingest_options(command: Command) -> Command:
-    """How sources are read: `ingest` and `inspect` take the same."""
+    """Add the options of `ingest`, `inspect` and `report` that say how traces are read; see `IngestOptions`."""
     for option in reversed(
         (
-            click.option("--step-pattern", metavar="RE", help="Names a step in a marker: groups step, epoch, rank."),
-            click.option("--rank-pattern", metavar="RE", help="Names the rank in a path: group rank (or the first)."),
-            click.option("--rank", type=click.IntRange(min=0), help="The rank, for one file."),
+            click.option(
+                "--step-pattern",
+                metavar="RE",
+                help="Regular expression of a step marker, with the group step (optional: epoch, rank).",
+            ),
+            click.option(
+                "--rank-pattern",
+                metavar="RE",
+                help="Regular expression of a path that states the rank: the group rank, or the first group.",
+            ),
+            click.option("--rank", type=click.IntRange(min=0), help="Rank of the trace; for a single file."),
             click.option(
                 "--rank-map",
                 type=click.Path(path_type=Path),
                 metavar="CSV",
-                help="Lines file,rank (or file,device,rank).",
+                help="CSV file with lines file,rank or file,device,rank.",
             ),
-            click.option("--jobs", type=click.IntRange(min=1), help="Worker processes (default: all processors)."),
+            click.option(
+                "--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one per CPU."
+            ),
         )
     ):
         command = option(command)

@@ -32,7 +32,7 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake, preparation_progress, prepare_diagnosis
     from jitter.cli.output.rows import write_rows
     from jitter.core.errors import UsageError
     from jitter.query.run_query import describe_relations, run_query
@@ -43,16 +43,23 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         raise UsageError(
             "a query is a lake, if not ./jitter-lake, and one SELECT in quotes", "see: jitter query --help"
         )
-    lake = open_lake_with_progress(Path(before[0]) if before else DEFAULT_LAKE)
+    lake = open_lake(Path(before[0]) if before else DEFAULT_LAKE)
     if text is None:
         click.echo("\n\n".join(_told(relation) for relation in describe_relations(lake)))
         return
-    with run_query(lake, text, say=lambda words: click.echo(words, err=True)) as rows:
+
+    def prepare(relations: frozenset[str]) -> None:
+        if relations & {"answers", "culprits"}:
+            prepare_diagnosis(lake)
+        if "kernels" in relations:
+            lake.prepare(preparation_progress(), forms=["compacted"])
+
+    with run_query(lake, text, say=lambda words: click.echo(words, err=True), prepare=prepare) as rows:
         write_rows(rows, form, output, force)
 
 
 def _told(relation: "RelationInfo") -> str:
     widest = max(len(column.name) for column in relation.columns)
     types = max(len(column.type) for column in relation.columns)
-    lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.words}" for column in relation.columns]
+    lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.description}" for column in relation.columns]
     return "\n".join([f"{relation.name}: {relation.sentence}", *lines])

@@ -1,148 +1,183 @@
-"""`jitter report`: the seven answers, in the terminal, as a page, as JSON or as markdown."""
+"""`jitter report`: the findings in the terminal, as an HTML page, as JSON or as Markdown."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
-from jitter.report.signatures import HTML_SIGNATURE, JSON_SIGNATURE, MARKDOWN_SIGNATURE
+from jitter.cli.options import IngestOptions, force_option, ingest_options, quiet_option
+from jitter.cli.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
+from jitter.core.errors import ExitCode, UsageError
+from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
-    from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
-    from jitter.report.views.run_overview import RunOverview
-
-_HTML = Path("jitter-report.html")
-_SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".md": "markdown", ".markdown": "markdown"}
 
 
 @click.command()
-@lake_argument
-@click.option("--html", "form", flag_value="html", help=f"One self-contained page, into ./{_HTML} or -o.")
-@click.option("--json", "form", flag_value="json", help="For scripts; its schema is versioned.")
-@click.option("--markdown", "form", flag_value="markdown", help="For an issue or a chat.")
+@click.argument("paths", nargs=-1, metavar="[LAKE | TRACES...]", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Write here; .html, .json and .md pick the form too."
+    "-L",
+    "--lake",
+    type=click.Path(path_type=Path),
+    help=f"Lake that TRACES are ingested into; created if missing. Default: ./{DEFAULT_LAKE}.",
 )
-@click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster does the work: tcp://host:8786.")
+@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Write to this file; .html, .json and .md pick the form. Repeatable, one file per form.",
+)
+@click.option("--open", "open_page", is_flag=True, help="Open the page in the desktop's browser.")
+@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@click.option("--scheduler", metavar="ADDRESS", help="Analyze on a Dask cluster, such as tcp://host:8786.")
+@ingest_options
 @force_option
+@quiet_option
 def report(
-    lake: Path, form: str | None, output: Path | None, numbers: str | None, scheduler: str | None, force: bool
-) -> None:
-    """Answer: what does jitter cost, which step, node and GPU, when within the step, where to look, CPU or GPU?
+    paths: tuple[Path, ...],
+    lake: Path | None,
+    as_html: bool,
+    as_json: bool,
+    as_markdown: bool,
+    outputs: tuple[Path, ...],
+    open_page: bool,
+    numbers: str | None,
+    scheduler: str | None,
+    force: bool,
+    quiet: bool,
+    **options: Unpack[IngestOptions],
+) -> ExitCode:
+    """Report what jitter costs, which step, node and GPU cause it, where in the step it begins, and CPU or GPU.
+
+    Given a LAKE (default: ./jitter-lake), print the findings. Given TRACES (files or directories), first ingest what
+    is new into the lake, then print the findings and write the page. The options of `jitter ingest` apply to TRACES.
 
     \b
     Examples:
-        jitter report
+        jitter report traces/
         jitter report --html
         jitter report run17-lake --steps 2005-2049 -o run17.html
         jitter report --json | jq '.culprits[0]'
+        jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
-    """  # click wants the control character itself
-    asked = _Asked(lake, numbers, scheduler, output, force)
-    chosen = form or _form(output)
-    if chosen == "html":
-        _page(asked)
-    elif chosen == "json":
-        from jitter.report.json_report import render_json
-
-        _text(asked, JSON_SIGNATURE, lambda opened, steps: render_json(*_answers(opened, steps)))
-    elif chosen == "markdown":
-        from jitter.report.markdown import render_markdown
-
-        _text(asked, MARKDOWN_SIGNATURE, lambda opened, steps: render_markdown(*_answers(opened, steps), opened.hosts))
-    else:
-        from rich.console import Console
-
-        from jitter.report.terminal import print_report
-
-        with _opened(asked) as (found, steps):
-            print_report(*_answers(found, steps), found.hosts, Console(highlight=False))
+    """
+    traces, root = _traces_and_lake(paths, lake)
+    given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
+    if open_page and traces and not (as_html or as_json or as_markdown or outputs):
+        given["html"] = False  # the page is written anyway, next to the findings in the terminal
+    chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
+    _check_files(chosen, force)
+    done = ExitCode.DONE
+    if traces:
+        done = _ingest(traces, root, quiet, options)
+    elif unused := [name for name, value in options.items() if value is not None]:
+        raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
+    if done == ExitCode.DONE:
+        _write(*_open(root, numbers, scheduler), chosen)
+        if open_page:
+            _open_in_browser(chosen.files["html"])
+    return done
 
 
-class _Asked(NamedTuple):
-    """What the user said, the form left out."""
+def _traces_and_lake(paths: Sequence[Path], lake: Path | None) -> tuple[list[Path], Path]:
+    """Tell traces from a lake. Raises `UsageError` for more than one lake, and for a lake among traces."""
+    from jitter.lake.folder import LakeFolder
 
-    lake: Path
-    numbers: str | None
-    scheduler: str | None
-    output: Path | None
-    force: bool
-
-
-def _page(asked: _Asked) -> None:
-    from jitter.cli.output.files import check_overwrite, write_text
-
-    target = asked.output or _HTML
-    check_overwrite(target, asked.force, HTML_SIGNATURE)  # before the work, not after it
-    with _opened(asked) as (lake, steps):
-        from jitter.report.html import render_html
-
-        write_text(target, render_html(lake, steps))
-    click.echo(target)
+    lakes = [path for path in paths if LakeFolder(path).is_lake]
+    if lakes:
+        if len(paths) > 1 or (lake is not None and lake != lakes[0]):
+            raise UsageError(f"{lakes[0]}: is a lake", "give one lake, or traces and a lake with -L")
+        return [], lakes[0]
+    if len(paths) == 1 and not paths[0].exists():
+        return [], paths[0]  # opening it says that there is no lake
+    return list(paths), lake or DEFAULT_LAKE
 
 
-def _text(asked: _Asked, mark: bytes, make: "Callable[[Lake, list[StepKey]], str]") -> None:
-    """Write a form that is text to stdout, or to a file."""
-    from jitter.cli.output.files import check_overwrite, write_text
+def _check_files(chosen: ReportOutputs, force: bool) -> None:
+    """Raise `UsageError` before the work if a file to write is not a report of jitter's."""
+    from jitter.cli.output.files import check_overwrite
+    from jitter.report.signatures import REPORT_SIGNATURES
 
-    if asked.output is not None:
-        check_overwrite(asked.output, asked.force, mark)
-    with _opened(asked) as (lake, steps):
-        text = make(lake, steps)
-    if asked.output is None:
-        click.echo(text, nl=False)
-    else:
-        write_text(asked.output, text)
-        click.echo(asked.output)
+    for form, path in chosen.files.items():
+        check_overwrite(path, force, REPORT_SIGNATURES[form])
 
 
-def _answers(lake: "Lake", steps: "list[StepKey]") -> "tuple[Diagnosis, RunOverview]":
-    from jitter.report.views.run_overview import build_run_overview
+def _ingest(traces: list[Path], lake: Path, quiet: bool, options: IngestOptions) -> ExitCode:
+    from jitter.cli.ingest import run_ingest
+    from jitter.cli.ingest_text import print_ingest_report
 
-    return lake.diagnose(steps), build_run_overview(lake, steps)
-
-
-def _form(output: Path | None) -> str | None:
-    """Tell the form by the file's suffix; None for the terminal."""
-    if output is None:
-        return None
-    if output.suffix.lower() not in _SUFFIXES:
-        from jitter.core.errors import UsageError
-
-        raise UsageError(
-            f"{output}: its suffix picks no form of report", "add --html, --json or --markdown, or name it so"
-        )
-    return _SUFFIXES[output.suffix.lower()]
+    return print_ingest_report(run_ingest(tuple(traces), lake, quiet=quiet, **options), strict=False)
 
 
-@contextmanager
-def _opened(asked: _Asked) -> "Iterator[tuple[Lake, list[StepKey]]]":
-    """Open the lake, for what is done here, or on a cluster while this lasts; gives also the steps asked for."""
-    from jitter.cli.open_lake import open_lake_with_progress
-    from jitter.core.errors import UsageError
+def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":
+    """Open the lake and return it with the chosen steps; with `scheduler`, analyze on that cluster."""
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.core.executors import DaskExecutor
     from jitter.core.formatting import parse_numbers
 
-    lake = open_lake_with_progress(asked.lake)
+    lake = open_lake(root)
     steps = lake.steps
-    if asked.numbers is not None:
-        wanted = set(parse_numbers(asked.numbers, "--steps"))
+    if numbers is not None:
+        wanted = set(parse_numbers(numbers, "--steps"))
         steps = [key for key in lake.steps if key.step in wanted]
         if not steps:
             raise UsageError(
-                f"{asked.lake}: holds none of the steps {asked.numbers}",
-                f"it holds {lake.steps[0]} to {lake.steps[-1]}",
+                f"{root}: holds none of the steps {numbers}", f"it holds {lake.steps[0]} to {lake.steps[-1]}"
             )
-    if asked.scheduler is None:
-        yield lake, steps
-        return
-    from jitter.analysis.detection.dask_executor import examined_on
+    prepare_diagnosis(lake, steps, None if scheduler is None else DaskExecutor(scheduler))
+    return lake, steps
 
-    with examined_on(asked.scheduler, asked.lake) as passes:
-        lake.analyze(steps, passes)
-        yield lake, steps
+
+def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
+    """Write the report in every chosen form; print the names of files, on stderr if a document takes stdout."""
+    from jitter.cli.output.files import write_text
+
+    if chosen.stdout == "terminal":
+        from rich.console import Console
+
+        from jitter.report.terminal import print_report
+        from jitter.report.views.run_overview import build_run_overview
+
+        print_report(lake.diagnose(steps), build_run_overview(lake, steps), lake.hosts, Console(highlight=False))
+    elif chosen.stdout is not None:
+        click.echo(_render(lake, steps, chosen.stdout), nl=False)
+    for form, path in chosen.files.items():
+        write_text(path, _render(lake, steps, form))
+        click.echo(path, err=chosen.stdout in ("json", "markdown"))
+
+
+def _render(lake: "Lake", steps: "list[StepKey]", form: str) -> str:
+    if form == "html":
+        from jitter.report.html import render_html
+
+        return render_html(lake, steps)
+    from jitter.report.views.run_overview import build_run_overview
+
+    diagnosis, overview = lake.diagnose(steps), build_run_overview(lake, steps)
+    if form == "json":
+        from jitter.report.json_report import render_json
+
+        return render_json(diagnosis, overview)
+    from jitter.report.markdown import render_markdown
+
+    return render_markdown(diagnosis, overview, lake.hosts)
+
+
+def _open_in_browser(page: Path) -> None:
+    """Open the page in the desktop's browser; on a machine without a display say so on stderr."""
+    import os
+    import sys
+    import webbrowser
+
+    # without a display, webbrowser would start a browser inside the terminal
+    has_display = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if not has_display or not webbrowser.open(page.resolve().as_uri()):
+        click.echo(f"no browser to open {page} with", err=True)

@@ -22,7 +22,7 @@ def serve(lake: Path, address: str, port: int) -> None:
         jitter serve run17-lake --port 8080
         ssh -L 5006:localhost:5006 cluster jitter serve run17-lake     then open http://localhost:5006/ here
     """
-    from jitter.api import open_lake
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
 
     opened = open_lake(lake)
     from jitter.report.server import ServedRun, is_loopback
@@ -32,4 +32,5 @@ def serve(lake: Path, address: str, port: int) -> None:
     if not is_loopback(address):
         click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)
     click.echo(f"examining {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
+    prepare_diagnosis(opened)
     serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True))

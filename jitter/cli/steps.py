@@ -1,19 +1,28 @@
 """`jitter steps`: one line a step."""
 
+import shutil
 from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
+from jitter.cli.options import force_option, lake_argument, table_output_option
 
 
 @click.command()
 @lake_argument
-@click.option("--format", "form", type=click.Choice(["text", "csv", "json", "parquet"]), help="Default: text.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "csv", "json", "parquet"]),
+    help="Default: the suffix of -o, else text as wide as the terminal.",
+)
+@table_output_option
 @force_option
 def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
-    """Show one line a step: its time, what jitter costs it, who came first and last, where that began, the cause.
+    """List the steps: time, loss to jitter, min rank, max rank, cause, and the kernel at which the max rank diverged.
+
+    A wide terminal also shows the max rank's excess by late start, CPU and GPU. Times are in ms; csv, json and parquet
+    have all columns, in ns.
 
     \b
     Examples:
@@ -22,12 +31,14 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     """
     import pyarrow as pa
 
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
     from jitter.report.step_table import format_steps, tabulate_steps
 
-    frame = tabulate_steps(open_lake_with_progress(lake).diagnose().steps)
+    opened = open_lake(lake)
+    prepare_diagnosis(opened)
+    frame = tabulate_steps(opened.diagnose().steps)
     if form == "text" or (form is None and output is None):
-        click.echo(format_steps(frame), nl=False)
+        click.echo(format_steps(frame, shutil.get_terminal_size().columns), nl=False)
     else:
         write_table(pa.Table.from_pandas(frame, preserve_index=False), form, output, force)

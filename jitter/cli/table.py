@@ -46,19 +46,21 @@ def table(
         jitter table --metric duration --step 2003 --ranks 0-7,180
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
     from jitter.core.formatting import parse_numbers
 
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
-    opened = open_lake_with_progress(lake)
+    opened = open_lake(lake)
     if step is None:
-        costliest = opened.costliest().key
+        prepare_diagnosis(opened)
+        costliest = opened.diagnose().costliest.key
         step, epoch = costliest.step, costliest.epoch
         click.echo(f"{costliest}: the costliest (choose with --step)", err=True)
     if unmatched:
-        rows = opened.unmatched_rows(step, epoch)
+        from jitter.analysis.metrics.tables import select_unmatched
+
+        rows = select_unmatched(opened.metrics(step, epoch).rows)
     else:
-        found = opened.metric_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen)
-        rows = found.to_arrow()
+        rows = opened.arrow_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen)
     write_table(rows, form, output, force)

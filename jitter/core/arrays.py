@@ -1,6 +1,6 @@
-"""Times as whole numbers: the least that a type holds stands for what is not known.
+"""Types of arrays, and the integer that stands for an unknown time.
 
-Only where arrays are of whole numbers throughout, within this program and its derived files; tables have nulls.
+Arrays of integer times mark an unknown time by the least value of their type. Tables and files have nulls instead.
 """
 
 from typing import Any
@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 
 def unknown_value(kind: npt.DTypeLike) -> int:
-    """What stands for the unknown in arrays of this type."""
+    """Return the integer that stands for an unknown time in arrays of this type."""
     return int(np.iinfo(np.dtype(kind)).min)
 
 
 def has_unknown(values: npt.NDArray[Any]) -> bool:
-    """Whether any time is not known."""
+    """Return whether any time is unknown."""
     return bool(values.min(initial=np.iinfo(values.dtype).max) == unknown_value(values.dtype))
 
 
 def is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Where times are not known, in the shape of `values`."""
+    """Return where times are unknown, in the shape of `values`."""
     found: npt.NDArray[np.bool_] = values == unknown_value(values.dtype)
     return found
 

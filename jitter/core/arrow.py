@@ -1,6 +1,7 @@
-"""Arrow columns as numpy arrays and back, by their buffers.
+"""Convert Arrow columns to numpy arrays and back, and keep pyarrow from importing pandas.
 
-Arrow's own conversions do the same, but load pandas first, which takes longer than to read a step.
+pyarrow imports pandas when it converts its first array, if pandas is installed. That import takes 0.4 s, longer than
+reading a small lake. `hide_pandas` prevents it in the processes that belong to jitter: the command and its workers.
 """
 
 import sys
@@ -14,100 +15,64 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Bools = npt.NDArray[np.bool_]
+from jitter.core.arrays import Bools, Ints
 
 
-def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Give a column of integers or floats as they are, shape (rows); what stands where it is null, nobody knows.
+def to_numpy(column: pa.Array | pa.ChunkedArray, null: int = 0) -> npt.NDArray[Any]:
+    """Return a column of numbers in its own type, shape (rows), with `null` where the value is null.
 
-    A view of the column where it is in one piece.
+    A column in one chunk and without nulls is not copied.
     """
-    size = column.type.bit_width // 8
-    kind = "f" if pa.types.is_floating(column.type) else "u" if pa.types.is_unsigned_integer(column.type) else "i"
-    parts = [
-        np.frombuffer(chunk.buffers()[1], f"{kind}{size}", len(chunk), chunk.offset * size)
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate(parts) if parts else np.zeros(0, f"{kind}{size}")
+    if column.null_count:
+        column = column.fill_null(null)
+    values: npt.NDArray[Any] = column.to_numpy()
+    return values
 
 
 def is_valid(column: pa.ChunkedArray) -> Bools:
-    """Where a column is not null, shape (rows)."""
+    """Return where a column is not null, shape (rows)."""
     if not column.null_count:
         return np.ones(len(column), np.bool_)
-    parts = [
-        np.ones(len(chunk), np.bool_)
-        if (valid := chunk.buffers()[0]) is None
-        else np.unpackbits(np.frombuffer(valid, np.uint8), count=chunk.offset + len(chunk), bitorder="little")[
-            chunk.offset :
-        ].astype(np.bool_)
-        for chunk in column.chunks
-    ]
-    return np.concatenate(parts)
-
-
-def encode_lists(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[tuple[int, ...]]]:
-    """Give a column of lists of whole numbers as positions, shape (rows), among the distinct ones; -1 where it is null.
-
-    Groups of a thousand ranks are long lists, of which many rows hold few.
-    """
-    whole = column.combine_chunks()
-    values, ends = to_numpy(pa.chunked_array([whole.values])), to_numpy(pa.chunked_array([whole.offsets])).tolist()
-    seen: dict[bytes, int] = {}
-    distinct: list[tuple[int, ...]] = []
-    codes = np.full(len(whole), -1, np.int64)
-    for row in np.flatnonzero(is_valid(column)).tolist():
-        own = values[ends[row] : ends[row + 1]]
-        name = own.tobytes()
-        if name not in seen:
-            seen[name] = len(distinct)
-            distinct.append(tuple(own.tolist()))
-        codes[row] = seen[name]
-    return codes, distinct
+    valid: Bools = column.is_valid().to_numpy()
+    return valid
 
 
 def from_numpy(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
-    """Put whole numbers, floats or truths into an Arrow array, null where they are not known (default: nowhere)."""
-    told = _bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
-    valid = None if known is None or known.all() else _bits(known)
-    return pa.Array.from_buffers(_TYPES[values.dtype.name], len(values), [valid, told])
+    """Return an Arrow array of `values`, shape (rows), null where `known`, shape (rows), is false."""
+    return pa.array(values, mask=None if known is None else ~known)
 
 
-def from_texts(texts: Sequence[str]) -> pa.Array:
-    """Put texts into an Arrow array."""
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+def encode_lists(column: pa.ChunkedArray) -> tuple[Ints, list[tuple[int, ...]]]:
+    """Return the distinct lists of a column of integer lists, and each row's position among them, shape (rows).
 
-
-_TYPES = {
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-}
-
-
-def _bits(truths: Bools) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(truths, bitorder="little"))
+    The position of a null list is -1. The groups of a thousand ranks are long lists with few distinct values.
+    """
+    lists = column.combine_chunks()
+    values, ends = to_numpy(lists.values), to_numpy(lists.offsets).tolist()
+    codes_by_bytes: dict[bytes, int] = {}
+    distinct: list[tuple[int, ...]] = []
+    codes = np.full(len(lists), -1, np.int64)
+    for row in np.flatnonzero(is_valid(column)).tolist():
+        items = values[ends[row] : ends[row + 1]]
+        content = items.tobytes()
+        if content not in codes_by_bytes:
+            codes_by_bytes[content] = len(distinct)
+            distinct.append(tuple(items.tolist()))
+        codes[row] = codes_by_bytes[content]
+    return codes, distinct
 
 
 def hide_pandas() -> None:
-    """Keep pyarrow from loading pandas for the first array it makes.
+    """Make pyarrow regard pandas as not installed, until a conversion needs pandas (`to_pandas` works as before).
 
-    It looks once whether there is pandas, and is told no. From then on `pyarrow.array` takes a pandas Series for any
-    sequence, until something asks for pandas by name (`to_pandas` does, and works): so this is for the command and
-    its workers, never for a process of the user's.
+    `pyarrow.array` then treats a pandas Series as a plain sequence. Call this only in processes that belong to jitter.
     """
-    absent = _PandasFinder()
-    sys.meta_path.insert(0, absent)
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
     try:
-        pa.array([])
+        pa.array([])  # pyarrow looks for pandas once, here
     finally:
-        sys.meta_path.remove(absent)
+        sys.meta_path.remove(finder)
 
 
 class _PandasFinder(MetaPathFinder):

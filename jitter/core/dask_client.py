@@ -1,4 +1,4 @@
-"""Converts sources on a Dask cluster that runs already; its workers see traces and lake under the same paths as we."""
+"""Connect to the scheduler of a running Dask cluster."""
 
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,15 @@ _ANSWERS_WITHIN_S = 30
 
 
 def connect(scheduler: str) -> "Client":
-    """Connect to the cluster of this scheduler; raises `UsageError` without Dask, `JitterError` if none answers."""
+    """Connect to the scheduler at this address.
+
+    Raises `UsageError` if Dask is not installed, `JitterError` if no scheduler answers within 30 s.
+    """
     try:
         from distributed import Client
     except ImportError:
         raise UsageError(
-            "--scheduler needs Dask, which is not installed", "pip install 'gpu-jitter[cluster]', here and there"
+            "a cluster needs Dask, which is not installed", "pip install 'gpu-jitter[cluster]', here and on the workers"
         ) from None
     try:
         return Client(scheduler, timeout=_ANSWERS_WITHIN_S, set_as_default=False)

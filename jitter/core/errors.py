@@ -1,10 +1,10 @@
-"""What can go wrong, said to a person: what is wrong with which file, and what to do about it."""
+"""Errors with a message for people: what is wrong with which file, and what to do about it."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the command returns to the shell; scripts rely on these."""
+    """Exit codes of the command; scripts rely on them."""
 
     DONE = 0
     GATE_EXCEEDED = 1
@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
 
 
 class JitterError(Exception):
-    """An error a person can act on: one line of what is wrong, one of what to do."""
+    """An error that the user can act on: `message` states what is wrong, `hint` what to do."""
 
     exit_code = ExitCode.UNUSABLE_INPUT
 
@@ -28,23 +28,23 @@ class JitterError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[type["JitterError"], tuple[str, str | None]]:
-        """Survive the way back from a worker process with the hint."""
+        """Keep the hint when the error is sent from a worker process."""
         return type(self), (self.message, self.hint)
 
 
 class UnreadableTraceError(JitterError):
-    """A file that no reader can make sense of, or that is damaged beyond use."""
+    """A trace file that no reader accepts, or that is damaged."""
 
 
 class UnknownRankError(JitterError):
-    """A rank that cannot be told, or that several sources claim."""
+    """A recording whose rank is unknown, or is also that of another recording."""
 
 
 class LakeError(JitterError):
-    """A lake that is missing, empty or not ours."""
+    """A lake that is missing, empty, damaged or of another version."""
 
 
 class UsageError(JitterError):
-    """A request that the given data cannot answer as it was put."""
+    """A request that is not valid for the given data."""
 
     exit_code = ExitCode.USAGE

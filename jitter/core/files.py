@@ -1,4 +1,4 @@
-"""A file of a user's written in one go: who reads it never sees half of it."""
+"""Write a file atomically: a reader never sees an incomplete one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,10 +9,10 @@ from jitter.core.errors import JitterError
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` when the block is left without an error.
+    """Yield a temporary path, which replaces `path` when the block ends without an error.
 
-    A link keeps its name and gets its target replaced; what is no file (a pipe, `/dev/null`) is written to and never
-    replaced. Raises `JitterError` where the disk refuses.
+    A symbolic link stays and its target is replaced. A pipe or device is written to directly. Raises `JitterError` if
+    the file cannot be written.
     """
     special = path.exists() and not path.is_file()
     target = path if special else path.resolve()
@@ -21,7 +21,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield half
         if not special:
             half.replace(target)
-    except BrokenPipeError:  # whoever read it has left
+    except BrokenPipeError:  # the reader of a pipe has ended
         raise
     except OSError as error:
         said = error.strerror or str(error)

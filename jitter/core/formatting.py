@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Format numbers, times and names for people."""
 
 import math
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ UNKNOWN = "unknown"
 
 
 def format_time(ns: float | None, *, signed: bool = False) -> str:
-    """Write nanoseconds in the unit that suits them, to three digits: `1.16 ms`, signed `−78.2 µs`.
+    """Return nanoseconds with three digits in a suitable unit: `1.16 ms`, signed `−78.2 µs`.
 
-    >>> time_words(1159365), time_words(-78200, signed=True), time_words(None)
+    >>> format_time(1159365), format_time(-78200, signed=True), format_time(None)
     ('1.16 ms', '−78.2 µs', 'unknown')
     """
     if ns is None or math.isnan(ns):
@@ -26,10 +26,19 @@ def format_time(ns: float | None, *, signed: bool = False) -> str:
     return f"{sign}{value:.{digits}f} {unit}"
 
 
-def format_percent(fraction: float | None) -> str:
-    """Write a fraction: `20.3%`, `0.74%`, small ones `<0.01%`.
+def format_timeline_span(start_ns: int, end_ns: int) -> str:
+    """Write a span as a profiler's timeline shows it: seconds with four decimals.
 
-    >>> percent_words(0.20286), percent_words(0.0074), percent_words(0.00001)
+    >>> format_timeline_span(76_056_465_178, 76_057_981_000)
+    '76.0565 s to 76.0580 s'
+    """
+    return f"{start_ns / 1e9:,.4f} s to {end_ns / 1e9:,.4f} s"
+
+
+def format_percent(fraction: float | None) -> str:
+    """Return a fraction as a percentage: `20.3%`, `0.74%`, `<0.01%`.
+
+    >>> format_percent(0.20286), format_percent(0.0074), format_percent(0.00001)
     ('20.3%', '0.74%', '<0.01%')
     """
     if fraction is None:
@@ -42,31 +51,31 @@ def format_percent(fraction: float | None) -> str:
 
 
 def format_rank(rank: int, host: str | None) -> str:
-    """Name a rank and where it runs: `rank 11 (node0001)`."""
+    """Return a rank with its host: `rank 11 (node0001)`."""
     return f"rank {rank}" if host is None else f"rank {rank} ({host})"
 
 
 def abbreviate(name: str, most: int = 44) -> str:
-    """Cut a long name short: its beginning tells most."""
+    """Return a name, cut to `most` characters with an ellipsis."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def format_count(number: int, one: str, many: str | None = None) -> str:
-    """Count things: `1 rank`, `1,152 kernels`."""
+    """Return a number with its noun: `1 rank`, `1,152 kernels`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def escape_control(text: str) -> str:
-    """Take from a text what would command a terminal or hide in it; one line stays one.
+    """Return a text with every control character replaced, so that it stays one line and cannot command a terminal.
 
-    >>> plain_words("evil\x1b[31m kernel")
+    >>> escape_control("evil\x1b[31m kernel")
     'evil�[31m kernel'
     """
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def parse_numbers(text: str, option: str) -> list[int]:
-    """Read `0-7,180` into numbers in order; raise `UsageError` naming the option otherwise."""
+    """Return the numbers in a text such as `0-7,180`, in order; raise `UsageError` with the option's name otherwise."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -79,7 +88,7 @@ def parse_numbers(text: str, option: str) -> list[int]:
 
 
 def format_numbers(numbers: Iterable[int]) -> str:
-    """Write numbers as `0-7,180`."""
+    """Return numbers as a text such as `0-7,180`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

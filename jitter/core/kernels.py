@@ -1,4 +1,4 @@
-"""The one place that says what a kernel's name means: compute or collective, which operation, its short form."""
+"""What a kernel's name means: compute or collective, which operation, its short form."""
 
 import re
 from functools import lru_cache
@@ -19,7 +19,7 @@ OPERATIONS: Final = (
     "send_recv",
 )
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
-"""All ranks leave these together; broadcasts and reduces they do not."""
+"""All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
 
 # NCCL to 2.7 `ncclAllReduceRingLLKernel_sum_f16`, to 2.18 `ncclKernel_AllReduce_RING_LL_Sum_half`, then
 # `ncclDevKernel_AllReduce_Sum_f16_RING_LL`, symmetric memory `ncclSymkDevKernel_AllReduce_…`; RCCL the same
@@ -44,19 +44,19 @@ _OPERATION_WORDS: Final = (
 
 @lru_cache(maxsize=65536)
 def is_collective(name: str) -> bool:
-    """Whether this is a device kernel of NCCL or RCCL, in any of their spellings."""
+    """Return whether this is a device kernel of NCCL or RCCL, in any version's spelling."""
     return _COLLECTIVE.match(name) is not None
 
 
-def parse_operation(words: str) -> str | None:
-    """The operation that a profiler's words name ("_allgather_base", "AllReduce"), or None if they name none."""
-    squeezed = re.sub(r"[^a-z]", "", words.lower())
+def parse_operation(text: str) -> str | None:
+    """Return the operation in a profiler's text ("_allgather_base", "AllReduce"); None if it names none."""
+    squeezed = re.sub(r"[^a-z]", "", text.lower())
     return next((op for word, op in _OPERATION_WORDS if word in squeezed), None)
 
 
 @lru_cache(maxsize=65536)
 def collective_operation(name: str) -> str | None:
-    """The operation that a collective kernel's name tells: None for RCCL's generic kernel."""
+    """Return the operation in a collective kernel's name; None for RCCL's generic kernel."""
     if not is_collective(name):
         return None
     own = re.sub(r"^.*?(?:nccl|rccl)", "", name, count=1)
@@ -86,7 +86,7 @@ def copy_direction(name: str) -> str | None:
 
 @lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
-    """A kernel's name without return type, namespaces, template arguments and parameters.
+    """Return a kernel's name without return type, namespaces, template arguments and parameters.
 
     >>> short_name("void at::native::elementwise_kernel<128, 4, Foo<a::b>>(int, Foo)")
     'elementwise_kernel'
@@ -106,4 +106,4 @@ def short_name(name: str) -> str:
 
 KINDS: Final = ("compute", "collective", "memory")
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(len(KINDS) + 1)
-"""By position in `KINDS`; after them a synchronising call, which a program's operations have among them."""
+"""Codes: positions in `KINDS`, then that of a synchronising call, which is also an operation of a program."""

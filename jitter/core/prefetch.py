@@ -1,4 +1,4 @@
-"""The next one meanwhile: an iterator that works on another thread while its last item is being used."""
+"""Prefetch: compute the next item on a thread, and announce files to the system, before they are used."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ _END: Final = object()
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items, each made while the one before is in use: one more than otherwise is in memory.
+    """Yield the items, each computed on a thread while the previous one is used; two are in memory at a time.
 
-    Worth its while where both sides spend their time in libraries that let go of the interpreter (numpy, pyarrow).
+    This is faster if both sides spend their time in libraries that release the interpreter lock (numpy, pyarrow).
     """
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
         coming = pool.submit(next, items, _END)
@@ -24,11 +24,11 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
 
 
 _MOST_BYTES: Final = 1 << 20
-"""Of each: whoever reads a larger one in order is served ahead by the system itself."""
+"""Per file: the system itself reads ahead in a larger file that is read in order."""
 
 
 def announce_reads(paths: Iterable[Path]) -> None:
-    """Have the system begin to read these files, or their first part, if it can; one that is not there is no matter."""
+    """Let the system begin to read the first megabyte of these files, if it can; missing files are ignored."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:

@@ -1,6 +1,7 @@
-"""The process that workers are forked from: it loads once, and early, what each of them would load for itself.
+"""Worker processes: one pool, whose workers are forked from a server process; and settings of the current process.
 
-Workers are not forked from the process that asks for them: they would inherit its threads' locks (DuckDB's, pyarrow's).
+The server loads the workers' modules once. Workers are not forked from the calling process, because they would inherit
+the locks that its threads hold (DuckDB, pyarrow).
 """
 
 import atexit
@@ -10,66 +11,113 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool as WorkerDied
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from types import ModuleType
+from multiprocessing.synchronize import Event
+from types import ModuleType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 from jitter.core.errors import ExitCode
 
+__all__ = [
+    "WorkerDied",
+    "WorkerPool",
+    "cpu_count",
+    "exit_after",
+    "reduce_gc",
+    "server_context",
+]
 
-def server_context(*modules: str) -> BaseContext:
-    """Start the server, if it does not run yet, and return the way to make processes with it.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
-    It comes back at once: the server loads these modules meanwhile. It ends with this process.
+_GC_THRESHOLDS = (100_000, 20, 100)
+
+
+class WorkerPool:
+    """A pool of worker processes. A worker ends at once when the process that made the pool ends."""
+
+    def __init__(
+        self,
+        workers: int,
+        preload: Sequence[str],
+        initializer: Callable[..., None] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        kill_on_error: bool = False,
+    ) -> None:
+        """Make a pool of at most `workers` processes, which start when work is submitted.
+
+        The server process imports the modules named in `preload`. Each worker calls `initializer(*initargs)` once.
+        With `kill_on_error`, workers are killed when the `with` block is left by an exception; otherwise their
+        current calls are completed.
+        """
+        context = server_context(*preload)
+        self._stop = context.Event() if kill_on_error else None
+        start = (self._stop, initializer, initargs)
+        self._executor = ProcessPoolExecutor(workers, context, _start_worker, start)
+
+    def submit(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Schedule `function(*args)` in a worker. The future raises `WorkerDied` if a worker dies."""
+        with _without_main_module():  # a submission may start a worker
+            return self._executor.submit(function, *args, **kwargs)
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item], on_death: Callable[[Item], Result]
+    ) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order; after a worker's death, `on_death(item)` for the rest."""
+        remaining = list(items)
+        done = 0
+        with suppress(WorkerDied):
+            futures = [self.submit(function, item) for item in remaining]
+            for future in futures:
+                result = future.result()
+                done += 1
+                yield result
+        for item in remaining[done:]:
+            yield on_death(item)
+
+    def shutdown(self, *, wait: bool = True, cancel: bool = False) -> None:
+        """End the workers after their current calls, and with `cancel` before the calls that have not begun."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and self._stop is not None:
+            self._stop.set()
+        self.shutdown(cancel=kind is not None)
+
+
+def server_context(*preload: str) -> BaseContext:
+    """Start the server process, unless it runs, and return the context that forks workers from it.
+
+    Returns at once; the server imports the modules named in `preload` meanwhile. It ends with this process.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(list(modules))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
     try:
-        with without_main_module(), _deaf():
+        with _without_main_module(), _interrupts_blocked():
             forkserver.ensure_running()
-    except OSError:  # its socket lies in the temporary folder, whose path may be too long for one
+    except OSError:  # the path of the temporary folder may be too long for the server's socket
         return multiprocessing.get_context("spawn")
-    return found
-
-
-@contextmanager
-def without_main_module() -> Iterator[None]:
-    """Start processes here that do not load the user's script: it would ask for workers again in each of them."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Start processes here that Ctrl-C does not reach: it comes to us, too, and we end them."""
-    resource_tracker.ensure_running()  # which does the same, and lets Ctrl-C in again when it is done
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def exit_with_parent() -> None:
-    """Have this process, made with the server, end at once when the one that asked for it does; Ctrl-C is for that."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the whole group: who started us decides
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    exit_after(parent.join)
-    # this thread outlives the interpreter's teardown, where DuckDB's binding would call what it holds leaked
-    atexit.register(os._exit, 0)
+    return context
 
 
 def exit_after(event: Callable[[], object]) -> None:
-    """End this process at once when a wait is over."""
+    """End this process as soon as `event()` returns, which is called on a thread."""
 
     def wait() -> None:
         event()
@@ -79,16 +127,62 @@ def exit_after(event: Callable[[], object]) -> None:
 
 
 def cpu_count() -> int:
-    """Those this process may use: a scheduler such as Slurm gives a job a part of its node."""
+    """Return the number of processors that this process may use, which a scheduler such as Slurm may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-_NEW_OBJECTS = 100_000
-
-
 def reduce_gc() -> None:
-    """Look seldom: a large lake's records stay until the end, and to go through them again and again takes a tenth.
+    """Run the garbage collector seldom. Only for processes that belong to jitter.
 
-    For processes that are ours: a command's, and those that it makes.
+    A large lake's records live until the end; traversing them again and again takes a tenth of the time.
     """
-    gc.set_threshold(_NEW_OBJECTS, 20, 100)
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _start_worker(stop: Event | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    """Initialize a worker process."""
+    from jitter.core.arrow import hide_pandas
+
+    _exit_with_parent()
+    if stop is not None:
+        exit_after(stop.wait)
+    reduce_gc()
+    hide_pandas()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _exit_with_parent() -> None:
+    """End this worker as soon as the process that made its pool ends; ignore Ctrl-C, which that process handles."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    exit_after(parent.join)
+    # the thread outlives the interpreter's teardown, during which DuckDB reports its objects as leaked
+    atexit.register(os._exit, 0)
+
+
+_main_module_lock = threading.Lock()
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Hide the user's script from processes that start here: a script without a main guard would start workers."""
+    with _main_module_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes with SIGINT blocked: the calling process handles Ctrl-C and ends them."""
+    resource_tracker.ensure_running()  # starts its own process, and unblocks SIGINT afterwards
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

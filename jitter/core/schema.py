@@ -1,12 +1,12 @@
-"""The columns that cross a border: from a reader into the ingest, and from there into the lake.
+"""The columns of the tables that readers return and that a lake stores.
 
-Times are int64 nanoseconds on the recording's own clock. The unknown is null, never 0 and never -1.
+Times are int64 nanoseconds on the recording's own clock. Unknown values are null, never 0 or -1.
 """
 
 import pyarrow as pa
 
 NAME_ID = pa.int32()
-"""Names (kernels and calls) travel as positions in the recording's list of names: demangled C++ is long."""
+"""Names of kernels and calls are positions in the recording's list of names, since demangled C++ is long."""
 
 ACTIVITIES = pa.schema(
     [
@@ -35,7 +35,7 @@ ACTIVITIES = pa.schema(
         pa.field("sequence", pa.int64()),
     ]
 )
-"""GPU activities, in any order. A batch may leave out any column that is nullable."""
+"""GPU activities, in any order. A batch may omit any nullable column."""
 
 CALLS = pa.schema(
     [
@@ -94,7 +94,10 @@ KERNELS = pa.schema(
         pa.field("copy_direction", pa.string()),
     ]
 )
-"""One row per GPU activity of one rank's step: `LAKE/kernels/step=N/rank=R.parquet`, by ordinal."""
+"""One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.
+
+New columns are appended and nullable: files of older versions lack them, and every reader returns nulls for them.
+"""
 
 HOST = pa.schema(
     [
@@ -107,4 +110,4 @@ HOST = pa.schema(
         pa.field("end_ns", pa.int64()),
     ]
 )
-"""What a rank's host did that the answers need: `LAKE/host/rank=R/SOURCE.parquet`."""
+"""Synchronising calls and data loading on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""

@@ -1,4 +1,4 @@
-"""Read the `.sql` files of a package: one relation each, bind parameters only, no templating."""
+"""Load the `.sql` files of a package."""
 
 from functools import cache
 from importlib.resources import files

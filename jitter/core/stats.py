@@ -1,4 +1,4 @@
-"""Medians, and the scatter they tell: figures that a few outliers do not move."""
+"""Statistics that a few outliers do not change: the lower median, and the deviation from the median."""
 
 from typing import Any, Final
 
@@ -8,11 +8,14 @@ import numpy.typing as npt
 from jitter.core.arrays import Floats
 
 MAD_TO_SIGMA: Final = 1.4826
-"""From median absolute deviation to standard deviation, of a normal distribution."""
+"""Ratio of the standard deviation to the median absolute deviation, for a normal distribution."""
 
 
 def lower_median(values: npt.NDArray[Any]) -> Floats:
-    """(rows, 1): the lower median of each row, as `quantile_disc(0.5)`, of those that have a value; NaN without any."""
+    """Return the lower median of each row's known values, shape (rows, 1); NaN for a row without any.
+
+    This is `quantile_disc(0.5)` of SQL. `values` has shape (rows, columns), with NaN for unknown.
+    """
     if not values.shape[1]:
         return np.full((len(values), 1), np.nan)
     if values.size and not np.isnan(values.max()):  # which is NaN where any is
@@ -25,6 +28,6 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
 
 
 def mad_sigma(values: Floats) -> float:
-    """The standard deviation that the median absolute deviation tells, unknown values left out; 0 without any."""
+    """Return the standard deviation estimated from the median absolute deviation of the known values; 0 without any."""
     known = values[~np.isnan(values)]
     return MAD_TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0

@@ -1,10 +1,10 @@
-"""Which host-side ranges are training steps: by pattern, on one thread of each process, nested ones left out."""
+"""The identity of a training step."""
 
 from typing import NamedTuple
 
 
 class StepKey(NamedTuple):
-    """A step of the run; `epoch` is None where markers name none."""
+    """A step of the run; `epoch` is None if the markers name none."""
 
     epoch: int | None
     step: int
@@ -14,5 +14,5 @@ class StepKey(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts steps as the run went; without an epoch comes first."""
+        """Return a sort key: the order of the run, with steps without an epoch first."""
         return (-1 if self.epoch is None else self.epoch, self.step)

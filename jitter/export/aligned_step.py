@@ -48,7 +48,7 @@ class AlignedStep:
         missing = [rank for rank in self.ranks if rank not in self._held]
         if missing:
             raise UsageError(f"{lake.root}: {key} has no rank {missing[0]}", f"it has {format_numbers(self._held)}")
-        measured = lake.metrics_of(key)
+        measured = lake.metrics(key)
         self._rows = measured.rows
         self._zeros, self.method = self._shared(measured)
         """The shared moment on each rank's clock, and what told it."""
@@ -114,7 +114,7 @@ def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
     Of a step in which they are of several cohorts, which share no moment, those of the max rank's.
     """
     ends = [rank for rank in (step.max_rank, step.min_rank) if rank is not None]
-    left_out = {rank for index in lake.indices(step.key) for rank in index.left_out}
+    left_out = {rank for index in lake.kernel_indices(step.key) for rank in index.left_out}
     ends = [rank for rank in ends if rank not in left_out]
     whole = [rank for rank in lake.ranks_of(step.key) if rank not in left_out]
     if not whole:

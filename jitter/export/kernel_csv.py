@@ -5,13 +5,12 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter.api import Lake
 from jitter.core.files import atomic_file
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import unreadable_file_error
+from jitter.lake.parquet import read_kernels
 
 CSV_COLUMNS = (
     "nvtx_text",
@@ -27,6 +26,18 @@ CSV_COLUMNS = (
     "kernel_end",
     "kernel_duration",
 )
+_STORED_COLUMNS = (
+    "device",
+    "launch_name",
+    "launch_start_ns",
+    "launch_end_ns",
+    "kernel_name",
+    "stream",
+    "start_ns",
+    "end_ns",
+    "duration_ns",
+)
+"""The columns of `schema.KERNELS` for the last nine of `CSV_COLUMNS`."""
 
 
 def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
@@ -35,26 +46,14 @@ def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
     Raises `LakeError` where the lake has lost the file.
     """
     step = next(step for step in lake.steps_of(rank) if step.key == key)
-    path = lake.root / kernels_file(key, rank)
-    try:
-        rows = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file_error(path, error) from None
+    rows = read_kernels(lake.root / kernels_file(key, rank), ("kind", *_STORED_COLUMNS))
     rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
     size = rows.num_rows
     columns = [
         pa.repeat(pa.scalar(step.marker, pa.string()), size),
         pa.repeat(pa.scalar(step.start_ns, pa.int64()), size),
         pa.repeat(pa.scalar(step.end_ns, pa.int64()), size),
-        rows["device"],
-        rows["launch_name"],
-        rows["launch_start_ns"],
-        rows["launch_end_ns"],
-        rows["kernel_name"],
-        rows["stream"],
-        rows["start_ns"],
-        rows["end_ns"],
-        rows["duration_ns"],
+        *(rows[name] for name in _STORED_COLUMNS),
     ]
     return pa.table(columns, names=CSV_COLUMNS)
 

@@ -4,5 +4,9 @@ from importlib.metadata import entry_points
 
 
 def worker_modules() -> list[str]:
-    """Return the modules that an ingest's worker processes load before they are forked."""
-    return ["jitter.ingestion.convert", *(point.module for point in entry_points(group="jitter.readers"))]
+    """Return the modules that an ingest's worker processes load before they are forked.
+
+    Readers of other packages are loaded when they are needed: an error while loading one would end the fork server.
+    """
+    points = entry_points(group="jitter.readers")
+    return ["jitter.ingestion.convert", *(point.module for point in points if point.module.startswith("jitter."))]

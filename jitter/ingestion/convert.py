@@ -13,11 +13,12 @@ from jitter.core.errors import JitterError
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
-from jitter.ingestion.transform.capture import Capture
+from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.launch_join import GpuUsage
 from jitter.ingestion.transform.step_markers import compile_step_pattern
-from jitter.readers import Recording, readers
+from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
+from jitter.readers.validation import BatchValidator
 
 _READ_BYTES = 1 << 18
 """Bytes read at a time into one reused buffer, which stays in the processor's cache."""
@@ -49,6 +50,8 @@ class Outcome:
     staging: Path
     """The folder that holds all staged ranks of the source."""
     staged: list[StagedRank] = field(default_factory=list)
+    is_known: bool = False
+    """Whether the lake already holds the content, so that it was not read."""
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -59,18 +62,20 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
         outcome.file_digest = file_digest(task.source.files)
-        if outcome.file_digest not in task.known:
+        outcome.is_known = outcome.file_digest in task.known
+        if not outcome.is_known:
             with _no_search_for_cycles():
                 _convert(task, outcome, advance)
     except JitterError as error:
         outcome.error = error
     except OSError as error:
         outcome.error = JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
-    except Exception as error:  # whatever it is, the other sources go in
-        first_line = str(error).partition("\n")[0]
+    except MemoryError:
+        outcome.error = JitterError(f"{task.source.path}: not enough memory to read it", "use fewer jobs: --jobs 1")
+    except Exception as error:  # any error of one source must leave the others unaffected
         outcome.error = JitterError(
-            f"{task.source.path}: could not be read: {type(error).__name__}: {first_line}",
-            "this is a bug of ours: please report it, if you can with the file",
+            f"{task.source.path}: could not be converted: {describe_error(error)}",
+            "this is a bug of jitter: please report it, if possible with the file",
         )
     return outcome
 
@@ -103,12 +108,15 @@ def file_digest(paths: Sequence[Path]) -> str:
 
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
-    recording, batches = readers()[task.source.reader].open(task.source.path)
+    recording, batches = _open(task, advance)
     with Capture(compile_step_pattern(task.step_pattern), outcome.staging) as capture:
-        for batch in batches(advance):
+        for batch in batches:
             capture.add(batch)
+        _shorten_names(recording, capture.long_texts)
         joined = capture.join(recording.names)
         uses = joined.gpus()
+        if not uses:
+            raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")
         steps = {
             process: find_steps(
                 joined,
@@ -124,6 +132,58 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
         outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
         stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
+        if not outcome.staged:
+            raise JitterError(
+                f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
+                "give ranks with --rank-map (file,device,rank)",
+            )
+
+
+def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:
+    """Open the source with its reader; errors of the reader other than `JitterError` and OSError are its bugs."""
+    name, path = task.source.reader, task.source.path
+    reader = readers()[name]
+    validator = BatchValidator(name, path)
+    with _reader_errors(name, path):
+        recording, read = reader.open(path)
+
+    def batches() -> Iterator[Batch]:
+        with _reader_errors(name, path):
+            found = iter(read(advance))
+        while True:
+            # only around the reading: errors of the consumer of batches are not the reader's
+            with _reader_errors(name, path):
+                batch = next(found, None)
+            if batch is None:
+                break
+            validator.check(batch)
+            yield batch
+        validator.finish(recording)
+
+    return recording, batches()
+
+
+@contextmanager
+def _reader_errors(name: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (JitterError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise ReaderError(
+            f"{path}: reader {name!r} failed: {describe_error(error)}",
+            "this is a bug of the reader: please report it, if possible with the file",
+        ) from error
+
+
+def _shorten_names(recording: Recording, long_texts: int) -> None:
+    """Shorten names to `LONGEST_NAME` characters and state how many there were."""
+    long_names = sum(len(name) > LONGEST_NAME for name in recording.names)
+    if long_names:
+        recording.names = [name[:LONGEST_NAME] for name in recording.names]
+    for count, what in ((long_names, "names of kernels or calls"), (long_texts, "texts of ranges")):
+        if count:
+            recording.problems.append(f"{count:,} {what} are longer than {LONGEST_NAME:,} characters and were cut")
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

@@ -1,13 +1,14 @@
-"""Discovery: find the recordings under given paths and the reader of each."""
+"""Discovery: find the recordings under given paths and the reader of each; examine each file in isolation."""
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.unrecognized_files import explain_report, explain_unrecognized, is_nsys_report
-from jitter.readers import Reader, readers
+from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.unrecognized_files import UnrecognizedFiles
+from jitter.readers import Reader, ReaderError, describe_error, readers
 
 
 @dataclass(frozen=True)
@@ -26,79 +27,166 @@ class Source:
 
 @dataclass(frozen=True)
 class DiscoveredFiles:
-    """Recordings to read, in path order; what cannot be read and why; how many files are no traces."""
+    """The result of a discovery."""
 
     sources: list[Source]
-    unreadable: list[tuple[Path, UnreadableTraceError]]
+    """Recordings to read, in path order."""
+    unreadable: list[tuple[Path, JitterError]]
+    """Paths that cannot be read, with the error."""
     others: int
+    """Number of files that are no traces."""
+    notes: list[str] = field(default_factory=list)
+    """What else to tell the user: readers that failed, files of a known kind that jitter does not read."""
 
 
 def discover(paths: Sequence[Path]) -> DiscoveredFiles:
-    """Look through files and folders, recursively, formats mixed.
+    """Search files and folders recursively for recordings of all formats.
 
-    A file named by itself must be a recording or part of one; files in a folder that are none are only counted, and
-    of one recording in several forms one is taken. Raises nothing: what is wrong is in the findings.
+    A path that is a file must be a recording or part of one. Files in folders that are no traces are only counted,
+    unless they look like damaged traces. Of one recording in several forms one is taken. Raises nothing: errors are
+    in the result. Only regular files are opened.
     """
-    sources: dict[Path, Source] = {}
-    belonging: set[Path] = set()
-    others: dict[Path, bool] = {}  # whether it was named by itself
-    wrong: dict[Path, UnreadableTraceError | None] = {}
+    search = _Search()
     for path in paths:
-        if not path.exists():
-            wrong[path] = UnreadableTraceError(f"{path}: no such file or directory", "check the path")
-            continue
-        if _is_lake(path):
-            wrong[path] = UnreadableTraceError(f"{path}: is a lake, not a trace", "give the folder of the traces")
-            continue
-        for candidate in _candidates(path):
-            reader = None if is_nsys_report(candidate) else _reader_of(candidate)
-            if reader is None:
-                if candidate.is_file():
-                    others[candidate] = others.get(candidate, False) or candidate == path
-                continue
-            if not _is_utf8(candidate):
-                wrong[candidate] = UnreadableTraceError(
-                    f"{_shown(candidate)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
-                )
-                continue
-            files = reader.files(candidate)
-            sources.setdefault(candidate.resolve(), _source(candidate, reader, files.read))
-            belonging |= {file.resolve() for file in (*files.read[1:], *files.spare)}
-    strangers = [path for path in others if path.resolve() not in belonging]
-    formats = ", ".join(sorted(readers()))
-    for path in strangers:
-        named = others[path]
-        wrong[path] = (
-            explain_report(path, named) if is_nsys_report(path) else explain_unrecognized(path, named, formats)
+        search.add(path)
+    return search.result()
+
+
+class _Search:
+    """One discovery: collects sources, errors and unrecognized files."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Path, Source] = {}
+        self._companions: set[Path] = set()
+        self._others = UnrecognizedFiles()
+        self._errors: dict[Path, JitterError] = {}
+        self._broken: dict[str, ReaderError] = {}
+        self._sniff_errors: dict[str, list[str]] = {}
+
+    def add(self, path: Path) -> None:
+        """Search one path."""
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            reason = "no such file or directory" if missing else error.strerror or str(error)
+            self._errors[path] = UnreadableTraceError(f"{path}: {reason}", "check the path")
+            return
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            self._errors[path] = UnreadableTraceError(
+                f"{_shown(path)}: {_special(mode)}, not a file", "write it to a file first"
+            )
+        elif _is_lake(path):
+            self._errors[path] = UnreadableTraceError(
+                f"{path}: is a lake, not a trace", "give the folder of the traces"
+            )
+        else:
+            for candidate, reader in self._candidates(path):
+                if reader is not None:
+                    self._add_source(candidate, reader)
+                elif _is_regular(candidate):
+                    self._others.add(candidate, named=candidate == path)
+
+    def result(self) -> DiscoveredFiles:
+        """Return everything found; decide which unrecognized files are damaged traces."""
+        alone = [source for path, source in self._sources.items() if path not in self._companions]
+        others = self._others.without(self._companions)
+        errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
+        notes = [str(error) for error in self._broken.values()]
+        notes += [
+            f"reader {name!r} failed to examine {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+            for name, found in self._sniff_errors.items()
+        ]
+        return DiscoveredFiles(
+            sorted(alone, key=lambda source: str(source.path)),
+            [*self._errors.items(), *errors.items()],
+            others_count,
+            [*notes, *others.notes()],
         )
-    unreadable = [(path, error) for path, error in wrong.items() if error is not None]
-    alone = [source for path, source in sources.items() if path not in belonging]
-    counted = len(wrong) - len(unreadable)
-    return DiscoveredFiles(sorted(alone, key=lambda source: str(source.path)), unreadable, counted)
 
+    def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
+        """Yield the path itself if it is a file or a folder recording, else the files and recordings under it."""
+        reader = self._reader_of(path)
+        if reader is not None or not path.is_dir():
+            yield path, reader
+            return
+        for folder, folders, files in os.walk(path, onerror=self._note_unlistable):
+            folders.sort()
+            here = Path(folder)
+            for name in list(folders):
+                reader = self._reader_of(here / name)
+                if reader is not None:
+                    folders.remove(name)
+                    yield here / name, reader
+            if _is_lake(here):
+                folders.clear()
+                continue
+            for name in sorted(files):
+                if not name.startswith("."):
+                    yield here / name, self._reader_of(here / name)
 
-def _candidates(path: Path) -> Iterator[Path]:
-    """The path itself if it is a file or a folder of a format; else what lies under it."""
-    if path.is_file() or (path.is_dir() and _reader_of(path) is not None):
-        yield path
-        return
-    for folder, folders, files in os.walk(path):
-        folders.sort()
-        here = Path(folder)
-        recordings = [name for name in folders if _reader_of(here / name) is not None]
-        for name in recordings:
-            folders.remove(name)
-            yield here / name
-        if _is_lake(here):
-            folders.clear()
-            continue
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield here / name
+    def _note_unlistable(self, error: OSError) -> None:
+        path = Path(error.filename)
+        self._errors[path] = UnreadableTraceError(f"{path}: cannot be listed ({error.strerror})", "make it readable")
+
+    def _reader_of(self, path: Path) -> Reader | None:
+        """Return the first reader that accepts the path; a reader that fails on it is noted and skipped."""
+        if not _is_regular(path) and not path.is_dir():
+            return None
+        for name in readers():
+            try:
+                reader = readers()[name]
+            except ReaderError as error:
+                self._broken.setdefault(name, error)
+                continue
+            try:
+                if reader.sniff(path):
+                    return reader
+            except Exception as error:  # a reader may be of another package and raise anything
+                self._sniff_errors.setdefault(name, []).append(f"{_shown(path)} ({describe_error(error)})")
+                self._others.add_failure(path, UnreadableTraceError(
+                    f"{_shown(path)}: reader {name!r} failed to examine it: {describe_error(error)}",
+                    "the file may be damaged: copy it again, or record again",
+                ))  # fmt: skip
+        return None
+
+    def _add_source(self, path: Path, reader: Reader) -> None:
+        if not _is_utf8(path):
+            self._errors[path] = UnreadableTraceError(
+                f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
+            )
+            return
+        try:
+            files = reader.files(path)
+            self._sources.setdefault(path.resolve(), _source(path, reader, files.read))
+            self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
+        except OSError as error:
+            self._errors[path] = UnreadableTraceError(
+                f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
+            )
+        except Exception as error:
+            self._errors[path] = ReaderError(
+                f"{path}: reader {reader.name!r} failed to list its files: {describe_error(error)}",
+                "this is a bug of the reader: please report it",
+            )
 
 
 def _is_lake(folder: Path) -> bool:
     return (folder / "sources").is_dir() and (folder / "kernels").is_dir()
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether the path is a regular file or a link to one; opening anything else may block."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _special(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _is_utf8(path: Path) -> bool:
@@ -111,10 +199,6 @@ def _is_utf8(path: Path) -> bool:
 
 def _shown(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
-
-
-def _reader_of(path: Path) -> Reader | None:
-    return next((reader for reader in readers().values() if reader.sniff(path)), None)
 
 
 def _source(path: Path, reader: Reader, files: tuple[Path, ...]) -> Source:

@@ -1,18 +1,22 @@
 """Ingest: read trace files with worker processes and publish them into a lake."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.core.errors import JitterError, UnknownRankError, UsageError
+from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
+from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.publish import Publisher
+from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
 from jitter.ingestion.transform.step_markers import compile_step_pattern
+from jitter.ingestion.unrecognized_files import DamagedTraceError
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
@@ -51,7 +55,7 @@ class IngestReport:
 
 
 def ingest(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     lake: str | Path = DEFAULT_LAKE,
     *,
     step_pattern: str | None = None,
@@ -59,34 +63,49 @@ def ingest(
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
     replace: bool = False,
-    jobs: int | None = None,
-    scheduler: str | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
-    """Put all recordings under `paths` into the lake, adding only what is new.
+    """Add all recordings under `paths` (one path or several, files or folders) to the lake, and return a report.
 
-    `jobs` is the number of worker processes (default: the processors at hand); `scheduler` is the address of a Dask
-    cluster that is to do their work. Raises `UsageError` for options that cannot be, `LakeError` for a folder that is
-    no lake, `JitterError` for a cluster out of reach; what is wrong with a single source is in the report.
+    Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
+    `step` for step markers. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
+    expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
+    kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
+    `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
+
+    Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
+    a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
-    return ingest_discovered(
-        found, Path(lake), step_pattern, options, replace, choose_converter(jobs, scheduler), progress
-    )
+    return ingest_discovered(found, Path(lake), step_pattern, options, replace, choose_converter(executor), progress)
 
 
-def choose_converter(jobs: int | None, scheduler: str | None = None) -> Converter:
-    """Return a converter: `jobs` worker processes here, or a Dask cluster. Raises `UsageError` if both are given."""
-    if scheduler is None:
-        return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.load)
-    if jobs is not None:
-        raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
-    from jitter.ingestion.dask_workers import convert_on_dask
+def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return one path or several as a list.
 
-    return lambda tasks, progress: convert_on_dask(scheduler, tasks, progress)
+    Raises `UsageError` if none is given, and `UnreadableTraceError` if none exists; a missing path among others is
+    rejected like an unreadable source.
+    """
+    found = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    if not found:
+        raise UsageError("no path given", "give files or folders of traces")
+    if not any(os.path.lexists(path) for path in found):
+        raise UnreadableTraceError(f"{found[0]}: no such file or directory", "check the path")
+    return found
+
+
+def choose_converter(executor: Executor | None) -> Converter:
+    """Return what converts tasks on this executor; None means one worker process per processor."""
+    if isinstance(executor, DaskExecutor):
+        from jitter.ingestion.dask_workers import convert_on_dask
+
+        return lambda tasks, progress: convert_on_dask(executor.address, tasks, progress)
+    jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
+    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
 
 
 def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
@@ -107,7 +126,7 @@ def ingest_discovered(
     """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
-    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others)
+    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
     if not found.sources and not lake.exists():  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
@@ -117,11 +136,16 @@ def ingest_discovered(
     fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, options)]
     report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
+    report.warnings += publisher.outdated_readers(found.sources)
     staging = folder.staging()
     try:
         known = publisher.digests(step_pattern, options)
         tasks = [Task(source, staging, step_pattern, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
+        for path, error in found.unreadable:
+            if isinstance(error, DamagedTraceError):
+                publisher.refuse_file(path, error)
+        report.warnings += coverage_notes(publisher.records)
     finally:
         folder.close()
         catalog.refresh(folder.root, folder.records)
@@ -159,7 +183,7 @@ class _Run:
                     self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
-            with self._folder.alone():
+            with self._folder.exclusive_lock():
                 self._publisher.see_others()
                 for outcome in self._in_phase(provisional):
                     self._publish(outcome)
@@ -168,7 +192,7 @@ class _Run:
         if outcome.error is not None:
             self._refuse(outcome, outcome.error)
             return False
-        if not outcome.staged:
+        if outcome.is_known:
             self._publisher.found_again(outcome)
             self._report.unchanged += 1
             return False

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import JitterError
+from jitter.core.executors import Executor
 from jitter.ingestion.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
@@ -26,13 +27,13 @@ class InspectedSource:
 
 
 def inspect(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     *,
     step_pattern: str | None = None,
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
-    jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[InspectedSource]:
     """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
@@ -41,11 +42,11 @@ def inspect(
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
-    found = discover([Path(path) for path in paths])
+    found = discover(as_paths(paths))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(
-            found, Path(folder, "lake"), step_pattern, options, False, choose_converter(jobs), progress
+            found, Path(folder, "lake"), step_pattern, options, False, choose_converter(executor), progress
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources)]

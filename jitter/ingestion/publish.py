@@ -1,18 +1,20 @@
 """Publish staged sources into a lake: skip what it holds, resolve steps that two sources claim."""
 
+import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
-from jitter.ingestion.convert import Outcome
+from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
+from jitter.readers import readers
 
 
 class Publisher:
@@ -36,10 +38,31 @@ class Publisher:
 
     def holds(self, source: Source, step_pattern: str | None, options: RankOptions) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
-        of_file = self._at_start.get(str(source.path.resolve()), [])
-        state = (source.size, source.changed_ns)
-        found = [record for record in of_file if (record.size, record.mtime_ns) == state]
+        found = self._unchanged(source)
+        if self._replace and any(_is_outdated(record) for record in found):
+            return False
         return _whole(found) and all(_as_told(record, source.path, step_pattern, options) for record in found)
+
+    def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
+        """Return one sentence per reader of which an older version read some of these unchanged sources."""
+        if self._replace:
+            return []
+        found: dict[tuple[str, int, int], int] = {}
+        for source in sources:
+            records = self._unchanged(source)
+            if records and _is_outdated(records[0]):
+                key = source.reader, records[0].reader_version, readers()[source.reader].version
+                found[key] = found.get(key, 0) + 1
+        return [
+            f"{count} {'source was' if count == 1 else 'sources were'} read by version {old} of the reader {name!r}, "
+            f"and version {new} is installed: --replace reads {'it' if count == 1 else 'them'} again"
+            for (name, old, new), count in found.items()
+        ]
+
+    def _unchanged(self, source: Source) -> list[SourceRecord]:
+        """Return the records of this path if its size and time have not changed since."""
+        of_file = self._at_start.get(str(source.path.resolve()), [])
+        return [record for record in of_file if (record.size, record.mtime_ns) == (source.size, source.changed_ns)]
 
     def digests(self, step_pattern: str | None, options: RankOptions) -> dict[int, frozenset[str]]:
         """Return the digests of file contents that the lake holds, by file size in bytes."""
@@ -47,6 +70,8 @@ class Publisher:
             return {}
         by_size: dict[int, set[str]] = {}
         for digest, found in self._by_content().items():
+            if self._replace and any(_is_outdated(record) for record in found):
+                continue
             if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, options) for record in found):
                 by_size.setdefault(found[0].size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in by_size.items()}
@@ -72,7 +97,7 @@ class Publisher:
         before = self._before(outcome)
         old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
-        with self._folder.changing([*old, *new]):
+        with self._folder.journal([*old, *new]):
             for staged in outcome.staged:
                 self._settle(staged)
             self._drop(before)
@@ -93,7 +118,7 @@ class Publisher:
 
     def see_others(self) -> None:
         """Load the records that ingests on other machines have published since the start."""
-        for record in self._folder.records_besides(self._records):
+        for record in self._folder.records_except(self._records):
             self._records[record.digest] = record
             self._own(record)
 
@@ -101,8 +126,27 @@ class Publisher:
         """Write a record of a rejected source, unless the lake holds an earlier reading of the same content."""
         if not outcome.file_digest or outcome.file_digest in {record.file_digest for record in self.records}:
             return
-        refusal = _refusal(outcome, error)
+        source = outcome.source
+        refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
         self._drop(self._before(outcome))
+        self._write_refusal(refusal)
+
+    def refuse_file(self, path: Path, error: JitterError) -> None:
+        """Write a record of a damaged trace that no reader accepts."""
+        state = path.stat()
+        # empty files have equal contents, and each of them is a rank
+        digest = (
+            file_digest([path]) if state.st_size else hashlib.blake2b(str(path.resolve()).encode()).hexdigest()[:32]
+        )
+        file = str(path.resolve())
+        if any(record.file_digest == digest and record.rank is not None for record in self._records.values()):
+            return
+        self._drop(
+            [r for r in self._records.values() if r.rank is None and (r.file == file or r.file_digest == digest)]
+        )
+        self._write_refusal(_refusal(path, digest, state.st_size, state.st_mtime_ns, None, error))
+
+    def _write_refusal(self, refusal: SourceRecord) -> None:
         self._records[refusal.digest] = refusal
         self._folder.write_record(refusal)
 
@@ -205,19 +249,26 @@ def _some(keys: list[StepKey]) -> str:
     return str(keys[0]) if len(keys) == 1 else f"{len(keys)} steps ({keys[0]} to {keys[-1]})"
 
 
-def _refusal(outcome: Outcome, error: JitterError) -> SourceRecord:
-    path = outcome.source.path
+def _is_outdated(record: SourceRecord) -> bool:
+    """Return whether a newer version of the reader is installed than the one that read the source."""
+    name = record.reader or record.format
+    return name in readers() and record.reader_version < readers()[name].version
+
+
+def _refusal(
+    path: Path, digest: str, size: int, changed_ns: int, reader: str | None, error: JitterError
+) -> SourceRecord:
     return SourceRecord(
         record_version=RECORD_VERSION,
-        digest=outcome.file_digest,
+        digest=digest,
         file=str(path.resolve()),
-        file_digest=outcome.file_digest,
-        size=outcome.source.size,
-        mtime_ns=outcome.source.changed_ns,
+        file_digest=digest,
+        size=size,
+        mtime_ns=changed_ns,
         part=0,
         parts=1,
         step_pattern=None,
-        format=outcome.source.reader,
+        format=reader or "unrecognized",
         reader_version=0,
         profiler_version=None,
         rank=None,

@@ -1,5 +1,6 @@
 """Staging: write one capture's steps as parquet files, one folder per GPU, with their records."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
@@ -90,6 +92,8 @@ class Stager:
                     extracts[gpu].add(ranks[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)
         for gpu, staged in ranks.items():
+            if self._recording.is_incomplete:
+                _mark_cut_steps(staged.record.steps)
             mine = host.filter(pc.equal(host["process"], gpu.process))
             self._stage_host(staged, gpu, mine)
             extracts[gpu].write(staged.folder / _EXTRACT, staged.record, mine)
@@ -148,7 +152,7 @@ class Stager:
             record.problems.append(f"{empty} steps have no activity on this GPU")
         if cut:
             record.problems.append(
-                f"{len(cut)} steps are cut off ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
+                f"{len(cut)} steps are cut ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
             )
 
     def _record(self, use: GpuUsage, decision: RankDecision, number: int, ranks: int) -> SourceRecord:
@@ -191,6 +195,9 @@ class Stager:
             before_capture=self._before_capture.get(use.gpu, 0),
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
+            reader=source.reader,
+            world_size=recording.world_size,
+            kernel_columns=len(KERNELS),
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
@@ -205,3 +212,14 @@ class Stager:
             steps.collectives_before,
             steps.collectives,
         )
+
+
+def _mark_cut_steps(steps: Sequence[StepRecord]) -> None:
+    """Mark steps of an incomplete recording as cut unless another step ran the same sequence of kernels.
+
+    A cut file loses host and GPU events alike, so a step that lacks kernels need not have launches without a kernel.
+    Two steps that lost different events do not have equal sequences.
+    """
+    counts = Counter(step.sequence for step in steps)
+    for step in steps:
+        step.cut |= counts[step.sequence] == 1

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError, UnknownRankError
+from jitter.core.schema import HOST
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.repetition import Repetition
 from jitter.ingestion.transform.step_alignment import RankRepetition, find_rotation, step_offset
 from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import write_host
+from jitter.lake.parquet import read_host, read_kernels, write_host
 from jitter.lake.records import SourceRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
@@ -42,9 +42,7 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceR
     assert record.repetition is not None
     assert record.rank is not None
     first = record.steps[0]
-    rows = pq.read_table(
-        root / kernels_file(first.key, record.rank), columns=["kernel_name", "kind", "stream"], partitioning=None
-    )
+    rows = read_kernels(root / kernels_file(first.key, record.rank), ("kernel_name", "kind", "stream"))
     main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
     names = tuple(rows.filter(main)["kernel_name"].to_pylist())
     starts = tuple(step.start_ns for step in record.steps)
@@ -153,7 +151,7 @@ def _renumber(staged: StagedRank, shift: int) -> None:
     ]
     host = staged.folder / "host.parquet"
     if host.exists():
-        rows = pq.read_table(host)
+        rows = read_host(host, HOST.names)
         steps = pc.add(rows["step"], shift)
         early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
         write_host(host, rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new))

@@ -1,13 +1,120 @@
-"""Files that no reader accepts: which of them are probably traces, and the message for each."""
+"""Files that no reader accepts: which are damaged traces, which are of a kind that jitter does not read, and why."""
 
+import re
 import shlex
 import sqlite3
+import zlib
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from jitter.core.errors import UnreadableTraceError
+from jitter.core.errors import JitterError, UnreadableTraceError
 
-_REPORTS = {".nsys-rep", ".qdrep"}
+_REPORTS: Final = {".nsys-rep", ".qdrep"}
+_HEAD_BYTES: Final = 1 << 16
+_DAMAGED_HINT: Final = "copy it again, or record again"
+_NUMBER: Final = re.compile(r"\d+")
+_TRACE_SUFFIX: Final = re.compile(
+    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
+    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz)?$"
+)
+"""Names that only traces have; an empty file of such a name is a damaged trace."""
+_TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
+_CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[^"]*chakra')
+
+
+class DamagedTraceError(UnreadableTraceError):
+    """A file that is a trace by its name or contents and that no reader can read."""
+
+
+class _Kind(NamedTuple):
+    """A kind of file that jitter does not read."""
+
+    pattern: re.Pattern[str]
+    what: str
+    instead: str
+
+
+_KINDS: Final = (
+    _Kind(
+        re.compile(r"\.xplane\.pb$"),
+        "XProf profiles of JAX or TensorFlow",
+        "record with `nsys profile -t cuda,nvtx` or `rocprofv3 --sys-trace`",
+    ),
+    _Kind(re.compile(r"\.pb$"), "protobuf files", "export PyTorch profiles with `prof.export_chrome_trace(...)`"),
+    _Kind(re.compile(r"\.qdstrm$"), "unfinished Nsight Systems reports", "convert with `QdstrmImporter -i FILE`"),
+    _Kind(re.compile(r"\.ncu-rep$"), "Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`"),
+    _Kind(
+        re.compile(r"\.(?:pftrace|perfetto-trace)$"),
+        "Perfetto traces",
+        "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`",
+    ),
+    _Kind(re.compile(r"\.otf2$"), "OTF2 traces", "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"),
+    _CHAKRA_KIND := _Kind(
+        re.compile(r"\.et$"), "Chakra execution traces", "export PyTorch profiles with `prof.export_chrome_trace(...)`"
+    ),
+)
+
+
+class UnrecognizedFiles:
+    """Collects files that no reader accepts; `classify` separates damaged traces from other files."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, bool] = {}
+        self._failures: dict[Path, JitterError] = {}
+
+    def add(self, path: Path, *, named: bool) -> None:
+        """Add a file; `named`: the user named this file itself, so it was meant to be a trace."""
+        self._files[path] = self._files.get(path, False) or named
+
+    def add_failure(self, path: Path, error: JitterError) -> None:
+        """Record that a reader failed to examine a path."""
+        self._failures.setdefault(path, error)
+
+    def without(self, companions: set[Path]) -> "UnrecognizedFiles":
+        """Return the files that are not companions of a recording (resolved paths)."""
+        kept = UnrecognizedFiles()
+        kept._files = {path: named for path, named in self._files.items() if path.resolve() not in companions}
+        kept._failures = self._failures
+        return kept
+
+    def classify(self, recordings: Sequence[Path], formats: str) -> tuple[dict[Path, JitterError], int]:
+        """Return the errors of files that should have been traces, and the number of the others.
+
+        `recordings` are the paths of recognized recordings, `formats` the supported formats.
+        """
+        patterns = {_name_pattern(path) for path in recordings}
+        errors: dict[Path, JitterError] = {}
+        for path, named in self._files.items():
+            if is_nsys_report(path):
+                error: JitterError | None = explain_report(path, named)
+            else:
+                error = _unreadable(path)
+                if error is None and (_name_pattern(path) in patterns or _is_damaged_trace(path)):
+                    failure = self._failures.get(path)
+                    error = DamagedTraceError(
+                        f"{path}: a damaged trace ({_damage(path)})" if failure is None else failure.message,
+                        _DAMAGED_HINT,
+                    )
+                if error is None:
+                    error = explain_unrecognized(path, named, formats)
+            if error is not None:
+                errors[path] = error
+        return errors, len(self._files) - len(errors)
+
+    def notes(self) -> list[str]:
+        """Return one sentence per kind of file that jitter does not read, with the command to record instead."""
+        found: dict[_Kind, list[Path]] = {}
+        for path in self._files:
+            kind = _kind_of(path)
+            if kind is not None:
+                found.setdefault(kind, []).append(path)
+        return [
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind.what}, which jitter does not "
+            f"read; {kind.instead}"
+            for kind, paths in found.items()
+        ]
 
 
 def is_nsys_report(path: Path) -> bool:
@@ -30,28 +137,83 @@ def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
 
 
 def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
-    """Return the error for a file that no reader accepts; None if the file is probably no trace.
-
-    `named`: the user named this file itself, so it was meant to be a trace. `formats` lists the supported formats.
-    """
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        return UnreadableTraceError(f"{path}: {error.strerror or error}", "make it readable")
+    """Return the error for a file that no reader accepts; None if the file is probably no trace."""
     if path.suffix == ".sqlite" and not _is_database(path):
-        return UnreadableTraceError(
+        return DamagedTraceError(
             f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
             "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
         )
-    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {formats}") if named else None
+    if not named:
+        return None
+    kind = _kind_of(path)
+    if kind is not None:
+        return UnreadableTraceError(f"{path}: one of the {kind.what}, which jitter does not read", kind.instead)
+    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {formats}")
+
+
+def _unreadable(path: Path) -> JitterError | None:
+    try:
+        with path.open("rb"):
+            return None
+    except OSError as error:
+        return UnreadableTraceError(f"{path}: {error.strerror or error}", "make it readable")
+
+
+def _name_pattern(path: Path) -> tuple[str, str]:
+    """Return the names of the folder and the file with each number replaced: equal for the ranks of one job."""
+    folder = path.absolute().parent.name
+    numbered = _NUMBER.sub("#", path.name)
+    return _NUMBER.sub("#", folder), numbered
+
+
+def _is_damaged_trace(path: Path) -> bool:
+    """Return whether the contents or the name of a file that no reader accepts show that it is a trace."""
+    size = path.stat().st_size
+    if size == 0:
+        return path.suffix != ".sqlite" and _TRACE_SUFFIX.search(path.name) is not None
+    name = path.name.lower()
+    if name.endswith(".json.gz"):
+        head, is_whole = _unzipped_head(path)
+        return not is_whole or (_TRACE_START.match(head) is not None and b'"ph"' not in head)
+    if name.endswith(".json"):
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        return _TRACE_START.match(head) is not None and b'"ph"' not in head
+    return _TRACE_SUFFIX.search(name) is not None and name.endswith((".rpd", "kernel_trace.csv"))
+
+
+def _damage(path: Path) -> str:
+    size = path.stat().st_size
+    if size == 0:
+        return "0 bytes"
+    if path.name.lower().endswith(".gz") and not _unzipped_head(path)[1]:
+        return f"{size:,} bytes that are not valid gzip data"
+    return f"{size:,} bytes; no reader recognizes them"
+
+
+def _unzipped_head(path: Path) -> tuple[bytes, bool]:
+    """Return the first decompressed bytes, and whether the data so far is valid gzip."""
+    with path.open("rb") as file:
+        packed = file.read(_HEAD_BYTES)
+    try:
+        head = zlib.decompressobj(31).decompress(packed, _HEAD_BYTES)
+    except zlib.error:
+        return b"", False
+    return head, bool(head)
+
+
+def _kind_of(path: Path) -> _Kind | None:
+    if path.suffix == ".json" and path.stat().st_size:
+        with path.open("rb") as file:
+            return _CHAKRA_KIND if _CHAKRA.search(file.read(_HEAD_BYTES)) else None
+    return next((kind for kind in _KINDS if kind.pattern.search(path.name)), None)
 
 
 def _is_database(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return False
 
 

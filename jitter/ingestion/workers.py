@@ -3,17 +3,13 @@
 import ctypes
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from multiprocessing.sharedctypes import Synchronized
-from multiprocessing.synchronize import Event
 from queue import Empty, SimpleQueue
 
-from jitter.core import processes
-from jitter.core.arrow import hide_pandas
 from jitter.core.errors import JitterError
-from jitter.core.processes import cpu_count
+from jitter.core.processes import WorkerDied, WorkerPool, cpu_count, server_context
 from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 
@@ -70,11 +66,8 @@ def _in_pool(
     left: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
     """Yield outcomes in order of completion and remove their tasks from `left`; stop if a worker dies."""
-    with _pool(min(workers, len(left)), shared) as pool, suppress(BrokenProcessPool):
-        numbers: dict[Future[Outcome], int] = {}
-        with processes.without_main_module():
-            for number, task in left.items():
-                numbers[pool.submit(_work, task)] = number
+    with shared.pool(min(workers, len(left))) as pool, suppress(WorkerDied):
+        numbers = {pool.submit(_work, task): number for number, task in left.items()}
         shared.while_waiting()
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
@@ -88,7 +81,7 @@ def _in_pool(
                 continue
             tick()
             pending -= 1
-            if not isinstance(future.exception(), BrokenProcessPool):  # else all pending futures fail with it
+            if not isinstance(future.exception(), WorkerDied):  # else all pending futures fail with it
                 outcome = future.result()
                 del left[numbers[future]]
                 yield numbers[future], outcome
@@ -111,9 +104,11 @@ class _Shared:
 
     def __init__(self, meanwhile: Callable[[], None] | None) -> None:
         self._meanwhile = meanwhile
-        self.context = processes.server_context(*worker_modules())
-        self.counter: Synchronized[int] = self.context.Value(ctypes.c_int64, 0)
-        self.stop = self.context.Event()
+        self.counter: Synchronized[int] = server_context(*worker_modules()).Value(ctypes.c_int64, 0)
+
+    def pool(self, workers: int) -> WorkerPool:
+        """Make a pool whose workers are killed when its block is left by an exception."""
+        return WorkerPool(workers, worker_modules(), _begin, (self.counter,), kill_on_error=True)
 
     def while_waiting(self) -> None:
         """Start `meanwhile` on a thread, once."""
@@ -122,27 +117,9 @@ class _Shared:
             self._meanwhile = None
 
 
-@contextmanager
-def _pool(workers: int, shared: _Shared) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool whose workers stop when its block raises or when this process dies."""
-    pool = ProcessPoolExecutor(
-        workers, mp_context=shared.context, initializer=_begin, initargs=(shared.counter, shared.stop)
-    )
-    try:
-        yield pool
-    except BaseException:
-        shared.stop.set()
-        pool.shutdown(cancel_futures=True)
-        raise
-    pool.shutdown()
-
-
-def _begin(counter: "Synchronized[int]", stop: Event) -> None:
-    global _counter  # noqa: PLW0603  # a pool's initializer can pass state to its workers only this way
+def _begin(counter: "Synchronized[int]") -> None:
+    global _counter  # noqa: PLW0603  # a pool's initializer has no other way to pass a value to the worker's calls
     _counter = counter
-    hide_pandas()
-    processes.exit_with_parent()
-    processes.exit_after(stop.wait)
 
 
 def _work(task: Task) -> Outcome:
@@ -155,12 +132,10 @@ def _work(task: Task) -> Outcome:
 
 
 def _alone(task: Task, shared: _Shared) -> Outcome:
-    with _pool(1, shared) as pool:
+    with shared.pool(1) as pool:
         try:
-            with processes.without_main_module():
-                future = pool.submit(_work, task)
-            return future.result()
-        except BrokenProcessPool:
+            return pool.submit(_work, task).result()
+        except WorkerDied:
             return worker_died(task, "the process that read it died, and again when tried alone")
 
 

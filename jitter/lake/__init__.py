@@ -1,1 +1,1 @@
-"""The lake on disk: its layout, records, parquet files and catalog; not their meaning."""
+"""The lake on disk: layout, records, parquet files, catalog and derived data; nothing of their meaning."""

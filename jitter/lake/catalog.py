@@ -1,49 +1,44 @@
-"""`LAKE/catalog.sqlite`: the records as tables, for queries. Derived: rebuilt when they have changed."""
+"""The catalog, `LAKE/catalog.sqlite`: the records as SQL tables, for `jitter query` and for any SQL client.
 
-import hashlib
+The JSON records hold the truth. An ingest and `Lake.prepare` write the catalog; reading never does. A catalog that does
+not match the records, or is missing, is ignored. `Lake` itself reads the records: measured on 960 records of 10 steps,
+they take 36 ms, and the catalog with its check of freshness 45 ms.
+"""
+
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Final, Literal
 
 from jitter.lake import staging
-from jitter.lake.records import SourceRecord
+from jitter.lake.derived.freshness import file_state, made_from
+from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 
-_VERSION = 2
-"""Of its tables: a catalogue of another version is stale."""
+CatalogTable = Literal["sources", "steps", "problems"]
 
-_TRIES = 5
-"""What others still add after that, the next reader takes in."""
-
-
-def fingerprint(root: Path) -> str:
-    """What the records looked like: names, sizes and times of change of all of them."""
-    digest = hashlib.blake2b(f"{_VERSION}\n".encode(), digest_size=16)
-    for path in sorted((root / "sources").glob("*.json")):
-        with suppress(FileNotFoundError):  # another run may have replaced it just now
-            state = path.stat()
-            digest.update(f"{path.name} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
+_LAYOUT: Final = made_from(3, list(plain_fields(SourceRecord)), list(plain_fields(StepRecord)))
+"""A new field of the records makes older catalogs stale."""
+_TRIES: Final = 5
+"""Records that other ingests add after that many rebuilds are left to the next ingest."""
 
 
 def is_current(root: Path) -> bool:
-    """Whether the catalogue was built from the records as they are now."""
-    path = root / "catalog.sqlite"
-    if not path.exists():
+    """Return whether the catalog exists and was written from the records as they are now."""
+    connection = _open(root)
+    if connection is None:
         return False
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute("SELECT fingerprint FROM state").fetchall() == [(fingerprint(root),)]
-    except sqlite3.Error:
-        return False
+    with closing(connection):
+        return _is_current(connection, root)
 
 
 def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
-    """Rebuild the catalogue if the records have changed since it was built.
+    """Write the catalog, unless it is current or the lake cannot be written to.
 
-    Where many runs end at once, one that is slow may put an old one in place of a new one: it looks again.
+    `records` reads all records of the lake. Where several ingests end at once, a slow one may replace a new catalog by
+    an old one; each looks again after writing.
     """
     for _ in range(_TRIES):
         if is_current(root) or not os.access(root, os.W_OK):
@@ -51,18 +46,60 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
         _rebuild(root, records)
 
 
-def load() -> None:
-    """Load what a rebuild needs; else it does when its time comes. For threads that run while others work."""
+def preload() -> None:
+    """Import what writing the catalog needs, on a thread that runs while worker processes convert traces."""
     import_module("jitter.lake.catalog_schema")
 
 
+def read_table(root: Path, table: CatalogTable, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    """Return columns of a table of the catalog, one tuple per row; None if the catalog is missing or not current.
+
+    Truth values are 0 and 1. `problems` also has the columns `file` and `rank` of its source.
+    """
+    connection = _open(root)
+    if connection is None:
+        return None
+    source = "problems JOIN sources ON source = digest" if table == "problems" else table
+    with closing(connection):
+        if not _is_current(connection, root):
+            return None
+        try:
+            return connection.execute(f"SELECT {', '.join(columns)} FROM {source}").fetchall()
+        except sqlite3.Error:  # damaged
+            return None
+
+
+def _open(root: Path) -> sqlite3.Connection | None:
+    path = root / "catalog.sqlite"
+    if not path.exists():
+        return None
+    try:
+        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    except sqlite3.Error:
+        return None
+
+
+def _is_current(connection: sqlite3.Connection, root: Path) -> bool:
+    try:
+        return connection.execute("SELECT made_from FROM state").fetchall() == [(_state(root),)]
+    except sqlite3.Error:
+        return False
+
+
+def _state(root: Path) -> str:
+    """Return the digest of the records' names, sizes and times of change."""
+    states = ((path.name, file_state(path)) for path in sorted((root / "sources").glob("*.json")))
+    # inodes change when a lake is copied; a record that another ingest has just replaced has no state
+    return made_from(_LAYOUT, [(name, found.size, found.mtime_ns) for name, found in states if found])
+
+
 def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
-    """Write the catalogue anew and put it in place of the old one."""
-    mark = fingerprint(root)  # before the records are read: one that comes later makes the catalogue stale
+    """Write the catalog aside and put it in place."""
+    state = _state(root)  # before the records are read: a later record makes the catalog stale
     found = records()
     with staging.temporary_folder(root) as run:
         from jitter.lake.catalog_schema import write
 
         temporary = staging.create_folder(run) / "catalog.sqlite"
-        write(temporary, mark, found)
+        write(temporary, state, found)
         temporary.replace(root / "catalog.sqlite")

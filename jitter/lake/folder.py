@@ -1,7 +1,7 @@
-"""The lake on disk: where things lie, and how they get there whole or not at all.
+"""The folder of a lake: its records, and the publication of files, completely or not at all.
 
-Files are written into a staging folder under `LAKE/.staging` and renamed into place. A source's record is written
-last, so a source without a record did not happen: running ingest again does it again, with the same result.
+Files are written into a staging folder under `LAKE/.staging` and renamed into place. The record of a recording is
+written last: a recording without a record is not in the lake, and the next ingest adds it.
 """
 
 import json
@@ -25,7 +25,7 @@ _NOTE = "places.json"
 
 
 class LakeFolder:
-    """A lake's folder: its records, and the way into it."""
+    """The folder of one lake, as one ingest or one reader uses it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,11 +33,16 @@ class LakeFolder:
 
     @property
     def sources(self) -> Path:
-        """Where the records lie."""
+        """The folder of the records."""
         return self.root / "sources"
 
+    @property
+    def is_lake(self) -> bool:
+        """Whether the folder holds a lake, of this or another layout version."""
+        return (self.root / _MARK).is_file()
+
     def create(self) -> None:
-        """Make the folder a lake, or accept it if it is one; raise `LakeError` if it is something else."""
+        """Make the folder a lake unless it is one; raise `LakeError` if it holds other files or cannot be made."""
         if self.root.exists() and not self.root.is_dir():
             raise LakeError(f"{self.root}: is a file", "name another place with -o")
         try:
@@ -49,8 +54,8 @@ class LakeFolder:
 
     def _create(self) -> None:
         there = {path.name for path in self.root.iterdir()} if self.root.exists() else set()
-        # a run killed while it made the lake has left its staging folder and no mark; one that is making it on another
-        # machine puts the mark first, maybe just behind where we have listed
+        # a run killed while it made the lake leaves its staging folder and no mark; a run on another machine may have
+        # put the mark just after the listing
         if _MARK not in there and there - {staging.NAME} and not (self.root / _MARK).exists():
             raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o")
         if _MARK not in there:
@@ -60,7 +65,7 @@ class LakeFolder:
         (self.root / "kernels").mkdir(exist_ok=True)
 
     def require(self) -> None:
-        """Raise `LakeError` unless this is a lake of a layout that this version reads."""
+        """Raise `LakeError` unless the folder is a lake with a layout that this version reads."""
         mark = self.root / _MARK
         if not mark.exists():
             raise LakeError(f"{self.root}: no lake here", f"make one: jitter ingest TRACES -o {self.root}")
@@ -76,7 +81,7 @@ class LakeFolder:
             )
 
     def records(self) -> list[SourceRecord]:
-        """All records, by name. One that cannot be read counts as absent: its source is ingested again."""
+        """Return all records, by name. An unreadable record counts as absent: its recording is ingested again."""
         return self._read(sorted(self.sources.glob("*.json")))
 
     @staticmethod
@@ -89,55 +94,55 @@ class LakeFolder:
                 continue
         return found
 
-    def records_besides(self, known: Collection[str]) -> list[SourceRecord]:
-        """The records that others have added meanwhile: all but those of these digests."""
-        names = os.listdir(self.sources)  # noqa: PTH208  # after each source
+    def records_except(self, known: Collection[str]) -> list[SourceRecord]:
+        """Return the records whose digests are not in `known`: those that other runs have added."""
+        names = os.listdir(self.sources)  # noqa: PTH208  # called after each recording
         new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
         return self._read(self.sources / name for name in sorted(new))
 
     def write_record(self, record: SourceRecord) -> None:
-        """Put a record in place of the one of the same name."""
+        """Write a record, in place of one with the same name."""
         self._write(self.sources / record.name, encode_record(record))
 
     def staging(self) -> Path:
-        """Make the folder, on the lake's file system, for this run's unfinished work."""
+        """Make and return the folder, on the lake's file system, for this run's unfinished files."""
         return staging.create_folder(self._run)
 
-    def alone(self) -> AbstractContextManager[None]:
-        """For what only one run of a lake may do at a time; see `staging.alone`."""
+    def exclusive_lock(self) -> AbstractContextManager[None]:
+        """Return a lock that one run of a lake holds at a time; see `staging.exclusive_lock`."""
         return staging.exclusive_lock(self._run)
 
     @contextmanager
-    def changing(self, places: Iterable[Path]) -> Iterator[None]:
-        """Note places (from the root) that change while the block lasts.
+    def journal(self, paths: Iterable[Path]) -> Iterator[None]:
+        """Note files (relative to the root) that change while the block lasts.
 
-        Should this run be killed in it, or the disk refuse, those of them that no record accounts for are removed.
+        If this run is killed in the block, or writing fails, those that belong to no record are removed.
         """
         note = self.staging() / _NOTE
-        # always the same file: to make one and remove it costs more, and most on a disk that many share
-        note.write_bytes(json.dumps([str(place) for place in places]).encode())
+        # always the same file: making and removing one costs more, most of all on a shared file system
+        note.write_bytes(json.dumps([str(place) for place in paths]).encode())
         try:
             yield
-        except JitterError:  # who refuses has not begun
+        except JitterError:  # raised before anything has changed
             note.write_bytes(b"")
             raise
         note.write_bytes(b"")
 
     def publish(self, staged: Path, moves: Iterable[tuple[Path, Path]], record: SourceRecord) -> None:
-        """Move staged files to their places (pairs of paths, from `staged` and from the root), then the record."""
+        """Move staged files into the lake (pairs of paths, relative to `staged` and to the root), then the record."""
         for source, place in moves:
-            # as text: of tens of thousands of files, to make the paths would take as long as to move them
+            # as text: for tens of thousands of files, making `Path`s takes as long as moving them
             path, target = f"{staged}/{source}", f"{self.root}/{place}"
             try:
                 os.replace(path, target)  # noqa: PTH105
-            except FileNotFoundError:  # its folder is not made yet, or another run has emptied and removed it
+            except FileNotFoundError:  # the folder is new, or another run has emptied and removed it
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)  # noqa: PTH105
         self.write_record(record)
 
-    def remove(self, places: Iterable[Path]) -> None:
-        """Remove files of the lake (from its root) and the folders they leave empty."""
-        for place in places:
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove files (relative to the root) and the folders that become empty."""
+        for place in paths:
             path = self.root / place
             path.unlink(missing_ok=True)
             for folder in path.parents[: len(place.parts) - 2]:
@@ -147,7 +152,7 @@ class LakeFolder:
                     break
 
     def close(self) -> None:
-        """End this run: take back what it was about to change, clear away its staging, and what dead runs left."""
+        """End this run: undo an unfinished change, remove its staging folder and those of dead runs."""
         try:
             self._undo(self._run)
         finally:
@@ -155,20 +160,20 @@ class LakeFolder:
             self.sweep()
 
     def sweep(self) -> None:
-        """Clear away what runs that died on this machine left staging."""
+        """Undo the unfinished changes of dead runs and remove their staging folders."""
         for run in staging.dead_runs(self.root):
             self._undo(run)
             shutil.rmtree(run, ignore_errors=True)
         staging.remove_if_empty(self.root)
 
     def _undo(self, run: Path) -> None:
-        """Remove what a run was about to put into its place when it ended, unless others account for it."""
-        places = _noted(run)
-        if places:
-            # another's note before the records: it empties the note when its record is there
+        """Remove the files that a run was changing when it ended, unless they belong to a record or to another run."""
+        paths = _noted(run)
+        if paths:
+            # notes are read before records: a run empties its note after it has written its record
             kept = {place for other in run.parent.iterdir() if other != run for place in _noted(other)}
             kept |= {str(place) for record in self.records() for place in files_of_record(record)}
-            self.remove(Path(place) for place in places if place not in kept)
+            self.remove(Path(place) for place in paths if place not in kept)
 
     def _write(self, path: Path, content: bytes) -> None:
         temporary = self.staging() / uuid.uuid4().hex
@@ -177,8 +182,8 @@ class LakeFolder:
 
 
 def _noted(run: Path) -> list[str]:
-    """The places that a run is about to change."""
-    # gone: another has swept it; empty, or cut off: it has not begun to change anything
+    """Return the files that a run is changing."""
+    # a missing note was removed by another run; an empty or incomplete one precedes every change
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         found: list[str] = json.loads((run / _NOTE).read_bytes())
         return found

@@ -1,4 +1,4 @@
-"""Reads what a source told of its rank's host; a file that the lake has lost is said, not taken for a quiet host."""
+"""The events on a rank's host: synchronising calls and data loading, from one recording."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from jitter.core import arrow
 from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
-from jitter.lake.parquet import read_columns, unreadable_file_error
+from jitter.lake.parquet import read_host, unreadable_file_error
 from jitter.lake.records import SourceRecord
 
 
 def host_path(root: Path, record: SourceRecord) -> Path | None:
-    """Where it lies; None where the source told nothing. Raises `LakeError` where it did and the file is gone."""
+    """Return the file of a recording's host events; None if it has none. Raises `LakeError` if the file is missing."""
     assert record.rank is not None
     path = root / host_file(record.rank, record.digest)
     if path.exists():
@@ -31,16 +31,16 @@ def host_path(root: Path, record: SourceRecord) -> Path | None:
 
 
 def read_host_events(root: Path, record: SourceRecord, columns: Sequence[str]) -> pa.Table | None:
-    """Read columns (of `schema.HOST`) of one source; None where it told nothing.
+    """Read columns (of `schema.HOST`) of a recording's host events; return None if it has none.
 
-    Raises `LakeError` for a file that is lost or damaged.
+    Raises `LakeError` if the file is missing or damaged.
     """
     path = host_path(root, record)
-    return None if path is None else read_columns(path, columns)
+    return None if path is None else read_host(path, columns)
 
 
 class SyncCalls(NamedTuple):
-    """Synchronising calls that ended, by start; the thread is -1 where it was not recorded."""
+    """Synchronising calls that ended, in order of start. Arrays have shape (calls); the thread is -1 if unknown."""
 
     start_ns: npt.NDArray[np.int64]
     end_ns: npt.NDArray[np.int64]
@@ -48,8 +48,8 @@ class SyncCalls(NamedTuple):
     names: tuple[str, ...]
 
 
-def sync_calls(host: pa.Table | None) -> SyncCalls:
-    """The synchronising calls in what a host did (`schema.HOST`); None: it did nothing."""
+def select_sync_calls(host: pa.Table | None) -> SyncCalls:
+    """Return the synchronising calls among host events (`schema.HOST`); none if `host` is None."""
     nothing = np.empty(0, np.int64)
     if host is None:
         return SyncCalls(nothing, nothing, nothing, ())
@@ -67,38 +67,35 @@ _ENDLESS: Final = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class DataLoading:
-    """A rank's waits for data in one step, on its own clock."""
+    """The times at which a rank waited for data in one step, ns on its own clock; arrays have shape (waits)."""
 
     start_ns: Ints
     end_ns: Ints
 
 
 class HostEvents:
-    """One rank's, sorted by step: what lies between two steps belongs to the earlier.
-
-    Raises `LakeError` where the lake has lost its file.
-    """
+    """The host events of one recording, by step. Raises `LakeError` if the file is missing or damaged."""
 
     def __init__(self, root: Path, record: SourceRecord) -> None:
         self._rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
-        self._borders, keys = step_bounds(record)
+        self._bounds, keys = step_bounds(record)
         self._number = {key: number for number, key in enumerate(keys)}
 
     @cached_property
     def calls(self) -> SyncCalls:
-        """Its synchronising calls that ended, by start."""
-        return sync_calls(self._rows)
+        """The synchronising calls that ended, in order of start."""
+        return select_sync_calls(self._rows)
 
     def loading(self, key: StepKey) -> DataLoading:
-        """The step's waits for data, and those between the step before and it."""
+        """Return the waits for data in a step, and those between the previous step and this one."""
         rows = self._data_loading
         at = self._number.get(key)
         if rows is None or at is None:
             return DataLoading(np.empty(0, np.int64), np.empty(0, np.int64))
         start = rows["start_ns"].to_numpy()
         end = rows["end_ns"].fill_null(_ENDLESS).to_numpy()
-        since = self._borders[at - 1] if at else np.iinfo(np.int64).min
-        inside = (start >= since) & (start < self._borders[at + 1])
+        since = self._bounds[at - 1] if at else np.iinfo(np.int64).min
+        inside = (start >= since) & (start < self._bounds[at + 1])
         return DataLoading(start[inside], end[inside])
 
     @cached_property
@@ -109,7 +106,7 @@ class HostEvents:
 
 
 def step_bounds(record: SourceRecord) -> tuple[Ints, list[tuple[int | None, int]]]:
-    """Where the steps begin, ascending, and an end; and which they are: as their keys, which take longer to make."""
+    """Return the starts of a record's steps and an upper bound, shape (steps + 1), and (epoch, step) of each step."""
     steps = sorted(record.steps, key=lambda step: step.start_ns)
     starts = np.array([step.start_ns for step in steps] + [_ENDLESS], np.int64)
     return starts, [(step.epoch, step.step) for step in steps]

@@ -1,4 +1,4 @@
-"""Where things lie in a lake, and where a lake lies if nobody says."""
+"""Paths within a lake. All are relative to the lake's folder."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -8,44 +8,44 @@ from jitter.lake.records import SourceRecord
 
 DEFAULT_LAKE = Path("jitter-lake")
 COMPACTED_STEPS = Path("derived", "compact")
-"""Compacted steps: derived from the ranks' files, and disposable."""
-TIMING_CACHE = Path("derived", "extracts")
-"""What a diagnosis reads of each recording; disposable too."""
-TIMING_CACHE_VERSION = 1
-"""In their names, and their beginnings: those that another version made are none."""
+"""Steps of a large lake, the rows of many ranks in one file."""
+TIMING_CACHE = Path("derived", "timings")
+"""The times that a diagnosis reads, one file per recording."""
+TIMING_CACHE_VERSION = 2
+"""Version of the layout of these files, and part of their names."""
 ANSWER_CACHE = Path("derived", "answers")
-"""What a large lake was asked before; disposable too."""
+"""Diagnoses of a large lake."""
 
 
-@lru_cache(maxsize=4096)  # of each step all ranks ask
+@lru_cache(maxsize=4096)  # called for each rank of a step
 def step_folder(key: StepKey) -> Path:
-    """Where a step's files lie, from the lake's root."""
+    """Return the folder of a step's parquet files."""
     step = f"step={key.step}"
     return Path("kernels", step) if key.epoch is None else Path("kernels", f"epoch={key.epoch}", step)
 
 
 def kernels_file(key: StepKey, rank: int) -> Path:
-    """One rank's step, from the lake's root."""
+    """Return the parquet file of one rank's step."""
     return step_folder(key) / f"rank={rank}.parquet"
 
 
 def compacted_folder(key: StepKey) -> Path:
-    """Where a step's compacted parts lie, from the lake's root."""
+    """Return the folder of a step's compacted files."""
     return COMPACTED_STEPS.joinpath(*step_folder(key).parts[1:])
 
 
 def host_file(rank: int, digest: str) -> Path:
-    """What one source tells of a rank's host, from the lake's root."""
+    """Return the parquet file of the host events in one recording."""
     return Path("host", f"rank={rank}", f"{digest}.parquet")
 
 
 def timing_cache_file(digest: str) -> Path:
-    """What a diagnosis reads of the recording of this record, from the lake's root."""
-    return TIMING_CACHE / f"{digest}.{TIMING_CACHE_VERSION}"
+    """Return the timing cache of the recording whose record has this digest."""
+    return TIMING_CACHE / f"{digest}.v{TIMING_CACHE_VERSION}.arrow"
 
 
 def files_of_record(record: SourceRecord) -> list[Path]:
-    """All files that a record accounts for, from the lake's root; the record itself left out."""
+    """Return all files that belong to a record, except the record itself."""
     if record.rank is None:
         return []
     kernels = [kernels_file(step.key, record.rank) for step in record.steps]

@@ -1,12 +1,8 @@
-"""The lake on disk: where things lie, and how they get there whole or not at all.
+"""Write and read the parquet files of one rank: its kernels in one step, and the events on its host."""
 
-Files are written into a staging folder under `LAKE/.staging` and renamed into place. A source's record is written
-last, so a source without a record did not happen: running ingest again does it again, with the same result.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +10,12 @@ import pyarrow.parquet as pq
 from jitter.core.errors import LakeError
 from jitter.core.schema import HOST, KERNELS
 
+KERNEL_TEXTS: Final = tuple(
+    field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)
+)
+"""The columns of `schema.KERNELS` that are read as dictionaries: a step has few distinct texts."""
 # a lake is many small files: these encodings take half the time and two thirds of the bytes of the defaults
-_TEXTS = [field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)]
-_INCREASING = {
+_PACKED: Final = {
     field.name: "DELTA_BINARY_PACKED"
     for field in KERNELS
     if field.name.endswith("_ns") or field.name in {"ordinal", "correlation_id"}
@@ -24,28 +23,68 @@ _INCREASING = {
 
 
 def write_kernels(path: Path, rows: pa.Table) -> None:
-    """Write one rank's step (`schema.KERNELS`) as one row group; its folder is made if need be."""
-    _write_parquet(
+    """Write one rank's step (`schema.KERNELS`) as one row group; make its folder if it is missing."""
+    _write(
         path,
         rows,
         KERNELS,
         compression="snappy",
-        use_dictionary=_TEXTS,
-        column_encoding=_INCREASING,
+        use_dictionary=list(KERNEL_TEXTS),
+        column_encoding=_PACKED,
         write_statistics=False,
     )
 
 
 def write_host(path: Path, rows: pa.Table) -> None:
-    """Write what a host did (`schema.HOST`); its folder is made if need be."""
-    _write_parquet(path, rows, HOST, compression="zstd")
+    """Write the events on a rank's host (`schema.HOST`); make the folder if it is missing."""
+    _write(path, rows, HOST, compression="zstd")
 
 
-def _write_parquet(path: Path, rows: pa.Table, schema: pa.Schema, **how: Any) -> None:
+def read_kernels(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Read columns of `schema.KERNELS`, in the order given, with texts dictionary-encoded.
+
+    A column that the file lacks, because an older version wrote it, is null. Raises `LakeError` if the file is missing
+    or damaged.
+    """
+    return select_columns(_read(path, columns, open_kernels), columns)
+
+
+def read_host(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Read columns of `schema.HOST`, in the order given. Raises `LakeError` if the file is missing or damaged."""
+    return _read(path, columns, pq.ParquetFile).select(list(columns))
+
+
+def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
+    """Open a parquet file of kernels, with texts read as dictionaries."""
+    try:
+        return pq.ParquetFile(source, read_dictionary=list(KERNEL_TEXTS))
+    except KeyError:  # an older version wrote it without one of the columns
+        present = pq.ParquetFile(source).schema_arrow.names
+        return pq.ParquetFile(source, read_dictionary=[name for name in KERNEL_TEXTS if name in present])
+
+
+def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """Return columns of `schema.KERNELS`, in the order given; those that `rows` lacks are null."""
+    if rows.num_columns < len(columns):
+        present = set(rows.schema.names)
+        for name in columns:
+            if name not in present:
+                kind = pa.dictionary(pa.int32(), pa.string()) if name in KERNEL_TEXTS else KERNELS.field(name).type
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+    return rows.select(list(columns))
+
+
+def unreadable_file_error(path: Path, error: Exception) -> LakeError:
+    """Return the error for a file of the lake that is missing, cut off or damaged."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+    return LakeError(f"{path}: cannot be read ({reason})", "put the file back, or ingest its trace into another lake")
+
+
+def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> None:
     # through memory: what pyarrow does to open a path takes as long as to write a step
     content = pa.BufferOutputStream()
     rows = rows if rows.schema.equals(schema) else rows.cast(schema)
-    pq.write_table(rows, content, store_schema=False, **how)
+    pq.write_table(rows, content, store_schema=False, **options)
     try:
         path.write_bytes(content.getvalue())
     except FileNotFoundError:
@@ -53,27 +92,9 @@ def _write_parquet(path: Path, rows: pa.Table, schema: pa.Schema, **how: Any) ->
         path.write_bytes(content.getvalue())
 
 
-def read_columns(path: Path, columns: Sequence[str], as_codes: Sequence[str] = ()) -> pa.Table:
-    """Read columns of a file, texts `as_codes` dictionary-encoded; raises `LakeError` if it cannot be read."""
+def _read(path: Path, columns: Sequence[str], open_file: Callable[[pa.BufferReader], pq.ParquetFile]) -> pa.Table:
     try:
         # twice as fast as by path; threads gain nothing on files this small
-        content = pa.BufferReader(path.read_bytes())
-        read = pq.ParquetFile(content, read_dictionary=list(as_codes)).read(list(columns), use_threads=False)
-        return read if read.num_columns == len(columns) else _with_later_columns(read, columns, as_codes)
+        return open_file(pa.BufferReader(path.read_bytes())).read(list(columns), use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable_file_error(path, error) from None
-
-
-def _with_later_columns(read: pa.Table, columns: Sequence[str], as_codes: Sequence[str]) -> pa.Table:
-    """Return the table with the columns that an older version did not write, null in all rows."""
-    for name in columns:
-        if name not in read.column_names:
-            kind = pa.dictionary(pa.int32(), pa.string()) if name in as_codes else KERNELS.field(name).type
-            read = read.append_column(name, pa.nulls(read.num_rows, kind))
-    return read.select(list(columns))
-
-
-def unreadable_file_error(path: Path, error: Exception) -> LakeError:
-    """The error for a file of the lake that is gone, cut or not to be read."""
-    why = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
-    return LakeError(f"{path}: cannot be read ({why})", "put the file back, or ingest its trace into another lake")

@@ -1,15 +1,14 @@
-"""One JSON record a source: what came from where. The lake's truth; the catalogue is rebuilt from these."""
+"""The records of a lake, one JSON file per recording. They hold the truth; the catalog is written from them."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from types import NoneType, UnionType
+from typing import NamedTuple, get_args, get_origin
 
 import msgspec
 
 from jitter.core.step_key import StepKey
 
-RECORD_VERSION = 2
-SIZED_RECORD_VERSION = 2
-"""From this version on, the files of kernels have sizes and directions of copies."""
+RECORD_VERSION = 1
 
 
 class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
@@ -18,56 +17,56 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     step: int
     epoch: int | None
     marker: str | None
-    """The marker's text; null where the step was found by repetition or is the whole capture."""
+    """The marker's text; None if the step was found by repetition, or is the whole capture."""
     start_ns: int
     end_ns: int | None
     cut: bool
-    """Launches in it have no kernel, or its range has no end."""
+    """Whether launches in it have no kernel, or its marker has no end."""
     launches_without_kernel: int
     kernels: int
-    """Kernels in the index's order: compute and collectives, copies and fills left out."""
+    """Compute kernels and collectives, without copies and fills."""
     memory_activities: int
     sequence: str
     """Digest of (kernel name, concurrent or not) in launch order: equal digests are equal sequences."""
 
     @property
     def rows(self) -> int:
-        """Of its file: kernels, copies and fills."""
+        """Return the rows of its file: kernels, copies and fills."""
         return self.kernels + self.memory_activities
 
     @property
     def key(self) -> StepKey:
-        """What names the step in the run."""
+        """Return the identity of the step in the run."""
         return StepKey(self.epoch, self.step)
 
 
 class RepetitionRecord(msgspec.Struct, forbid_unknown_fields=False):
-    """How steps without markers were found: what later ranks need to be brought into phase."""
+    """How steps without markers were found, which numbers the steps of later ranks."""
 
     period: int
-    """Kernels a step, on the main stream."""
+    """Kernels per step on the main stream."""
     end_ns: int
     collectives: str | None
-    """Digest of the whole sequence of collectives; null: there are none."""
+    """Digest of the whole sequence of collectives; None if there are none."""
     collectives_before: list[int]
-    """For each step, the collectives launched before it."""
+    """For each step, the number of collectives launched before it."""
 
 
 class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
-    """What one recording of one rank gave, or why it gave nothing (`rank` null)."""
+    """One recording of one rank, or a recording that was rejected (`rank` is None)."""
 
     record_version: int
     digest: str
-    """Names the record: of the file's content and, where a file holds several GPUs, which of them."""
+    """Digest of the file's content, with the number of the GPU if the file holds several."""
     file: str
     file_digest: str
     size: int
     mtime_ns: int
     part: int
     parts: int
-    """A file of several GPUs gives a record for each; the file is in only when all are."""
+    """GPUs in the file. Each has a record, and the file counts as ingested only when all have."""
     step_pattern: str | None
-    """The --step-pattern it was read with."""
+    """The `--step-pattern` it was read with."""
     format: str
     reader_version: int
     profiler_version: str | None
@@ -77,9 +76,9 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     device: int | None
     pid: int | None
     clock: str
-    """`utc` where the profiler recorded the wall clock, else `unknown`."""
+    """`utc` if the profiler recorded the wall clock, else `unknown`."""
     utc_offset_ns: int | None
-    """Added to a time of this recording it gives UTC."""
+    """Added to a time of this recording, gives UTC."""
     main_stream: int | None
     has_launches: bool
     steps_from: str
@@ -87,43 +86,65 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     repetition: RepetitionRecord | None
     kernels: int
     outside_steps: int
-    """Kernels in no step."""
+    """Kernels outside every step."""
     before_capture: int
-    """Kernels in no step because they were launched before the capture."""
+    """Kernels outside every step because they were launched before the capture."""
     steps: list[StepRecord]
     problems: list[str]
     host_rows: int | None = None
-    """Rows of what it tells of the host, which have a file if there are any; None: not known."""
+    """Rows of the file of host events, which exists if there are any; None: not known."""
+    reader: str | None = None
+    """Name of the reader; None in records of older versions, where `format` is the name."""
+    world_size: int | None = None
+    """Number of ranks of the job, if the recording states it."""
+    kernel_columns: int = 27
+    """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
+
+    @property
+    def has_guessed_steps(self) -> bool:
+        """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
+        return self.rank is not None and self.steps_from != "marker"
 
     @property
     def name(self) -> str:
-        """The record's file name."""
+        """Return the record's file name."""
         return f"{self.digest}.json"
 
 
 def encode_record(record: SourceRecord) -> bytes:
-    """The record's file content: indented, fields in their order."""
+    """Return the content of the record's file: indented JSON, fields in their order."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1)
 
 
 decode_record = msgspec.json.Decoder(SourceRecord).decode
 
 
+def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:
+    """Return the type of each int, str and bool field of a record, and whether it may be None."""
+    found = {}
+    for field in msgspec.structs.fields(record):
+        kinds = get_args(field.type) or (field.type,)
+        plain = [kind for kind in kinds if kind in (int, str, bool)]
+        if len(plain) == 1 and set(kinds) <= {plain[0], NoneType} and get_origin(field.type) in (None, UnionType):
+            found[field.name] = (plain[0], len(kinds) > 1)
+    return found
+
+
 class RankStepRecord(NamedTuple):
-    """One rank in one step: the record of the source it came from, and what that tells of the step."""
+    """One rank in one step: the record of its recording, and of the step in it."""
 
     record: SourceRecord
     step: StepRecord
 
 
 def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, RankStepRecord]]:
-    """Sort the records of sources that went in by step and rank."""
+    """Return the records of ingested recordings by step and rank."""
     found: dict[StepKey, dict[int, RankStepRecord]] = {}
     for record in records:
         if record.rank is None:
             continue
         for step in record.steps:
-            named = (step.epoch, step.step)  # equal to its key, and made in a third of the time
+            named = (step.epoch, step.step)  # equal to `step.key`, and made in a third of the time
             if named not in found:
                 found[step.key] = {}
             found[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]

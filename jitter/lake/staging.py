@@ -1,6 +1,6 @@
-"""Where unfinished work lies: a folder a run under `LAKE/.staging`, named so that others can tell if it still runs.
+"""Staging folders for unfinished files: one per run, under `LAKE/.staging`, named so that dead runs can be detected.
 
-The lake may lie on a file system that many machines and containers share, and all of them may be at it at once.
+The lake may lie on a file system that many machines and containers share and write to at once.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from jitter.core.errors import LakeError
 NAME = ".staging"
 _THIS_PROCESS = uuid.uuid4().hex[:8]
 _FORGOTTEN_S = 14 * 86_400
-"""A run of which nothing has changed for so long is dead, wherever it ran."""
+"""A run on another machine counts as dead if its folder has not changed for this time."""
 _TRIES = 100
 _LOCK = "numbering"
 _LOOKS_EVERY_S = 0.1
@@ -27,12 +27,12 @@ _PATIENCE_S = 600
 
 
 def new_run_folder(root: Path) -> Path:
-    """A folder for one run of this process, not made yet."""
+    """Return a new path for the staging folder of one run of this process."""
     return root / NAME / f"{_here()}-{os.getpid()}-{_THIS_PROCESS}{uuid.uuid4().hex[:8]}"
 
 
 def create_folder(run: Path) -> Path:
-    """Make a run's folder, whoever removes the empty folder around it meanwhile."""
+    """Make a run's folder, even if other runs remove the empty parent folder at the same time."""
     for _ in range(_TRIES):
         try:
             run.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def create_folder(run: Path) -> Path:
 
 @contextmanager
 def temporary_folder(root: Path) -> Iterator[Path]:
-    """A folder for what is written aside and then put in its place, not made yet; nothing of it stays."""
+    """Yield a new path for a staging folder, and remove the folder afterwards."""
     run = new_run_folder(root)
     try:
         yield run
@@ -54,9 +54,9 @@ def temporary_folder(root: Path) -> Iterator[Path]:
 
 
 def dead_runs(root: Path) -> list[Path]:
-    """Folders of runs that died here, or so long ago that it does not matter where.
+    """Return the folders of runs that died on this machine, or long ago on any.
 
-    Of other machines' and containers' younger ones it cannot be told whether they live.
+    Whether a recent run of another machine or container is alive is unknown: its folder is not returned.
     """
     staging = root / NAME
     try:
@@ -66,19 +66,19 @@ def dead_runs(root: Path) -> list[Path]:
 
 
 def remove_if_empty(root: Path) -> None:
-    """Remove the staging folder when no run uses it."""
+    """Remove the folder of all staging folders if it is empty."""
     try:
         (root / NAME).rmdir()
-    except OSError:  # another run's folder is in it, or it is gone
+    except OSError:  # not empty, or removed already
         return
 
 
 @cache
 def _here() -> str:
-    """What shares this process's numbering of processes: the host's name alone may be many hosts' (localhost)."""
+    """Return a name for the machine and container whose process ids this process shares; host names may repeat."""
     host = socket.gethostname()
     machine = host
-    with suppress(OSError):  # no Linux: the host's name must do
+    with suppress(OSError):  # not Linux: the host name alone
         machine += Path("/proc/sys/kernel/random/boot_id").read_text()
         machine += str(Path("/proc/self/ns/pid").readlink())
     return f"{host}-{hashlib.blake2b(machine.encode(), digest_size=6).hexdigest()}"
@@ -86,9 +86,9 @@ def _here() -> str:
 
 @contextmanager
 def exclusive_lock(run: Path) -> Iterator[None]:
-    """Wait until no other run of the lake is in such a block, and hold the others up for the length of this one.
+    """Hold the lake's lock while the block lasts; wait for another run that holds it.
 
-    Raises `LakeError` when one does not come out of it, as after its machine's death.
+    Raises `LakeError` if another run holds it for 10 minutes, as after the crash of its machine.
     """
     lock = run.parent / _LOCK
     mine = create_folder(run) / _LOCK
@@ -109,11 +109,11 @@ def exclusive_lock(run: Path) -> Iterator[None]:
 
 def _take(lock: Path, mine: Path) -> bool:
     try:
-        lock.hardlink_to(mine)  # whole or not at all, on shared file systems too
+        lock.hardlink_to(mine)  # atomic, on shared file systems too
     except FileExistsError:
         with suppress(FileNotFoundError):
             owner = lock.with_name(lock.read_text())
-            if not owner.exists() or _is_dead(owner):  # it is there as long as the run
+            if not owner.exists() or _is_dead(owner):  # a run's folder exists as long as the run
                 lock.unlink()
         return False
     return True
@@ -125,7 +125,7 @@ def _is_dead(run: Path) -> bool:
     if place != _here() or not pid.isdecimal():
         return _is_forgotten(run)
     if int(pid) == os.getpid():
-        # containers begin counting anew: a dead run may have had our number
+        # containers number processes from 1: a dead run may have had the id of this process
         return not token.startswith(_THIS_PROCESS)
     return not _alive(int(pid))
 
@@ -133,7 +133,7 @@ def _is_dead(run: Path) -> bool:
 def _is_forgotten(run: Path) -> bool:
     try:
         changed = max(path.stat().st_mtime for path in (run, *run.iterdir()))
-    except OSError:  # somebody is clearing it away, or is at work in it
+    except OSError:  # another run removes it, or works in it
         return False
     return changed < time.time() - _FORGOTTEN_S
 

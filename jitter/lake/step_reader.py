@@ -1,68 +1,66 @@
-"""One step's rows of many ranks: from its compacted parts where they are fresh, else from the ranks' own files.
+"""Read one step's rows for many ranks: from its compacted files where they are fresh, else from the ranks' own files.
 
-A part is fresh for a rank if the rank's stamp in it is that of the recording which holds the step now. Nothing else is
-asked, and nothing stale is ever read: what no part holds comes from the lake's small files.
+A compacted file is fresh for a rank if the digest it carries for the rank is that of the record which holds the step
+now (`freshness.made_from`). Rows that no fresh file holds are read from the rank's own file.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 from pathlib import Path
+from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
+from jitter.core.arrays import Bools, Ints
 from jitter.core.prefetch import announce_reads
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.compacted_file import COLUMNS, TEXTS, CompactedFile
+from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
+from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.layout import compacted_folder, kernels_file
-from jitter.lake.parquet import read_columns
+from jitter.lake.parquet import read_kernels
 from jitter.lake.records import RankStepRecord
 
-_VERSION = 2
-"""Of what a part holds: parts of another version are stale."""
+_COMPACTED_LAYOUT: Final = made_from(2, COLUMNS)
+"""The layout of compacted files: a new column makes older files stale."""
 
 
 @dataclass(frozen=True)
 class StepColumns:
-    """Some columns of one step: by rank, then by ordinal. Texts are dictionary-encoded."""
+    """Some columns of one step: rows in order of rank, then of launch. Texts are dictionary-encoded."""
 
     table: pa.Table
     ranks: tuple[int, ...]
     rows: tuple[int, ...]
-    """How many each of `ranks` has."""
+    """Number of rows of each of `ranks`."""
 
     @cached_property
-    def bounds(self) -> npt.NDArray[np.int64]:
-        """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` is of `ranks[i]`."""
+    def bounds(self) -> Ints:
+        """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` belongs to `ranks[i]`."""
         return np.fromiter(accumulate(self.rows, initial=0), np.int64)
 
-    def values(self, column: str) -> npt.NDArray[np.int64]:
-        """Give a column of whole numbers as int64, shape (rows), with 0 where it is null (`known` tells)."""
-        found = self.table[column]
-        values = arrow.to_numpy(found).astype(np.int64, copy=False)
-        return np.where(arrow.is_valid(found), values, 0) if found.null_count else values
+    def values(self, column: str) -> Ints:
+        """Return an integer column as int64, shape (rows), with 0 where it is null (see `known`)."""
+        return arrow.to_numpy(self.table[column]).astype(np.int64, copy=False)
 
-    def known(self, column: str) -> npt.NDArray[np.bool_]:
-        """Where a column is not null, shape (rows)."""
+    def known(self, column: str) -> Bools:
+        """Return where a column is not null, shape (rows)."""
         return arrow.is_valid(self.table[column])
 
     def codes(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Give a column of texts as positions, shape (rows), in the list of distinct ones; -1 where it is null."""
-        whole = self.table[column].combine_chunks()
-        indices = pa.chunked_array([whole.indices])
-        codes: npt.NDArray[np.int32] = arrow.to_numpy(indices)
-        return np.where(arrow.is_valid(indices), codes, np.int32(-1)), whole.dictionary.to_pylist()
+        """Return a text column as positions, shape (rows), in the list of distinct texts; -1 where it is null."""
+        texts = self.table[column].combine_chunks()
+        codes: npt.NDArray[np.int32] = arrow.to_numpy(texts.indices, null=-1)
+        return codes, texts.dictionary.to_pylist()
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Lay values, shape (rows), out by rank: a view, shape (ranks, rows of each).
+        """Return a view of values, shape (rows), with shape (ranks, rows of each).
 
-        Raises `ValueError` where ranks have different numbers of rows.
+        Raises `ValueError` if ranks have different numbers of rows.
         """
         if len(set(self.rows)) > 1:
             raise ValueError("ranks have different numbers of rows")
@@ -76,41 +74,43 @@ def read_step(
     columns: Sequence[str] | None = None,
     ranks: Sequence[int] | None = None,
 ) -> StepColumns:
-    """Read columns (of `schema.KERNELS`; default: all) of one step, for the ranks given or all that hold it.
+    """Read columns (of `schema.KERNELS`; default: all) of one step, for the ranks given or all ranks of `held`.
 
-    Raises `LakeError` for a rank's file that is missing or damaged, `KeyError` for a rank that lacks the step.
+    Raises `LakeError` if a rank's file is missing or damaged, `KeyError` if a rank lacks the step.
     """
     chosen = sorted(set(held if ranks is None else ranks))
     return StepFiles(root, key, held).read(chosen, (*COLUMNS, "duration_ns") if columns is None else columns)
 
 
 class StepFiles:
-    """The files that one step's rows are read from: found once, read as often as needed."""
+    """The files that hold one step's rows; they are found once and read as often as needed."""
 
     def __init__(self, root: Path, key: StepKey, held: Mapping[int, RankStepRecord]) -> None:
         self._root = root
         self._key = key
-        self.stamps = {rank: stamp(its) for rank, its in held.items()}
+        self.digests = {rank: _made_from(found) for rank, found in held.items()}
+        """What each rank's rows are made from."""
         self.paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
-        self.parts = [part for path in self.paths if (part := _opened(path)) is not None]
-        self.holder: dict[int, CompactedFile] = {}
-        """The part that is fresh for a rank."""
-        for part in self.parts:
-            for piece in part.pieces:
-                if self.stamps.get(piece.rank) == piece.stamp:
-                    self.holder.setdefault(piece.rank, part)
+        """All compacted files of the step, damaged and stale ones included."""
+        self.compacted = [file for path in self.paths if (file := _open(path)) is not None]
+        self.file_of_rank: dict[int, CompactedFile] = {}
+        """The compacted file that is fresh for a rank."""
+        for file in self.compacted:
+            for span in file.spans:
+                if self.digests.get(span.rank) == span.made_from:
+                    self.file_of_rank.setdefault(span.rank, file)
 
     def read(self, ranks: Sequence[int], columns: Sequence[str]) -> StepColumns:
-        """Read columns of these ranks, which must ascend."""
+        """Read columns of these ranks, which must be in ascending order."""
         stored = [name for name in columns if name != "duration_ns"]
         if "duration_ns" in columns:
             stored += [name for name in ("start_ns", "end_ns") if name not in stored]
         tables: list[pa.Table] = []
         rows: list[int] = []
-        for part, run in groupby(ranks, self.holder.get):
-            for table, sizes in self._read_run(part, list(run), stored):
+        for file, run in groupby(ranks, self.file_of_rank.get):
+            for table, counts in self._read_run(file, list(run), stored):
                 tables.append(table)
-                rows += sizes
+                rows += counts
         table = pa.concat_tables(tables).unify_dictionaries()
         if "duration_ns" in columns:
             duration_ns = arrow.to_numpy(table["end_ns"]) - arrow.to_numpy(table["start_ns"])
@@ -118,31 +118,29 @@ class StepFiles:
         return StepColumns(table.select(list(columns)), tuple(ranks), tuple(rows))
 
     def _read_run(
-        self, part: CompactedFile | None, ranks: Sequence[int], columns: Sequence[str]
+        self, file: CompactedFile | None, ranks: Sequence[int], columns: Sequence[str]
     ) -> Iterable[tuple[pa.Table, list[int]]]:
-        if part is not None:
+        if file is not None:
             try:
-                return [(part.read(ranks, columns), part.rows_of(ranks))]
-            except (OSError, ValueError):  # damaged: then it is as good as absent
-                self.holder = {rank: holder for rank, holder in self.holder.items() if holder is not part}
+                return [(file.read(ranks, columns), file.row_counts(ranks))]
+            except (OSError, ValueError):  # damaged: treated as absent
+                self.file_of_rank = {rank: holder for rank, holder in self.file_of_rank.items() if holder is not file}
         announce_reads(self._root / kernels_file(self._key, rank) for rank in ranks)
-        found = (self._read_small(rank, columns) for rank in ranks)
+        found = (self._read_own_file(rank, columns) for rank in ranks)
         return [(table, [table.num_rows]) for table in found]
 
-    def _read_small(self, rank: int, columns: Sequence[str]) -> pa.Table:
-        if rank not in self.stamps:
+    def _read_own_file(self, rank: int, columns: Sequence[str]) -> pa.Table:
+        if rank not in self.digests:
             raise KeyError(rank)
-        return read_columns(self._root / kernels_file(self._key, rank), columns, TEXTS)
+        return read_kernels(self._root / kernels_file(self._key, rank), columns)
 
 
-def stamp(held: RankStepRecord) -> str:
-    """Name what a rank's rows of a step are made from: another reading of another source gives another stamp."""
-    told = (_VERSION, held.record.digest, held.record.reader_version, held.record.step_pattern, held.step)
-    return hashlib.blake2b(msgspec.json.encode(told), digest_size=8).hexdigest()
+def _made_from(held: RankStepRecord) -> str:
+    return made_from(_COMPACTED_LAYOUT, reading_of(held.record), held.step)
 
 
-def _opened(path: Path) -> CompactedFile | None:
-    """Open a part, if it is one: another process may have merged it into another meanwhile, damage is no part."""
+def _open(path: Path) -> CompactedFile | None:
+    """Open a compacted file; None if it is damaged, or another process has replaced it just now."""
     try:
         return CompactedFile(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The diagnosis as rows for SQL: one a step, one a culprit. Names are those of `jitter steps` and the JSON report."""
+"""The diagnosis as rows for SQL: one per step, one per culprit, with the names of the JSON report."""
 
 import pyarrow as pa
 
@@ -46,17 +46,17 @@ CULPRITS_SCHEMA = pa.schema(
 
 
 def answer_rows(diagnosis: Diagnosis) -> pa.Table:
-    """One row a step, in order."""
+    """Return one row per step, in order (`ANSWERS_SCHEMA`)."""
     return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS_SCHEMA)
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
-    """One row a culprit, worst first."""
+    """Return one row per culprit, worst first (`CULPRITS_SCHEMA`)."""
     return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS_SCHEMA)
 
 
 def answer_row(step: StepAnswer) -> dict[str, object]:
-    """One step's answer as a flat row, named and ordered as `ANSWERS_SCHEMA`; None where the step does not tell."""
+    """Return one step's answer as a flat row with the columns of `ANSWERS_SCHEMA`; unknown values are None."""
     began, split = step.divergence, step.split
     return {
         "epoch": step.key.epoch,

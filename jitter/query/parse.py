@@ -1,4 +1,4 @@
-"""What a query asks for: told from its text as DuckDB parses it, before anything is run."""
+"""Find out which relations and steps a query names, from its text as DuckDB parses it, before it is run."""
 
 import json
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from jitter.query.relations import QueryableLake
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """What a query names: tables, and the steps it calls `metrics` with."""
+    """The tables that a query names, and the (step, epoch) arguments of its calls of `metrics`."""
 
     tables: frozenset[str]
     calls: tuple[tuple[int, int | None], ...]
 
     @property
     def relations(self) -> frozenset[str]:
-        """What has to be there."""
+        """The relations that the query needs."""
         return self.tables | ({"metrics"} if self.calls else frozenset())
 
     def steps(self, lake: QueryableLake) -> list[StepKey]:
-        """The steps to measure: all, unless only some are named."""
+        """Return the steps whose metrics are needed: all, unless `metrics` is only called with single steps."""
         if "metrics" in self.tables:
             return lake.steps
         found: list[StepKey] = []
@@ -41,7 +41,7 @@ class ParsedQuery:
 
 
 def parse_query(db: duckdb.DuckDBPyConnection, text: str) -> ParsedQuery:
-    """Read a query without running it; raise `UsageError` unless it is one SELECT."""
+    """Parse a query without running it; raise `UsageError` unless it is one SELECT."""
     statements = db.extract_statements(text)
     if len(statements) != 1:
         raise UsageError(f"the query has {len(statements)} statements", "give one SELECT")
@@ -76,13 +76,14 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _step_named(call: dict[str, Any]) -> tuple[int, int | None]:
-    """Read `metrics(2003)`, `metrics(3, 1)` or `metrics(3, epoch_number := 1)`."""
+    """Return step and epoch of `metrics(2003)`, `metrics(3, 1)` or `metrics(3, epoch_number := 1)`."""
     numbers: list[int] = []
     for argument in call["arguments"]:
         literal = argument["expression"].get("literal", {})
         if literal.get("kind") != "INTEGER":
             raise UsageError(
-                "metrics(…) takes a step's number as it stands", "write metrics(2003), or metrics(3, 1) for epoch 1's"
+                "metrics(…) takes the number of a step, not an expression",
+                "write metrics(2003), or metrics(3, 1) for epoch 1's",
             )
         numbers.append(int(literal["text"]))
     if not 1 <= len(numbers) <= 2:

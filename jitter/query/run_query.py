@@ -1,11 +1,12 @@
-"""SQL over a lake's relations, in DuckDB: one SELECT, read-only, and no file but the lake's."""
+"""Run SQL over a lake's relations in DuckDB: one SELECT, which can read the lake's files only."""
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,22 +19,23 @@ from jitter.lake.parquet import unreadable_file_error
 from jitter.query.parse import parse_query
 from jitter.query.relations import QueryableLake, Relation, lake_relations
 
+Parameters = Sequence[Any] | Mapping[str, Any] | None
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
 
 
 @dataclass(frozen=True)
 class Column:
-    """A relation's column: its name, its type as SQL has it, and a few words."""
+    """A column of a relation: name, SQL type and description."""
 
     name: str
     type: str
-    words: str
+    description: str
 
 
 @dataclass(frozen=True)
 class RelationInfo:
-    """A relation as a person sees it."""
+    """The documentation of a relation."""
 
     name: str
     sentence: str
@@ -41,7 +43,7 @@ class RelationInfo:
 
 
 class QueryResult:
-    """A query's answer, to be read once, batch by batch."""
+    """The rows of a query, to be iterated once, batch by batch."""
 
     def __init__(self, reader: pa.RecordBatchReader, known: Sequence[Relation]) -> None:
         self.schema: pa.Schema = reader.schema
@@ -49,48 +51,58 @@ class QueryResult:
         self._known = known
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Raise `UsageError` where the query fails on a value."""
+        """Yield record batches; raise `UsageError` if the query fails on a value."""
         try:
             yield from self._reader
-        except (OSError, pa.ArrowException) as error:  # so Arrow hands on what DuckDB raises meanwhile
-            raise _plain(error, self._known) from None
+        except (OSError, pa.ArrowException) as error:  # Arrow wraps the errors that DuckDB raises
+            raise _user_error(error, self._known) from None
 
 
 @contextmanager
-def run_query(lake: QueryableLake, text: str, say: Callable[[str], None] = lambda _: None) -> Iterator[QueryResult]:
+def run_query(
+    lake: QueryableLake,
+    text: str,
+    parameters: Parameters = None,
+    say: Callable[[str], None] = lambda message: None,
+    prepare: Callable[[frozenset[str]], None] = lambda relations: None,
+) -> Iterator[QueryResult]:
     """Run one SELECT and give its rows while the context lasts.
 
-    `say` is told what takes long. Raises `UsageError` for what is no SELECT, what DuckDB refuses, and what lies
-    outside the lake; `LakeError` where the lake has lost a file.
+    `parameters` fill its placeholders. `prepare` is called with the names of the relations in the query before they
+    are read, `say` with a message before a long computation.
+
+    Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
+    `LakeError` if a file of the lake is missing.
     """
     known = lake_relations(lake)
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
         try:
             named = parse_query(db, text)
             steps = named.steps(lake)
+            prepare(named.relations)
             if {"answers", "culprits"} & named.relations and len(lake.steps) > 1:
-                say(f"examining {len(lake.steps)} steps")
+                say(f"diagnosing {len(lake.steps)} steps")
             for relation in known:
                 is_named = relation.name in named.relations
                 if is_named and relation.name == "metrics" and len(steps) > 1:
-                    say(f"measuring {len(steps)} steps; metrics(N) is one step's")
+                    say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
                 _create(db, relation, Path(folder), steps if is_named else None)
             _create_views(db, known)
             _lock(db, lake.root, Path(folder))
-            rows = QueryResult(db.sql(text).to_arrow_reader(_BATCH_ROWS), known)
+            rows = QueryResult(db.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS), known)
         except duckdb.Error as error:
-            raise _plain(error, known) from None
+            raise _user_error(error, known) from None
         yield rows
 
 
-def query_table(lake: QueryableLake, text: str) -> pa.Table:
-    """Run one SELECT and give all its rows; raises as `run_query` does."""
-    with run_query(lake, text) as rows:
+def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -> pa.Table:
+    """Run one SELECT and return all its rows; raise the errors of `run_query`."""
+    with run_query(lake, text, parameters) as rows:
         return pa.Table.from_batches(rows, rows.schema)
 
 
 def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
-    """What relations there are, with every column."""
+    """Return the documentation of all relations."""
     with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
         known = lake_relations(lake)
         for relation in known:
@@ -100,7 +112,7 @@ def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
 
 
 def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Open a database of our own in a file, so that what does not fit into memory goes to disk."""
+    """Open a database in a file, so that what does not fit into memory goes to disk."""
     return duckdb.connect(
         str(folder / "query.duckdb"),
         config={"autoinstall_known_extensions": False, "autoload_known_extensions": False},
@@ -108,7 +120,7 @@ def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _lock(db: duckdb.DuckDBPyConnection, root: Path, folder: Path) -> None:
-    """From here on nothing but the lake and our own folder can be read, and that cannot be undone."""
+    """Restrict the connection, irrevocably, to files of the lake and of the temporary folder."""
     db.execute("SET temp_directory = $spill", {"spill": str(folder / "spill")})
     db.execute("SET allowed_directories = $folders", {"folders": [f"{root}/", f"{folder}/"]})
     db.execute("SET enable_external_access = false")
@@ -116,18 +128,19 @@ def _lock(db: duckdb.DuckDBPyConnection, root: Path, folder: Path) -> None:
 
 
 def _create(db: duckdb.DuckDBPyConnection, relation: Relation, folder: Path, steps: Sequence[StepKey] | None) -> None:
-    """Make what a relation selects from; without rows where `steps` is None, since the query does not name it."""
+    """Make the source of a relation; without rows if `steps` is None, because the query does not name the relation."""
     if relation.files is not None:
-        paths = [] if steps is None else relation.files()
-        if not paths or relation.has_older_files:  # the first file states the columns
-            paths = [folder / f"{relation.name}.parquet", *paths]
+        paths = [] if steps is None else list(relation.files())
+        is_union = bool(paths) and relation.has_old_files()
+        if is_union or not paths:
+            paths.insert(0, folder / f"{relation.name}.parquet")
             pq.write_table(relation.schema.empty_table(), paths[0])
-        db.execute(f"SET VARIABLE {relation.name}_differ = {str(relation.has_older_files).lower()}")
         db.execute(
             "CREATE TEMP TABLE _paths AS SELECT unnest($paths) AS path", {"paths": [str(path) for path in paths]}
         )
         db.execute(f"SET VARIABLE {relation.name}_files = (SELECT list(path) FROM _paths)")
         db.execute("DROP TABLE _paths")
+        db.execute(f"SET VARIABLE {relation.name}_union = {is_union}")
     if relation.tables is not None:
         _insert(db, f"CREATE TABLE {relation.name}_rows AS FROM _rows", relation.schema.empty_table())
         for table in () if steps is None else relation.tables(steps):
@@ -147,16 +160,17 @@ def _create_views(db: duckdb.DuckDBPyConnection, known: Sequence[Relation]) -> N
 
 
 def _describe(db: duckdb.DuckDBPyConnection, name: str) -> RelationInfo:
-    """Put the columns' types beside the comments that their lines in the relation's file end with."""
+    """Join the columns' types with the comments at the end of their lines in the relation's file."""
     text = load_sql(__package__, f"{name}")
     sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
-    words = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
+    descriptions = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
     columns = db.execute(f"DESCRIBE {name}").fetchall()
-    return RelationInfo(name, sentence, tuple(Column(column, kind, words[column]) for column, kind, *_ in columns))
+    documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
+    return RelationInfo(name, sentence, documented)
 
 
-def _plain(error: Exception, known: Sequence[Relation]) -> JitterError:
-    """Say in one line what DuckDB has against the query, and in another what to do about it."""
+def _user_error(error: Exception, known: Sequence[Relation]) -> JitterError:
+    """Return the error for the user: what DuckDB reports in one line, and what to do about it."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind, _, what = lines[0].partition(" Error: ")
     lost = re.search(r"""["']([^"']*/rank=[^"']*\.parquet)["']""", what)

@@ -1,26 +1,33 @@
-"""What a reader is. A new profiler is one new file here, one entry point, one fixture.
+"""The reader contract and the registry of installed readers.
 
-A reader knows its format and nothing else: it turns one source into batches of three tables (see
-`jitter.core.schema`: activities, calls, ranges) and says who recorded them. It does not know of steps, of the lake,
-or of other ranks, and it never guesses a rank.
+A new profiler format is one package here, one entry point and one fixture; `jitter.readers.testing.check` tests it.
+
+A reader knows its format and nothing else. It converts one source into batches of three tables (`jitter.core.schema`:
+activities, calls, ranges) and describes the recording. It does not know steps, the lake or other ranks, and it never
+guesses a rank.
 """
 
-from collections import UserDict
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from jitter.core.errors import JitterError
+
 Advance = Callable[[int], None]
-"""Called with the number of further bytes of the source that have been dealt with."""
+"""Called with the number of further bytes of the source that were read."""
+
+
+class ReaderError(JitterError):
+    """A reader that cannot be loaded, fails, or breaks the contract."""
 
 
 class Batch(NamedTuple):
-    """Some rows of one of the three tables; `rows` has that table's columns, nullable ones optional."""
+    """Rows of one of the three tables; `rows` has the table's columns, nullable ones optional."""
 
     table: Literal["activities", "calls", "ranges"]
     rows: pa.RecordBatch
@@ -28,38 +35,42 @@ class Batch(NamedTuple):
 
 @dataclass
 class Process:
-    """One process of a recording, as the recording tells of it. What it does not tell is None."""
+    """One process of a recording; what the recording does not state is None."""
 
     pid: int | None
     host: str | None = None
     rank: int | None = None
-    """The job's global rank, if the recording itself names it for this process."""
+    """The global rank, if the recording itself states it for this process."""
     rank_from: str | None = None
-    """What named it, for people: "NVTX 'MPI Rank 3'", "SLURM_PROCID", "distributedInfo"."""
+    """The source of `rank`, for people: "NVTX 'MPI Rank 3'", "SLURM_PROCID", "distributedInfo"."""
     launcher_rank: int | None = None
-    """A rank read from the environment of the process that the profiler launched. It holds only if the
-    recording has one GPU process: under torchrun all its children share this environment."""
+    """A rank from the environment of the process that the profiler launched. It is used only if one process of the
+    recording uses GPUs: under torchrun all child processes share this environment."""
     launcher_rank_from: str | None = None
 
 
 @dataclass
 class Recording:
-    """What one source says of itself. All of it is final only once `batches` is drained."""
+    """What one source states about itself. It is complete only after the last batch."""
 
     path: Path
     format: str
     profiler_version: str | None = None
     utc_offset_ns: int | None = None
-    """Added to a time of this recording it gives UTC; None where the profiler recorded no wall clock."""
+    """Added to a time of this recording it gives UTC; None if the profiler recorded no wall clock."""
     processes: list[Process] = field(default_factory=list)
     names: Sequence[str] = field(default_factory=list)
-    """Kernel and call names; the tables hold positions in it."""
+    """Kernel and call names; the tables hold indices into it."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, one sentence each, with its count."""
     rank_in_name: int | None = None
-    """A rank told by the file's name in a way that only this format's users name files; the last resort."""
+    """A rank in the file's name by a convention of this format only; the last resort."""
     rank_hint: str | None = None
-    """How to record so that the rank is told, for people: said where it cannot be."""
+    """Advice how to record the rank; shown if the rank is unknown."""
+    world_size: int | None = None
+    """Number of ranks of the job, if the recording states it."""
+    is_incomplete: bool = False
+    """Whether rows are known to be missing because the file is cut or damaged."""
 
 
 class Files(NamedTuple):
@@ -68,52 +79,89 @@ class Files(NamedTuple):
     read: tuple[Path, ...]
     """What is read (files, or the folder that is the recording), the recording's own path first."""
     spare: tuple[Path, ...] = ()
-    """What lies beside it and tells the same in another form or in sums: neither read nor a recording of its own."""
+    """Files with the same content in another form, or with sums of it: neither read nor recordings of their own."""
 
 
 class Reader(Protocol):
     """One profiler's format.
 
-    `open` raises `UnreadableTraceError` for a source that cannot be read at all. Memory stays bounded: batches
-    are produced as the source is read, at most some 10 MB each.
+    `open` raises `UnreadableTraceError` for a source that cannot be read at all. Memory is bounded: batches are
+    yielded while the source is read, about 10 MB each at most.
     """
 
     name: str
-    """Also that of its entry point."""
+    """Equal to the name of its entry point."""
     version: int
+    """Increased whenever the reader gives other rows for the same source; the lake records it with each source."""
 
     def sniff(self, path: Path) -> bool:
-        """Whether this file (or, for formats that are folders, this folder) is of the format; reads little."""
+        """Return whether a file (for folder formats a folder) has this format; reads little of it."""
         ...
 
     def files(self, path: Path) -> Files:
-        """All files of the recording at this path, which must be of the format; looks at names only."""
+        """Return all files of the recording at `path`, which has this format; looks only at names."""
         ...
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """The recording, and the function that yields its batches and reports bytes to `advance`."""
+        """Return the recording, and the function that yields its batches and reports bytes read to `advance`."""
         ...
 
 
-class _Readers(UserDict[str, Reader]):
-    """Loads a reader when it is asked for: a run needs few of them."""
+class ReaderRegistry(MutableMapping[str, Reader]):
+    """Installed readers by entry point name; each is loaded on first use."""
 
-    data: dict[str, Any]
-    """Readers, and functions that load one."""
+    def __init__(self, points: Sequence[EntryPoint]) -> None:
+        self._points = {point.name: point for point in points}
+        self._loaded: dict[str, Reader | ReaderError] = {}
 
     def __getitem__(self, name: str) -> Reader:
-        found = self.data[name]
-        if isinstance(found, partial):
-            found = self.data[name] = found()
-        reader: Reader = found
-        return reader
+        """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._points[name])
+        found = self._loaded[name]
+        if isinstance(found, ReaderError):
+            raise found
+        return found
+
+    def __setitem__(self, name: str, reader: Reader) -> None:
+        self._loaded[name] = reader
+
+    def __delitem__(self, name: str) -> None:
+        self._loaded.pop(name, None)
+        self._points.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._points, *self._loaded]))
+
+    def __len__(self) -> int:
+        return len({*self._points, *self._loaded})
 
 
 @cache
-def readers() -> MutableMapping[str, Reader]:
-    """All installed readers by name: the built-in ones and those other packages add, under the names of their entry
-    points. They are tried in this order, and loaded as they are.
-    """
-    found = _Readers()
-    found.data.update((point.name, partial(point.load)) for point in entry_points(group="jitter.readers"))
-    return found
+def readers() -> ReaderRegistry:
+    """Return the installed readers: jitter's own and those of other packages, in the order in which they are tried."""
+    return ReaderRegistry(list(entry_points(group="jitter.readers")))
+
+
+def _load(point: EntryPoint) -> Reader | ReaderError:
+    try:
+        reader = point.load()
+    except Exception as error:  # code of another package, which may raise anything
+        return ReaderError(
+            f"reader {point.name!r} ({point.value}) cannot be loaded: {describe_error(error)}",
+            "repair or uninstall its package; the other readers are used",
+        )
+    missing = [name for name in ("name", "version", "sniff", "files", "open") if not hasattr(reader, name)]
+    if missing:
+        return ReaderError(
+            f"reader {point.name!r} ({point.value}) is no reader: it has no {', '.join(missing)}",
+            "see jitter.readers.Reader; the other readers are used",
+        )
+    loaded: Reader = reader
+    return loaded
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an exception's type and first line, as one line for people."""
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__

@@ -1,5 +1,6 @@
 """SQLite files read in typed Arrow batches; no file is written next to them."""
 
+import shlex
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ from jitter.core.errors import UnreadableTraceError
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
 
+_HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
 
 
@@ -38,6 +40,17 @@ def reject_unfinished(path: Path, hint: str) -> None:
             raise UnreadableTraceError(
                 f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)", hint
             )
+
+
+def reject_utf16(path: Path) -> None:
+    """Raise UnreadableTraceError for a database whose text encoding is UTF-16; profilers write UTF-8."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if int.from_bytes(header[56:60], "big") in (2, 3):
+        raise UnreadableTraceError(
+            f"{path}: a UTF-16 database, which jitter does not read",
+            f"convert it: sqlite3 {shlex.quote(str(path))} .dump | sqlite3 converted{path.suffix}",
+        )
 
 
 def truncation(path: Path) -> EOFError | None:
@@ -94,8 +107,8 @@ def _batches(database: "Path | Connection", query: str, rows: int) -> Iterator[p
 def _whole_size(path: Path) -> int:
     """Return the size in bytes that the header states; 0 if it states none."""
     with path.open("rb") as file:
-        header = file.read(100)
-    if len(header) < 100 or header[24:28] != header[92:96]:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or header[24:28] != header[92:96]:
         return 0
     page_size = int.from_bytes(header[16:18], "big")
     return int.from_bytes(header[28:32], "big") * (65_536 if page_size == 1 else page_size)

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network: figures, their data and the library that draws them inside."""
+"""The report as one HTML file that contains the figures, their data and BokehJS, and needs no network."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +18,13 @@ from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
 
 MAX_EMBEDDED_STEPS = 6
-"""Steps whose details are embedded: the costliest, and one of each of the first culprits."""
+"""Steps with embedded details: the costliest, and one of each of the first findings."""
 MAX_EMBEDDED_CULPRITS = 3
-"""Culprits that have one of their steps embedded in any case."""
+"""Findings of which one step is always embedded."""
 
 
 def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
-    """Write the page for these steps of the lake (all)."""
+    """Return the page for these steps of the lake; all by default."""
     page, names = RunReport(lake, steps), KernelNames()
     sections = []
     for step in choose_embedded_steps(page.diagnosis):
@@ -48,7 +48,7 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
 
 
 def choose_embedded_steps(diagnosis: Diagnosis) -> list[StepAnswer]:
-    """Choose the steps to embed: one of each of the first culprits, and the costliest; these first."""
+    """Return the steps to embed, costliest first: one of each of the first findings, and the costliest."""
     by_cost = sorted(diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
     chosen: set[StepKey] = set()
     for culprit in diagnosis.culprits[:MAX_EMBEDDED_CULPRITS]:
@@ -66,7 +66,7 @@ def _choice(section: StepSection) -> StepChoice:
 
 
 def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
-    """Write all figures as one document, so that they share axes and data; safe inside a script element."""
+    """Return all figures as one JSON document, so that they share axes and data; safe inside a script element."""
     document = Document()
     for item in items.values():
         document.add_root(item)
@@ -78,6 +78,6 @@ def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
 
 
 def _library() -> list[str]:
-    """Read the one part of BokehJS that the figures need."""
+    """Return the scripts of BokehJS that the figures need."""
     scripts: list[str] = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
     return [text.replace("</script", "<\\/script") for text in scripts]

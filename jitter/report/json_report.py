@@ -1,4 +1,4 @@
-"""The diagnosis as JSON, for scripts: the document that INTERFACE describes."""
+"""The report as JSON, for scripts; `jitter explain json` lists the keys."""
 
 import json
 from typing import Any
@@ -11,12 +11,12 @@ REPORT_SCHEMA_VERSION = 1
 
 
 def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
-    """Write the whole document, one line a value."""
+    """Return the document as text, one value per line."""
     return json.dumps(report_document(diagnosis, facts), indent=1, allow_nan=False) + "\n"
 
 
 def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
-    """The document as plain data; times in ns."""
+    """Return the document as plain data; times in ns."""
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "run": {
@@ -91,5 +91,5 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "look_at": None if where is None else {"file": where.file, "start_ns": where.start_ns, "end_ns": where.end_ns},
     }
     if epochs:
-        found["epochs"] = [key.epoch for key in culprit.steps]  # of each of `steps`
+        found["epochs"] = [key.epoch for key in culprit.steps]  # one per entry of `steps`
     return found

@@ -1,4 +1,4 @@
-"""The answers as markdown, for an issue or a chat."""
+"""The report as Markdown, for an issue or a chat."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,16 +13,19 @@ from jitter.report.signatures import MARKDOWN_SIGNATURE
 from jitter.report.terminal import describe_run
 from jitter.report.views.run_overview import RunOverview
 
-_MOST_STEPS = 10
+_MAX_STEPS = 10
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$])")
-_CALLS = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-"""What becomes a mention, a reference or a link even where it is escaped."""
-_APART = "\u2060"
-"""Nothing to be seen, but no name follows the @ any more."""
+_ACTIVE_TEXT = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+"""Places where text becomes a mention, a reference or a link even if it is escaped."""
+_WORD_JOINER = "\u2060"
+"""An invisible character; after an `@` no name follows any more."""
 
 
 def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> str:
-    """Write the verdict, the seven answers, culprits and costliest steps; text from traces is escaped."""
+    """Return the report as Markdown: verdict, questions, culprits, costliest steps, data quality.
+
+    Text from traces is escaped.
+    """
     lines = [
         MARKDOWN_SIGNATURE.decode(),
         "",
@@ -35,14 +38,19 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         lines.append(f"{number}. **{one.question}** {_plain(one.answer)}")
         lines += [f"   - {_plain(line)}" for line in one.evidence]
     if diagnosis.culprits:
-        heads = ("culprit", "cause", "confidence", "excess", "gain alone", "steps", "kernels")
+        heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
         lines += ["", "## Culprits", "", *_table(heads, map(_culprit, diagnosis.culprits))]
-    costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MOST_STEPS]
-    columns = ("step", "time", "loss", "share", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
+    costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
+    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
     lines += ["", "## Costliest steps", "", *_table(columns, map(_step, costly))]
-    told = [describe_alignment(facts.alignment), *describe_coverage(facts), *diagnosis.notes, *describe_excluded(facts)]
-    lines += ["", "## How far to trust it", "", *(f"- {_plain(line)}" for line in told)]
-    lines += [f"- Refused: {_plain(p.first_file)}: {_plain(p.text)}" for p in facts.refused]
+    sentences = [
+        describe_alignment(facts.alignment),
+        *describe_coverage(facts),
+        *diagnosis.notes,
+        *describe_excluded(facts),
+    ]
+    lines += ["", "## Data quality", "", *(f"- {_plain(line)}" for line in sentences)]
+    lines += [f"- Not usable: {_plain(p.first_file)}: {_plain(p.text)}" for p in facts.refused]
     return "\n".join(lines) + "\n"
 
 
@@ -80,6 +88,6 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Escape what markdown, or who shows it, would read as more than text; one line stays one."""
+    """Escape everything that Markdown or a site that shows it would not take for text; return a single line."""
     words = escape_control(" ".join(text.split()))
-    return _CALLS.sub(lambda found: found[0] + _APART, _SPECIAL.sub(r"\\\1", words))
+    return _ACTIVE_TEXT.sub(lambda found: found[0] + _WORD_JOINER, _SPECIAL.sub(r"\\\1", words))

@@ -1,4 +1,4 @@
-"""The report's figures of a lake as Bokeh objects, for notebooks."""
+"""The figures of the report as Bokeh objects, for notebooks."""
 
 from collections.abc import Sequence
 
@@ -18,46 +18,51 @@ from jitter.report.views.step_view import KernelNames
 
 
 class Figures:
-    """What can be drawn of a lake; each call makes new objects, which `bokeh.plotting.show` takes.
+    """The figures of a lake. Each method returns a new Bokeh object for `bokeh.plotting.show`.
 
     figures = jitter.Figures(jitter.open("jitter-lake"))
     show(figures.run()); show(figures.step(2003, ranks=[5, 6]))
     """
 
     def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
-        """Draw these steps of the lake (all); nothing is computed before it is asked for."""
+        """Use these steps of the lake; all by default. Nothing is computed yet."""
         self.lake = lake
         self._page = RunReport(lake, steps)
 
+    def __repr__(self) -> str:
+        """Return the lake and its size, without reading it again."""
+        lake = self.lake
+        return f"<Figures of {lake.root}: {len(self._page.steps)} steps, {len(lake.ranks)} ranks>"
+
     @property
     def diagnosis(self) -> Diagnosis:
-        """The answers that the figures show."""
+        """The diagnosis that the figures show."""
         return self._page.diagnosis
 
     def run(self) -> GridPlot:
-        """Ranks × steps by excess, each step's min and max rank, loss and time, one above the other.
+        """Return the figures over the steps: map of excess, min and max rank, loss, step time.
 
-        Raises `UsageError` where no step tells anything: of two steps that do not follow each other none has a time.
+        Raises `UsageError` if nothing is known of the steps, such as for two steps that are not consecutive.
         """
         page = self._page
         grid = run_figures.build(self._axis(), page.run, page.excess, page.named)
-        return _there(grid, "nothing is known of the steps as a whole")
+        return _require(grid, "step times are unknown")
 
     def split(self) -> GridPlot:
-        """Each step's excess on the critical path by where it arose: late start, CPU, GPU, transfers.
+        """Return the excess on each step's critical path by part, in ns: late start, CPU, GPU, communication.
 
-        Raises `UsageError` where no critical path leads across ranks.
+        Raises `UsageError` if no critical path connects the ranks.
         """
         known = any(self._page.run.parts_ns)
-        return _there(
-            stack_figures([step_split.build(self._axis())]) if known else None, "no critical path leads across ranks"
+        return _require(
+            stack_figures([step_split.build(self._axis())]) if known else None, "no critical path connects the ranks"
         )
 
     def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
-        """The deviations of ttke, gap and duration along one step's kernels, and launch latency, all in ns.
+        """Return the deviations of ttke, gap and duration over one step's kernels, and launch latency, in ns.
 
-        Max and min rank are lines, all others a band; `ranks` become lines as well. Raises `UsageError` for a step or
-        a rank that is not there, and for a step that no rank recorded whole.
+        Max rank, min rank and `ranks` are lines, the other ranks a band. Raises `UsageError` for an unknown step or
+        rank, and for a step that no rank recorded completely.
         """
         grid, names = self._page.grid(self.lake.step(step, epoch)), KernelNames()
         axis = build_kernel_axis(self._page.view(grid, names), names.names)
@@ -65,9 +70,9 @@ class Figures:
         return step_figures.build(axis)
 
     def collectives(self, step: int, epoch: int | None = None) -> GridPlot:
-        """One step's collectives: time from the last arrival to the end (ns), against message size (bytes).
+        """Return one step's collectives: time from the last arrival to the end (ns) against message size (bytes).
 
-        Raises `UsageError` for a step that is not there, and where sizes were not recorded.
+        Raises `UsageError` for an unknown step, and if message sizes were not recorded.
         """
         key, names = self.lake.step(step, epoch), KernelNames()
         view = self._page.view(self._page.grid(key), names)
@@ -76,14 +81,14 @@ class Figures:
             if view.collectives.sized
             else None
         )
-        return _there(drawn, f"{key}: no collective has a recorded size")
+        return _require(drawn, f"{key}: no collective has a recorded size")
 
     def _axis(self) -> StepAxis:
         run = self._page.run
         return build_step_axis(run, run.position(self.diagnosis.costliest.key), range(len(run.steps)))
 
 
-def _there(grid: GridPlot | None, otherwise: str) -> GridPlot:
+def _require(grid: GridPlot | None, otherwise: str) -> GridPlot:
     if grid is None:
-        raise UsageError(otherwise, "the diagnosis says what limits it: lake.diagnose().notes")
+        raise UsageError(otherwise, "see the notes of the diagnosis: lake.diagnose().notes")
     return grid

@@ -1,4 +1,4 @@
-"""The page's text and tables as HTML; the same whether it is written or live. Text from traces is escaped."""
+"""The text and tables of the page as HTML, for a written and a live page. Text from traces is escaped."""
 
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -11,7 +11,15 @@ from markupsafe import Markup
 from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.verdict import name_culprit
-from jitter.core.formatting import abbreviate, format_count, format_numbers, format_percent, format_rank, format_time
+from jitter.core.formatting import (
+    abbreviate,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_rank,
+    format_time,
+    format_timeline_span,
+)
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
@@ -19,18 +27,18 @@ from jitter.report.run_text import describe_alignment, describe_coverage, descri
 from jitter.report.views.run_report import RunReport, StepSection
 
 MAX_TABLE_ROWS = 200
-"""Lines of the table of steps."""
+"""Rows of the table of steps."""
 
 
 class StepChoice(NamedTuple):
-    """A step that the page can show."""
+    """A step that the page can show: its position in the run, and its label."""
 
     place: int
-    words: str
+    label: str
 
 
 def template_environment() -> Environment:
-    """The page's templates."""
+    """Return the Jinja2 environment with the templates and their filters."""
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -38,6 +46,7 @@ def template_environment() -> Environment:
     environment.filters.update(
         ranges=format_numbers,
         time=format_time,
+        timeline=format_timeline_span,
         percent=format_percent,
         short=short_name,
         count=format_count,
@@ -55,10 +64,10 @@ def render_page_body(
     *,
     live: bool,
 ) -> Markup:
-    """Write all but what surrounds it: answers, the run, the step in view, how to read it, with room for the figures.
+    """Return the body of the page: findings, run, step in view, how to read it, with placeholders for the figures.
 
-    `sections` are the steps written out (of a live page only the first; the others follow as they are chosen),
-    `choices` those that can be chosen, `roots` the figures that there are.
+    `sections` are the steps with details (of a live page only the first), `choices` the steps that can be chosen,
+    `roots` the names of the figures that exist.
     """
     run, facts, diagnosis, hosts = page.run, page.facts, page.diagnosis, page.lake.hosts
     text = (
@@ -69,7 +78,7 @@ def render_page_body(
             facts=facts,
             run=run,
             excess=page.excess,
-            most=_most_words(page),
+            most=_describe_highest(page),
             diagnosis=diagnosis,
             questions=answer_questions(diagnosis, hosts),
             alignment=describe_alignment(facts.alignment),
@@ -96,23 +105,23 @@ def how_to_read() -> Markup:
 
 
 def render_step(section: StepSection) -> tuple[Markup, Markup]:
-    """One step's key to the lines, and what is told of it: what a live page exchanges when another is chosen."""
+    """Return the legend and the text of a step: the parts that a live page replaces when another step is chosen."""
     environment = template_environment()
     given = {"section": section, "number": 0}
-    key, told = (environment.get_template(name).render(given) for name in ("key.html.j2", "section.html.j2"))
-    return Markup(key), Markup(told)
+    legend, text = (environment.get_template(name).render(given) for name in ("key.html.j2", "section.html.j2"))
+    return Markup(legend), Markup(text)
 
 
 def step_choice(page: RunReport, key: StepKey) -> StepChoice:
-    """One step as the page offers it."""
+    """Return the entry of a step in the list of steps."""
     return StepChoice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
 
 
-def _most_words(page: RunReport) -> str:
-    """Say where the map's first layer is highest."""
+def _describe_highest(page: RunReport) -> str:
+    """Return a sentence on the highest value in the first layer of the map."""
     excess = page.excess
     if excess is None or excess.layers[0].most is None:
-        return "Nothing is above the others."
+        return "No rank is above its peers."
     rank, at, ns = excess.layers[0].most
     where = f"{format_rank(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
     return f"Highest: {where}, {format_time(ns)} ({excess.layers[0].title})."

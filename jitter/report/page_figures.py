@@ -1,4 +1,4 @@
-"""The page's figures, by where they go in it; the same whether it is written or live."""
+"""The figures of the page by placeholder, for a written and a live page."""
 
 from collections.abc import Collection, Sequence
 
@@ -14,10 +14,9 @@ from jitter.report.views.run_report import RunReport, StepSection
 def draw_page_figures(
     page: RunReport, sections: Sequence[StepSection], names: list[str], there: Collection[int]
 ) -> tuple[dict[str, LayoutDOM], KernelAxis]:
-    """Draw those of which anything is known: the first section's step, the data of the others with it.
+    """Draw the figures that have data, with the first section in view and the data of the other sections attached.
 
-    `there` are the places of the steps that a click can show. Also the axis of the step in view, whose sources change
-    with it.
+    `there` are the positions of the steps that a click can show. Returns the figures, and the axis of the step in view.
     """
     views = [section.view for section in sections]
     along_steps = build_step_axis(page.run, sections[0].place, there)

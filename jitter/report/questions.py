@@ -1,29 +1,29 @@
-"""The seven questions and their answers in words, for terminal, markdown and page alike."""
+"""The seven questions and their answers as text, the same for terminal, Markdown and HTML page."""
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
-from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
+from jitter.core.formatting import (
+    abbreviate,
+    format_count,
+    format_percent,
+    format_rank,
+    format_time,
+    format_timeline_span,
+)
 from jitter.core.kernels import short_name
 
 Hosts = Mapping[int, str | None]
 _MOST = 3
-_UNTOLD = "It cannot be told: no rank can be compared with another."
-SIDES: Mapping[Cause, str] = {
-    "late_start": "the CPU (late start)",
-    "cpu_launch": "the CPU (late launches)",
-    "gpu_compute": "the GPU (the same kernels take longer)",
-    "workload_imbalance": "the GPU (it has more or other work)",
-    "communication": "neither: the network (collectives take long after all have arrived)",
-    "none": "neither",
-}
+_UNKNOWN = "Unknown: no rank can be compared with another."
 
 
 class QuestionAnswer(NamedTuple):
-    """One question with its answer and what supports it."""
+    """A question, its answer and the evidence for it, one sentence each."""
 
     question: str
     answer: str
@@ -31,7 +31,10 @@ class QuestionAnswer(NamedTuple):
 
 
 def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
-    """Answer the talk's seven questions, in its order."""
+    """Return the seven questions with their answers, in the order of the report.
+
+    `hosts` maps each rank to its host, None where the traces do not name it.
+    """
     culprits = diagnosis.culprits
     return [
         QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
@@ -49,8 +52,8 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]
 def _cost(diagnosis: Diagnosis) -> str:
     loss = diagnosis.loss
     if loss.ns is None:
-        return "It cannot be told."
-    share = "" if loss.fraction is None else f", {format_percent(max(loss.fraction, 0.0))} of the time"
+        return "Unknown: the step times are not known."
+    share = "" if loss.fraction is None else f", {format_percent(max(loss.fraction, 0.0))} of the run"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
 
@@ -58,64 +61,66 @@ def _cost(diagnosis: Diagnosis) -> str:
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not diagnosis.culprits:
         return ()
-    told = f"repairing what is named below gains {format_time(diagnosis.what_if.culprits_repaired_ns)}"
-    return (f"{told}; every rank at the median's pace {format_time(diagnosis.what_if.all_repaired_ns)}",)
+    fixed = f"fixing the findings below would save about {format_time(diagnosis.what_if.culprits_repaired_ns)}"
+    return (f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}",)
 
 
 def _steps(diagnosis: Diagnosis) -> str:
     if all(step.loss_ns is None for step in diagnosis.steps):
-        return "No step tells."
+        return "Unknown: no step has a known loss."
     worst = diagnosis.costliest
     share = "" if worst.loss_fraction is None else f" ({format_percent(max(worst.loss_fraction, 0.0))})"
-    return f"The costliest is {worst.key}: {format_time(worst.loss_ns)}{share}."
+    return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
 
 
 def _pattern(culprit: Culprit) -> str:
     return f"{name_culprit(culprit)}: {culprit.step_pattern}"
 
 
-def _alone(diagnosis: Diagnosis) -> bool:
-    """Whether no step lets ranks be compared."""
+def _incomparable(diagnosis: Diagnosis) -> bool:
+    """Return whether no step has ranks that can be compared."""
     return all(step.max_rank is None for step in diagnosis.steps)
 
 
 def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
     culprits = diagnosis.culprits
     if not culprits:
-        return _UNTOLD if _alone(diagnosis) else "None."
+        return _UNKNOWN if _incomparable(diagnosis) else "None."
     whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
     if whole:
-        return f"All ranks of {', '.join(dict.fromkeys(whole))} are late together."
+        return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
     named = Counter(hosts.get(rank) for one in culprits for rank in one.ranks if one.cause != "communication")
     known = [host for host, _ in named.most_common() if host is not None]
     if not known:
-        return "The traces do not name the hosts." if not any(hosts.values()) else "No node in particular."
+        return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
     more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
-    return f"{', '.join(known[:_MOST])}{more}; single GPUs, not the whole node."
+    return f"{', '.join(known[:_MOST])}{more}: single GPUs, not the whole node."
 
 
 def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
-        told = "; ".join(
-            f"{name_culprit(one)}, {format_time(one.gain_ns)} to gain, {one.confidence} confidence"
+        named = "; ".join(
+            f"{name_culprit(one)}: fixing it would save about {format_time(one.gain_ns)} ({one.confidence} confidence)"
             for one in diagnosis.culprits[:_MOST]
         )
-        return told + (f"; and {more} more" if more > 0 else "") + "."
+        return named + (f"; and {more} more" if more > 0 else "") + "."
     last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
     if not last:
-        return _UNTOLD
+        return _UNKNOWN
     rank, times = last.most_common(1)[0]
-    seen = (
-        f"{format_rank(rank, hosts.get(rank))} is the last one most often, in {times} of {len(diagnosis.steps)} steps"
+    steps = len(diagnosis.steps)
+    when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
+    return (
+        f"No rank stands out above the run's noise; {format_rank(rank, hosts.get(rank))} has the most excess on the "
+        f"critical path {when}."
     )
-    return f"None leaves the noise; {seen}."
 
 
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
-        return _UNTOLD if _alone(diagnosis) else "Nowhere: nothing leaves the noise."
-    told = []
+        return _UNKNOWN if _incomparable(diagnosis) else "Nowhere: nothing stands out above the run's noise."
+    places = []
     for one in diagnosis.culprits[:_MOST]:
         if one.kernel_index is not None:
             first, last = one.kernel_index.first, one.kernel_index.last
@@ -123,27 +128,31 @@ def _when(diagnosis: Diagnosis) -> str:
             began = next(
                 (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
             )
-            name = "" if began is None else f", from {abbreviate(short_name(began.kernel_name))} on"
-            told.append(f"{name_culprit(one)}: {where}{name}")
-    if told:
-        return "; ".join(told) + "."
-    return _UNTOLD if _alone(diagnosis) else "It is hidden behind others' lateness: no step's path passes it."
+            name = "" if began is None else f", starting at {abbreviate(short_name(began.kernel_name))}"
+            places.append(f"{name_culprit(one)}: {where}{name}")
+    if places:
+        return "; ".join(places) + "."
+    return (
+        _UNKNOWN
+        if _incomparable(diagnosis)
+        else "Unknown: masked by slower ranks, not on the critical path of any step."
+    )
 
 
 def _where(diagnosis: Diagnosis) -> str:
-    told = [
-        f"{one.look_at.file}, {format_time(one.look_at.end_ns - one.look_at.start_ns)} "
-        f"from {one.look_at.start_ns:,} ns on"
+    places = [
+        f"{one.look_at.file}, {format_timeline_span(one.look_at.start_ns, one.look_at.end_ns)} on its timeline"
         for one in diagnosis.culprits[:_MOST]
         if one.look_at is not None
     ]
-    if told:
-        return "; ".join(told) + "."
-    return _UNTOLD if _alone(diagnosis) else "Nowhere in particular."
+    if places:
+        return "; ".join(places) + "."
+    return _UNKNOWN if _incomparable(diagnosis) else "No single place."
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    sides = list(dict.fromkeys(SIDES[one.cause] for one in diagnosis.culprits))
-    if sides:
-        return f"{sides[0][:1].upper()}{'; '.join(sides)[1:]}."
-    return _UNTOLD if _alone(diagnosis) else "Neither: nothing leaves the noise."
+    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    if not causes:
+        return _UNKNOWN if _incomparable(diagnosis) else "Neither: nothing stands out above the run's noise."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -1,81 +1,89 @@
-"""The run's figures in words: what went in, what is missing, how ranks were aligned."""
+"""Sentences about the run as a whole: what was ingested, what is missing, how the ranks were aligned."""
 
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.views.run_overview import AlignmentSummary, RunOverview
 
-_MOST = 8
+_MAX_GAPS = 8
+"""Sets of ranks with the same missing steps that are named one by one."""
 
 
 def describe_alignment(alignment: AlignmentSummary) -> str:
-    """Say how ranks were aligned, and with what uncertainty."""
+    """Describe how the clocks of the ranks were aligned, and the uncertainty."""
     if not alignment.steps:
-        return "Nothing to align: no two ranks run the same program in a step."
-    told = [_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
+        return "Clock alignment: not needed, no two ranks run the same program in a step."
+    sentences = [_describe_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
     if alignment.unsynchronised:
-        one = alignment.unsynchronised == 1
-        told.append(
-            f"{format_count(alignment.unsynchronised, 'collective')} without a recorded group "
-            f"{'turned' if one else 'turn'} out not to be left by all together and {'was' if one else 'were'} not used."
+        verb = "was" if alignment.unsynchronised == 1 else "were"
+        sentences.append(
+            f"{format_count(alignment.unsynchronised, 'collective')} without a recorded group did not end at the same "
+            f"time on all ranks and {verb} not used for alignment."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
-def _method(method: str, steps: int, alignment: AlignmentSummary) -> str:
+def _describe_method(method: str, steps: int, alignment: AlignmentSummary) -> str:
     where = format_count(steps, "step") if len(alignment.steps) > 1 else "every step"
     if method == "collective":
-        return f"In {where} ranks are aligned at the end of the last collective that all leave together. " + (
-            "How well is unknown: no step has a second such collective to check against."
+        return f"In {where}, clocks are aligned at the end of the last collective that all ranks leave together. " + (
+            "The accuracy is unknown: no step has a second such collective."
             if alignment.uncertainty_ns is None
-            else "The ends of its other collectives agree to the nanosecond."
+            else "The ends of the other collectives agree to the nanosecond."
             if alignment.uncertainty_ns == 0
-            else f"The ends of its other collectives disagree by up to {format_time(alignment.uncertainty_ns)}."
+            else f"The ends of the other collectives differ by up to {format_time(alignment.uncertainty_ns)}."
         )
     if method == "wall clock":
         if alignment.uncertainty_ns is not None:
-            exact = "All ranks are in one recording and share its clock, so this is exact."
+            accuracy = "All ranks share the clock of one recording, so this is exact."
         else:
-            exact = (
-                "It is as good as the hosts' clocks agree, often no better than a millisecond; the trace cannot tell."
-            )
-        return f"In {where} no collective aligns the ranks: they are aligned by wall clock. {exact}"
+            accuracy = "The accuracy is that of the hosts' clocks, often 1 ms or worse; the traces do not state it."
+        return f"In {where}, no collective aligns the ranks; the wall clock does. {accuracy}"
     return (
-        f"In {where} ranks cannot be aligned: no collective of all, no wall clock. First gaps and times to kernel "
-        "end are unknown there."
+        f"In {where}, clocks cannot be aligned: no collective spans all ranks, and no wall clock is recorded. First "
+        "gaps and times to kernel end are unknown there."
     )
 
 
 def alignment_method(alignment: AlignmentSummary) -> str:
-    """Name the method in a word: the weakest that some step needs."""
+    """Return the least accurate alignment method that a step needs: none, wall clock or collective."""
     for method in ("none", "wall clock", "collective"):
         if method in alignment.steps:
             return method
     return "none"
 
 
-def describe_coverage(facts: RunOverview) -> list[str]:
-    """Say what is missing, one sentence each; one saying that nothing is, if so."""
-    told = [
+def describe_coverage(overview: RunOverview) -> list[str]:
+    """Describe what was not recorded, one sentence each; a single sentence if all was."""
+    sentences = [
         f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
-        f"{'lack' if len(hole.ranks) > 1 else 'lacks'} {_steps(hole.steps)}."
-        for hole in facts.holes[:_MOST]
+        f"{'have' if len(hole.ranks) > 1 else 'has'} no recording of {_format_steps(hole.steps)}."
+        for hole in overview.holes[:_MAX_GAPS]
     ]
-    if len(facts.holes) > _MOST:
-        told.append(f"{format_count(len(facts.holes) - _MOST, 'more set')} of ranks lack other steps.")
-    if facts.cut:
-        told.append(
-            f"{format_count(facts.cut, 'recording')} of a rank's step {'is' if facts.cut == 1 else 'are'} cut: "
-            "launches in it have no kernel, or its range has no end."
+    if len(overview.holes) > _MAX_GAPS:
+        sentences.append(f"{format_count(len(overview.holes) - _MAX_GAPS, 'more set')} of ranks lack other steps.")
+    if overview.cut:
+        sentences.append(
+            f"{format_count(overview.cut, 'recording')} of a step by a rank {'is' if overview.cut == 1 else 'are'} "
+            "incomplete: a launch has no kernel, or the step marker has no end."
         )
-    if facts.left_out:
-        told.append(
-            f"{facts.left_out} of a rank's steps {'is' if facts.left_out == 1 else 'are'} left out of all figures: "
-            "cut before the step's last collective, or without an uncut step to compare it with."
+    if overview.left_out:
+        sentences.append(
+            f"{format_count(overview.left_out, 'recording')} of a step by a rank "
+            f"{'is' if overview.left_out == 1 else 'are'} excluded from all results: it ends before the step's last "
+            "collective, or no other rank recorded the step completely."
         )
-    return told or ["Every rank has every step, whole."]
+    if sentences:
+        return sentences
+    if overview.ranks == 1:
+        return [f"The only rank recorded {_format_all(overview.steps, 'step')} completely."]
+    return [f"All {overview.ranks:,} ranks recorded {_format_all(overview.steps, 'step')} completely."]
 
 
-def _steps(steps: tuple[StepKey, ...]) -> str:
+def _format_all(count: int, noun: str) -> str:
+    return f"the {noun}" if count == 1 else f"all {format_count(count, noun)}"
+
+
+def _format_steps(steps: tuple[StepKey, ...]) -> str:
     epochs = {step.epoch for step in steps}
     if len(epochs) == 1:
         (epoch,) = epochs
@@ -85,35 +93,49 @@ def _steps(steps: tuple[StepKey, ...]) -> str:
     return f"{format_count(len(steps), 'step')} in {len(epochs)} epochs"
 
 
-def describe_excluded(facts: RunOverview) -> list[str]:
-    """Say what is in no figure, one sentence each."""
-    told = []
-    if facts.unmatched_kernels:
-        told.append(
-            f"{format_count(facts.unmatched_kernels, 'kernel')} ({format_time(facts.unmatched_ns)}) without a partner "
-            "on the other ranks: no index, in no figure; but that time counts in its rank's time "
-            "to kernel end. Inputs of different size run different kernels."
+def describe_excluded(overview: RunOverview) -> list[str]:
+    """Describe what is in no figure, one sentence each."""
+    sentences = []
+    if overview.unmatched_kernels:
+        sentences.append(
+            f"{format_count(overview.unmatched_kernels, 'kernel')} ({format_time(overview.unmatched_ns)}) without a "
+            "counterpart on the other ranks: no kernel index; the time counts only in the time to kernel end. "
+            "Inputs of different size can run different kernels."
         )
-    if facts.outside_steps:
-        told.append(f"Outside every step: {format_count(facts.outside_steps, 'kernel')}.")
-    if facts.before_capture:
-        told.append(f"Launched before the capture began: {format_count(facts.before_capture, 'kernel')}.")
-    if facts.without_launches:
-        told.append(
-            f"{format_count(facts.without_launches, 'rank')} recorded no launches: kernels are placed by their own "
-            "start, and launch latency is unknown."
+    if overview.outside_steps:
+        sentences.append(
+            f"{format_count(overview.outside_steps, 'kernel')} {_lies(overview.outside_steps)} outside step markers "
+            "(ignored)."
         )
-    if facts.negative_latencies:
-        told.append(
-            f"{format_count(facts.negative_latencies, 'kernel')} start before their own launch, which cannot be: the "
-            "recordings' clocks disagree."
+    if overview.before_capture:
+        sentences.append(
+            f"{format_count(overview.before_capture, 'kernel')} {_was(overview.before_capture)} launched before the "
+            "capture began (ignored)."
         )
-    if facts.steps_left_out:
-        told.append(f"{format_count(facts.steps_left_out, 'step')} left out by --steps.")
-    return told
+    if overview.without_launches:
+        sentences.append(
+            f"{format_count(overview.without_launches, 'rank')} recorded no launches: kernels are ordered by start "
+            "time, and launch latency is unknown."
+        )
+    if overview.negative_latencies:
+        sentences.append(
+            f"{format_count(overview.negative_latencies, 'kernel')} start before their own launch: the clocks of CPU "
+            "and GPU disagree in the recordings."
+        )
+    if overview.steps_left_out:
+        sentences.append(f"{format_count(overview.steps_left_out, 'step')} left out by --steps.")
+    return sentences
 
 
-def format_kernels_per_step(facts: RunOverview) -> str:
-    """Give one number, or the least and the most over steps and cohorts."""
-    least, most = facts.kernels_per_step
+def _lies(count: int) -> str:
+    return "lies" if count == 1 else "lie"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def format_kernels_per_step(overview: RunOverview) -> str:
+    """Format the number of kernels per step: one number, or the smallest and largest over steps and cohorts."""
+    least, most = overview.kernels_per_step
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"

@@ -1,7 +1,7 @@
-"""The report, live: a Bokeh server over one lake, whose page is the one that `jitter report --html` writes.
+"""A Bokeh server over one lake; its page is the one that `jitter report --html` writes.
 
-The browser chooses among the steps and the ranks that are there; it names no file and no query. All that is shown,
-text too, goes over the websocket, which only a page of this server may open: the page itself holds nothing of the run.
+The browser chooses among existing steps and ranks; it cannot name a file or a query. All content, text included, goes
+over the websocket, which only a page of this server may open; the page itself contains no data of the run.
 """
 
 import errno
@@ -30,16 +30,16 @@ from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
 
-_MOST_FROM_BROWSER = 2**20
-"""Bytes of a message: a choice is a few hundred."""
-_MOST_LETTERS = 200
+_MAX_MESSAGE_BYTES = 2**20
+"""Most bytes of a message from the browser; a choice takes a few hundred."""
+_MAX_RANKS_TEXT = 200
 
 
 class ServedRun:
-    """What all browsers' pages share: the run, and the step that was read last."""
+    """The state that all sessions share: the run, and the step that was read last."""
 
     def __init__(self, page: RunReport) -> None:
-        """Show this run; nothing is computed before it is asked for."""
+        """Serve this run. Nothing is computed yet."""
         self.page = page
         self.names = KernelNames()
         self.keys = [step.key for step in page.diagnosis.steps]
@@ -47,17 +47,17 @@ class ServedRun:
         self._first: StepKey | None = None
 
     def prepare(self) -> None:
-        """Compute what every page shows."""
+        """Compute the data that every page shows."""
         self._first = self._costliest_whole()
         self.page.excess, self.page.facts  # noqa: B018
 
     @property
     def first(self) -> StepKey | None:
-        """The step that a page begins with: the costliest that some rank recorded whole; None where none did."""
+        """The step that a page shows first: the costliest that a rank recorded completely; None if there is none."""
         return self._first
 
     def read(self, key: StepKey) -> tuple[StepGrid, StepSection]:
-        """Read a step, unless it is the last one read; raises `UsageError` where no rank recorded it whole."""
+        """Read a step; the last one is cached. Raise `UsageError` if no rank recorded it completely."""
         if self._last is None or self._last[1].step.key != key:
             grid = self.page.grid(key)
             self._last = (grid, self.page.section(grid, self.names))
@@ -75,13 +75,13 @@ class ServedRun:
 
 
 def serve(run: ServedRun, address: str, port: int, say: Callable[[str], None]) -> None:
-    """Serve until interrupted; `say` is told the address once the first page can be had.
+    """Serve until interrupted. `say` is called with the address once the page can be loaded.
 
-    Port 0 takes a free one. Raises `UsageError` for an address or a port that cannot be had.
+    Port 0 takes a free port. Raises `UsageError` for an address or a port that is not available.
     """
     server = start(run, address, port)
     host = f"[{address}]" if ":" in address else address
-    say(f"http://{host}:{server.bound_port}/ shows {run.page.lake.root}; Ctrl-C ends it")
+    say(f"http://{host}:{server.bound_port}/ shows {run.page.lake.root}; Ctrl-C stops it")
     try:
         server.io_loop.start()
     finally:
@@ -90,7 +90,7 @@ def serve(run: ServedRun, address: str, port: int, say: Callable[[str], None]) -
 
 
 class LiveServer(BaseServer):
-    """Bokeh's server on one address; its own class would name only localhost as a page's origin."""
+    """A Bokeh server on one address. Bokeh's own class would accept only localhost as the origin of a page."""
 
     def __init__(self, run: ServedRun, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -101,43 +101,43 @@ class LiveServer(BaseServer):
         tornado = BokehTornado(
             {"/": application},
             extra_websocket_origins=[f"{name}:{self.bound_port}" for name in _names(address)],
-            websocket_max_message_size_bytes=_MOST_FROM_BROWSER,
+            websocket_max_message_size_bytes=_MAX_MESSAGE_BYTES,
         )
-        http = HTTPServer(tornado, max_buffer_size=_MOST_FROM_BROWSER)
+        http = HTTPServer(tornado, max_buffer_size=_MAX_MESSAGE_BYTES)
         http.add_socket(listening)
         super().__init__(IOLoop.current(), tornado, http)
 
 
 def start(run: ServedRun, address: str, port: int) -> LiveServer:
-    """Answer from now on, as far as the current event loop runs; raises as `serve` does."""
-    run.prepare()  # once, and before anybody waits for a page
+    """Start a server on the current event loop and return it; raises as `serve` does."""
+    run.prepare()  # once, before the first page is requested
     try:
         server = LiveServer(run, address, port)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        what = "something else listens there" if taken else error.strerror or str(error)
+        what = "the port is in use" if taken else error.strerror or str(error)
         raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
     server.start()
     return server
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether an address is reachable only from this machine."""
     return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def _names(address: str) -> list[str]:
-    """What a browser may call this server: nobody else's page may talk to it."""
+    """Return the host names under which a page may open the websocket."""
     if is_loopback(address):
         return sorted({"localhost", "127.0.0.1", "[::1]", f"[{address}]" if ":" in address else address})
     return sorted({"localhost", "127.0.0.1", address, socket.gethostname(), socket.getfqdn()})
 
 
 class ReportSession:
-    """One browser's page. It says in `wanted` what it wants to see, and is answered in `told`."""
+    """The page of one browser: requests come in the source `wanted`, replies go to the source `told`."""
 
     def __init__(self, run: ServedRun, document: Document) -> None:
-        """Show the run in this document."""
+        """Show the run in a document."""
         self._run, self._document = run, document
         self._wanted = ColumnDataSource({"number": [], "place": [], "ranks": []}, name="wanted")
         self._told = ColumnDataSource({}, name="told")
@@ -146,7 +146,7 @@ class ReportSession:
         self._waiting = False
 
     def open(self) -> None:
-        """Put the page together, with its first step."""
+        """Build the page with its first step."""
         run, document = self._run, self._document
         sections: list[StepSection] = []
         choices, items = self._choices(), dict[str, LayoutDOM]()
@@ -168,7 +168,7 @@ class ReportSession:
         return [step_choice(self._run.page, key) for key in self._run.keys]
 
     def _want(self) -> None:
-        """Answer the last of what was asked for meanwhile."""
+        """Schedule a reply to the latest request."""
         if not self._waiting:
             self._waiting = True
             self._document.add_next_tick_callback(self._answer)
@@ -179,10 +179,10 @@ class ReportSession:
         try:
             at = self._place(place)
             if at is None or self._axis is None:
-                raise UsageError("there is no such step", "choose one of the list")
+                raise UsageError("there is no such step", "choose a step of the list")
             chosen, key = self._chosen(str(ranks or "")), self._run.keys[at]
             grid, section = self._run.read(key)
-            # lines first: an error leaves all as it was
+            # lines first: an error changes nothing
             draw_ranks(self._axis, grid, chosen)
             if key != self._shown:
                 kernel_axis.show_view(self._axis, section.view, self._run.names.names)
@@ -196,22 +196,22 @@ class ReportSession:
         self._told.data = {name: [str(value) if isinstance(value, str) else value] for name, value in told.items()}
 
     def _asked(self, name: str) -> object:
-        """One value of what the browser sent, which may be anything."""
+        """Return one value of the browser's message, which may be anything."""
         values = self._wanted.data.get(name)
         return values[0] if isinstance(values, list) and len(values) == 1 else None
 
     def _place(self, given: object) -> int | None:
-        """The position in the run that the browser means; None for what is none."""
+        """Return the step position that the browser sent; None for anything else."""
         if isinstance(given, str) and re.fullmatch(r"[0-9]{1,9}", given):
             return int(given) if int(given) < len(self._run.keys) else None
         return None
 
     def _chosen(self, text: str) -> list[int]:
-        """The ranks to draw; raises `UsageError` for what are none."""
+        """Return the ranks to draw; raise `UsageError` for anything else."""
         if not text.strip():
             return []
         known = self._run.page.lake.ranks
         longest = max((len(digits) for digits in re.findall(r"\d+", text)), default=0)
-        if len(text) > _MOST_LETTERS or longest > len(str(known[-1])):  # a range may be endless
-            raise UsageError("these are not ranks of this run", f"it has {known[0]} to {known[-1]}")
+        if len(text) > _MAX_RANKS_TEXT or longest > len(str(known[-1])):  # parse_numbers would expand an endless range
+            raise UsageError("not ranks of this run", f"it has {known[0]} to {known[-1]}")
         return parse_numbers(text.strip(), "ranks")

@@ -1,4 +1,4 @@
-"""One line a step, for people and for other programs."""
+"""The table of steps, one row a step: as text for a terminal, as a frame for other programs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,59 +6,74 @@ from typing import Any
 import pandas as pd
 
 from jitter.analysis.diagnosis.model import StepAnswer
-from jitter.core.formatting import escape_control
+from jitter.core.formatting import abbreviate, escape_control
 from jitter.core.kernels import short_name
 from jitter.query.answer_rows import answer_row
 
 _MS = 1e6
-_WHOLE = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index")
-_WHOLE_NS = ("start_ns", "cpu_ns", "gpu_ns")
+_INTEGER_COLUMNS = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index")
+_SPLIT_COLUMNS = ("start_ns", "cpu_ns", "gpu_ns")
+_MIN_DIVERGENCE_WIDTH = 24
+"""Characters left for the divergence before the split columns are added."""
 
 
 def tabulate_steps(steps: Sequence[StepAnswer]) -> pd.DataFrame:
-    """Put the steps' answers into rows. Times in ns; NA where the step does not tell.
+    """Return one row a step, with the columns of the relation `answers`; times in ns, NA for the unknown.
 
-    `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path, by where it arose.
+    `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path: late start, CPU and GPU.
     """
     frame = pd.DataFrame([answer_row(step) for step in steps])
-    types = dict.fromkeys((*_WHOLE, *_WHOLE_NS), "Int64") | {"loss_fraction": "Float64"}
+    types = dict.fromkeys((*_INTEGER_COLUMNS, *_SPLIT_COLUMNS), "Int64") | {"loss_fraction": "Float64"}
     return frame.astype(types)
 
 
-def format_steps(frame: pd.DataFrame) -> str:
-    """Lay the lines out for a terminal or a pipe: milliseconds, `-` for the unknown."""
-    heads = ["step", "time ms", "loss ms", "loss", "min rank", "max rank", "start ms", "cpu ms", "gpu ms"]
-    rows = [[*heads, "cause", "began at"]]
-    for line in frame.to_dict("records"):
-        step = str(line["step"]) if pd.isna(line["epoch"]) else f"{line['epoch']}/{line['step']}"
-        began = (
-            "-"
-            if pd.isna(line["kernel_index"])
-            else f"{line['kernel_index']} {escape_control(short_name(line['kernel_name']))}"
-        )
-        rows.append(
-            [
-                step,
-                _number(line["step_time_ns"], _MS),
-                _number(line["loss_ns"], _MS),
-                "-" if pd.isna(line["loss_fraction"]) else f"{line['loss_fraction']:.1%}",
-                _text(line["min_rank"]),
-                _text(line["max_rank"]),
-                *(_number(line[name], _MS) for name in _WHOLE_NS),
-                line["cause"],
-                began,
-            ]
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return "".join(
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) + "\n"
-        for row in rows
-    )
+def format_steps(frame: pd.DataFrame, width: int = 80) -> str:
+    """Format the rows of `tabulate_steps` as text of at most `width` columns: times in ms, `-` for the unknown.
+
+    The split of the excess (late start, CPU, GPU) is shown only if enough columns are left for the kernel at which
+    the step began to diverge; that kernel's name is cut to what is left.
+    """
+    rows = frame.to_dict("records")
+    columns = [
+        ["step", *(_step(row) for row in rows)],
+        ["time ms", *(_milliseconds(row["step_time_ns"]) for row in rows)],
+        ["loss ms", *(_milliseconds(row["loss_ns"]) for row in rows)],
+        ["loss", *("-" if pd.isna(row["loss_fraction"]) else f"{row['loss_fraction']:.1%}" for row in rows)],
+        ["min", *(_integer(row["min_rank"]) for row in rows)],
+        ["max", *(_integer(row["max_rank"]) for row in rows)],
+    ]
+    split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in _SPLIT_COLUMNS]
+    cause = ["cause", *(row["cause"] for row in rows)]
+    if width - _used_width([*columns, *split, cause]) >= _MIN_DIVERGENCE_WIDTH:
+        columns += split
+    columns.append(cause)
+    left = max(width - _used_width(columns), 1)
+    began = ["began at kernel", *(_divergence(row) for row in rows)]
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for cells, last in zip(zip(*columns, strict=True), began, strict=True):
+        aligned = (cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
+        lines.append("  ".join([*aligned, abbreviate(last, left)]) + "\n")
+    return "".join(lines)
 
 
-def _number(value: Any, unit: float) -> str:
-    return "-" if pd.isna(value) else f"{value / unit:.3f}"
+def _used_width(columns: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(len, column)) + 2 for column in columns)
 
 
-def _text(value: Any) -> str:
+def _step(row: dict[Any, Any]) -> str:
+    return str(row["step"]) if pd.isna(row["epoch"]) else f"{row['epoch']}/{row['step']}"
+
+
+def _divergence(row: dict[Any, Any]) -> str:
+    if pd.isna(row["kernel_index"]):
+        return "-"
+    return f"{row['kernel_index']} {escape_control(short_name(row['kernel_name']))}"
+
+
+def _milliseconds(ns: Any) -> str:
+    return "-" if pd.isna(ns) else f"{ns / _MS:.3f}"
+
+
+def _integer(value: Any) -> str:
     return "-" if pd.isna(value) else str(value)

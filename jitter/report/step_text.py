@@ -1,4 +1,4 @@
-"""What one step answers, in words: how much, who, from where on, and of what it is made."""
+"""The findings of one step as text: loss, max rank, min rank, divergence, excess by part, waiting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,20 @@ Hosts = Mapping[int, str | None]
 
 @dataclass(frozen=True)
 class ExcessShare:
-    """One part of the path's excess; `share` of the sum of their sizes, 0 to 1."""
+    """One part of the excess on the critical path.
+
+    `share` is its size relative to the sum of all sizes, 0 to 1; `late` is False for a negative excess.
+    """
 
     name: str
-    words: str
+    text: str
     share: float
     late: bool
 
 
 @dataclass(frozen=True)
 class StepText:
-    """One step of one cohort in words. The parts are empty where the step does not tell."""
+    """The texts of one step of one cohort. `parts` is empty for a step without a critical path."""
 
     title: str
     sentence: str
@@ -37,9 +40,10 @@ class StepText:
 
 
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> StepText:
-    """Put one step into words as its view shows it.
+    """Return the texts of one step, for the view that the page shows.
 
-    `cohorts` is how many the run has, `transfers_ns` how much longer than usual the path's transfers took.
+    `cohorts` is the number of cohorts of the run; `transfers_ns` is the excess of the collectives on the critical
+    path, None if unknown.
     """
     title = str(step.key) if cohorts == 1 else f"{step.key}, cohort {view.cohort}"
     began = step.divergence
@@ -49,7 +53,7 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
         loss=_loss(step),
         max_rank="none" if step.max_rank is None else format_rank(step.max_rank, hosts.get(step.max_rank)),
         min_rank="none" if view.min_rank is None else format_rank(view.min_rank, hosts.get(view.min_rank)),
-        began="nowhere: nothing leaves the noise"
+        began="nowhere: nothing stands out above the run's noise"
         if began is None
         else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
@@ -61,27 +65,31 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
 def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
     if view.ranks < 2:
         return (
-            "Only one rank ran these kernels in this step: there is nobody to compare it with, so no deviation, "
-            "no min rank and no max rank. The figures show its own times."
+            "Only one rank ran these kernels in this step, so there are no deviations, no max rank and no min rank. "
+            "The figures show its own times."
         )
-    told = []
+    sentences = []
     if step.max_rank is None:
-        told.append(f"In {step.key} no rank took longer than the others where it held the step up.")
+        sentences.append(f"In {step.key}, no rank took longer than its peers on the critical path.")
     else:
         who = format_rank(step.max_rank, hosts.get(step.max_rank))
         if step.split is None:
-            told.append(
-                f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
+            sentences.append(
+                f"In {step.key}, no critical path connects the ranks; {who} has the largest time to kernel end."
             )
         else:
             excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
-            told.append(f"In {step.key} {who} took {format_time(excess)} longer than the others on the critical path.")
+            sentences.append(
+                f"In {step.key}, {who} has the most excess on the critical path: {format_time(excess)} more than the "
+                "median of the same operations."
+            )
     if view.alignment == "none":
-        told.append(
-            "Its ranks cannot be aligned (no collective of all, no wall clock): the gap before the first kernel is "
-            "unknown, and so is every time to kernel end; durations, other gaps and launch latencies hold."
+        sentences.append(
+            "The clocks of its ranks cannot be aligned (no collective spans all ranks, no wall clock is recorded): "
+            "the first gap and the times to kernel end are unknown. Other gaps, durations and launch latencies are "
+            "valid."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def _loss(step: StepAnswer) -> str:
@@ -92,28 +100,29 @@ def _loss(step: StepAnswer) -> str:
 
 
 def _waits(view: StepView) -> str:
-    """Say at which collectives the others waited."""
+    """Return one or two sentences on the collectives that ranks waited in."""
     met = view.collectives
     if not len(met.kernel_index):
-        return "No collective lies in this step."
+        return "This step has no collectives."
     if view.ranks < 2:
         met_words = format_count(len(met.kernel_index), "collective")
-        return f"{met_words}; who waited there, only the other ranks' traces could tell."
+        return f"{met_words}; waiting is unknown without the traces of the other ranks."
     if not len(view.waits):
-        return f"{format_count(len(met.kernel_index), 'collective')}; nobody waited long in any of them."
+        return f"{format_count(len(met.kernel_index), 'collective')}; no rank waited long in any of them."
     worst = max(view.waits, key=lambda at: met.waited_ns[at])
+    waited = format_count(len(view.waits), "collective")
     return (
-        f"Others waited in {format_count(len(view.waits), 'collective')} of {len(met.kernel_index)}; the longest was "
-        f"rank {met.waiter[worst]}, {format_time(float(met.waited_ns[worst]))} for rank {met.last[worst]}, "
-        f"in kernel {met.kernel_index[worst]}."
+        f"Ranks waited in {waited} of {len(met.kernel_index)}; the longest wait was "
+        f"{format_time(float(met.waited_ns[worst]))}: rank {met.waiter[worst]} for rank {met.last[worst]}, in kernel "
+        f"{met.kernel_index[worst]}."
     )
 
 
 def _parts(split: Split | None, transfers_ns: float | None) -> tuple[ExcessShare, ...]:
-    """Late start, CPU and GPU of the max rank, and the path's transfers, which are nobody's own."""
+    """Return late start, CPU and GPU of the max rank, and communication, which is not attributed to a rank."""
     own = () if split is None else (split.start_ns, split.cpu_ns, split.gpu_ns)
     named = [*zip(("late start", "CPU", "GPU"), own, strict=False)]
     if transfers_ns is not None:
-        named.append(("transfers, nobody's own", round(transfers_ns)))
+        named.append(("communication (not attributed to a rank)", round(transfers_ns)))
     whole = sum(abs(ns) for _, ns in named) or 1
     return tuple(ExcessShare(name, format_time(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)

@@ -140,7 +140,7 @@ def _traces(one: Case, folder: Path, wanted: Any) -> Path:
 
 
 def _lake(traces: Path, lake: Path) -> Any:
-    report = jitter.ingest([traces], lake, jobs=1)
+    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
     if report.refused:
         raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
     return jitter.open(lake)

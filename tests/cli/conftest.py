@@ -14,5 +14,5 @@ def two_cohorts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cohorts")
     write(simulate(Job(ranks=2, steps=2, kernels=16)), folder / "a", "nsys")
     write(simulate(Job(ranks=3, steps=2, kernels=90, era="2020", buckets=2)), folder / "b", "nsys")
-    jitter.ingest([folder / "a", folder / "b" / "rank2.sqlite"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "a", folder / "b" / "rank2.sqlite"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"

@@ -54,6 +54,23 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert "Error" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["repot"], "Did you mean 'report'?"),
+        (["step"], "Did you mean 'steps'?"),
+        (["report", "--htm"], "Did you mean '--html'?"),
+        (["ingest", "x", "--step-patern", "y"], "'--step-pattern'?"),
+        (["."], "jitter report ."),
+    ],
+)
+def test_a_slip_of_the_pen_gets_a_suggestion(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert told in err
+
+
 @pytest.mark.parametrize("verb", [["table"], ["steps"], ["export", "--csv", "out"]])
 def test_without_a_lake_it_is_3(verb: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)

@@ -103,7 +103,7 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
     assert main(["inspect", str(mixed), "--json", "--jobs", "1"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["schema_version"] == 1
-    report = jitter.ingest([mixed], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([mixed], tmp_path / "lake", executor=jitter.LocalExecutor())
     promised = {
         (file["file"], rank["rank"], step["step"], step["kernels"])
         for file in said["files"]

@@ -137,4 +137,16 @@ def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["steps", str(small_lake)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
-    assert len(jitter.open(small_lake).run().steps) == 3
+    assert len(jitter.open(small_lake).diagnose().steps) == 3
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_steps_fit_the_terminal(
+    width: int, small_lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["steps", str(small_lake)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert ("start ms" in lines[0]) == (width >= 160)
+    assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]

@@ -22,7 +22,7 @@ def commands(heading: str) -> list[str]:
 
 def test_the_sample_shows_what_the_readme_says(tmp_path):
     shutil.copytree(ROOT / "data", tmp_path / "data")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "COLUMNS": "160", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     said = {}
     for command in commands("Try it on the sample"):
         done = subprocess.run(

@@ -34,9 +34,9 @@ pytestmark = pytest.mark.skipif(not SOURCES, reason="JITTER_TRACES names no fold
 
 def _lake(source: Path, root: Path) -> "jitter.Lake | None":
     """Ingest it, as rank 0 if nothing tells its rank; None if nothing in it can be read."""
-    report = jitter.ingest([source], root, jobs=1)
+    report = jitter.ingest([source], root, executor=jitter.LocalExecutor())
     if report.refused and all("--rank " in str(error) for error in report.refused):
-        report = jitter.ingest([source], root, jobs=1, rank=0)
+        report = jitter.ingest([source], root, executor=jitter.LocalExecutor(), rank=0)
     try:
         return jitter.open(root)
     except LakeError:

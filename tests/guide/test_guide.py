@@ -56,7 +56,7 @@ def firsts(table: list[list[str]]) -> list[str]:
 @pytest.fixture(scope="module")
 def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
     root = tmp_path_factory.mktemp("guide") / "lake"
-    assert jitter.ingest([SAMPLE], root, jobs=1).refused == []
+    assert jitter.ingest([SAMPLE], root, executor=jitter.LocalExecutor()).refused == []
     return jitter.open(root)
 
 
@@ -249,7 +249,7 @@ def test_recommended_name_of_an_nsys_export_is_understood(tmp_path: Path):
 
 def _inspected(written: Path, renamed: Path) -> None:
     shutil.move(written, renamed)
-    (finding,) = inspect([renamed], jobs=1)
+    (finding,) = inspect([renamed], executor=jitter.LocalExecutor())
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, "file name", "marker")
 
@@ -261,7 +261,7 @@ def test_recommended_names_of_rocprofv3_are_understood(tmp_path: Path):
         tail = re.search(r"(?:kernel|hip|marker|memory|rccl|agent)\w*\.csv$", file.name)
         assert tail is not None, file.name
         shutil.move(file, tmp_path / "traces" / f"rank-12_{tail[0]}")
-    (finding,) = inspect([tmp_path / "traces"], jobs=1)
+    (finding,) = inspect([tmp_path / "traces"], executor=jitter.LocalExecutor())
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, "file name", "marker")
 
@@ -271,7 +271,7 @@ def test_recommended_name_of_a_rocpd_database_is_understood(tmp_path: Path, envi
     run = simulate(Job(ranks=13, steps=2, kernels=16, marker="iteration"))
     written = write(run, tmp_path / "written", "rocpd", environment=environment)
     shutil.move(written[-1], tmp_path / "rank-12_results.db")
-    (finding,) = inspect([tmp_path / "rank-12_results.db"], jobs=1)
+    (finding,) = inspect([tmp_path / "rank-12_results.db"], executor=jitter.LocalExecutor())
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, told_by, "marker")
 

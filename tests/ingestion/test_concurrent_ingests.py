@@ -42,7 +42,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Pat
     """Each node's traces, and the lake that one process makes of all."""
     folder = tmp_path_factory.mktemp("shared")
     write(simulate(Job(ranks=NODES * RANKS_EACH, steps=4, kernels=40)), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     paths = [folder / "traces" / f"rank{rank}.sqlite" for rank in range(NODES * RANKS_EACH)]
     return {f"node{n}": paths[n * RANKS_EACH : (n + 1) * RANKS_EACH] for n in range(NODES)}, folder / "lake"
 
@@ -84,7 +84,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     traces, lake = tmp_path / "traces", tmp_path / "lake"
     write(simulate(Job(ranks=2, steps=6, kernels=30, marker="none")), traces, "nsys")
     paths = [traces / f"rank{rank}.sqlite" for rank in range(2)]
-    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
     nodes: list[subprocess.Popen[bytes]] = []
@@ -97,7 +97,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
         return number(*arguments)
 
     monkeypatch.setattr(step_numbering, "number_steps", while_another_comes)
-    jitter.ingest([paths[0]], lake, jobs=1)
+    jitter.ingest([paths[0]], lake, executor=jitter.LocalExecutor())
     _, err = nodes[0].communicate(timeout=120)
     assert nodes[0].returncode == 0, err
     found = _starts(lake)
@@ -143,16 +143,16 @@ def test_what_another_publishes_meanwhile_is_not_overwritten(own_traces: Path, t
     def another_node(done: int, total: int) -> None:
         if not during:
             during.append(done)
-            assert not jitter.ingest([other], lake, rank=1, jobs=1).refused
+            assert not jitter.ingest([other], lake, rank=1, executor=jitter.LocalExecutor()).refused
 
-    report = jitter.ingest([own_traces], lake, jobs=1, progress=another_node)
+    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor(), progress=another_node)
     assert during
     (error,) = report.refused
     assert f"{own_traces / 'rank1.sqlite'}: rank 1 has 3 steps" in str(error)
     assert f"from {other}" in str(error)
     in_turn = tmp_path / "in turn"
-    jitter.ingest([other], in_turn, rank=1, jobs=1)
-    jitter.ingest([own_traces], in_turn, jobs=1)
+    jitter.ingest([other], in_turn, rank=1, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], in_turn, executor=jitter.LocalExecutor())
     assert content(lake) == content(in_turn)
 
 

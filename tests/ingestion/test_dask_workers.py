@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.cli import main
 from jitter.core import dask_client
 from jitter.core.errors import JitterError, UsageError
 from jitter.ingestion import dask_workers
@@ -70,7 +71,7 @@ def _ingest(traces: Path, lake: Path, scheduler_file: Path) -> "subprocess.Compl
 
 
 def test_a_worker_killed_in_the_middle(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
-    jitter.ingest([mortal], tmp_path / "here", jobs=1)
+    jitter.ingest([mortal], tmp_path / "here", executor=jitter.LocalExecutor())
     (mortal / "rank1.deaths").write_text("1")
     processes = dask_cluster(2, forgiven=3)
     done = _ingest(mortal, tmp_path / "there", tmp_path / "scheduler.json")
@@ -96,19 +97,20 @@ def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster:
 def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(dask_client, "_ANSWERS_WITHIN_S", 0.5)
     with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
-        jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
+        jitter.ingest([traces], tmp_path / "lake", executor=jitter.DaskExecutor("tcp://127.0.0.1:9"))
     assert not (tmp_path / "lake" / ".staging").exists()
 
 
 def test_without_dask(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"gpu-jitter\[cluster\]"):
-        jitter.ingest([traces], tmp_path / "lake", scheduler="tcp://127.0.0.1:9")
+        jitter.ingest([traces], tmp_path / "lake", executor=jitter.DaskExecutor("tcp://127.0.0.1:9"))
 
 
-def test_jobs_are_for_this_machine(traces: Path, tmp_path: Path):
-    with pytest.raises(UsageError, match="--jobs"):
-        jitter.ingest([traces], tmp_path / "lake", jobs=2, scheduler="tcp://127.0.0.1:9")
+def test_jobs_are_for_this_machine(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["ingest", str(traces), "-o", str(tmp_path / "lake"), "--jobs", "2", "--scheduler", "tcp://127.0.0.1:9"]
+    assert main(arguments) == 2
+    assert "--jobs is for workers on this machine" in capsys.readouterr().err
 
 
 def test_a_worker_that_does_not_see_the_lake_or_the_traces(traces: Path, tmp_path: Path):
@@ -120,7 +122,7 @@ def test_a_worker_that_does_not_see_the_lake_or_the_traces(traces: Path, tmp_pat
 
 def test_dask_is_loaded_for_a_cluster_only(traces: Path, tmp_path: Path):
     script = (
-        "import sys, jitter; jitter.ingest(sys.argv[1:2], sys.argv[2], jobs=1); "
+        "import sys, jitter; jitter.ingest(sys.argv[1:2], sys.argv[2], executor=jitter.LocalExecutor()); "
         "sys.exit(bool({'dask', 'distributed'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", script, traces, tmp_path / "lake"], check=True)

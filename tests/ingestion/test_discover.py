@@ -101,7 +101,7 @@ def test_broken_links_and_odd_names(tmp_path: Path, export: Callable[[Path], Pat
 def test_a_lake_among_traces_is_passed_over(tmp_path: Path, export: Callable[[Path], Path]):
     export(tmp_path / "1.sqlite")
     lake = tmp_path / "jitter-lake"
-    jitter.ingest([tmp_path / "1.sqlite"], lake, jobs=1)
+    jitter.ingest([tmp_path / "1.sqlite"], lake, executor=jitter.LocalExecutor())
     found = discover([tmp_path])
     assert [s.path.name for s in found.sources] == ["1.sqlite"]
     assert found.unreadable == []

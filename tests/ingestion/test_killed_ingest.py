@@ -41,7 +41,7 @@ def _no_children_left(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
-    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
     whole = content(tmp_path / "whole")
     lake = tmp_path / "lake"
     chance = random.Random(7)
@@ -54,7 +54,7 @@ def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
         process.kill()
         assert _no_children_left(process)
         assert process.returncode in (-signal.SIGKILL, 0)
-    report = jitter.ingest([traces], lake, jobs=1)
+    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
     assert not report.refused
     assert content(lake) == whole
     assert not (lake / ".staging").exists()
@@ -64,15 +64,15 @@ def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
     """The lake's every change is a rename, an unlink or a rmdir: die before each, in a first and a second reading."""
     told = tmp_path / "map.csv"
     told.write_text("rank0.sqlite,10\nrank1.sqlite,11\nrank2.sqlite,1\n")
-    jitter.ingest([own_traces], tmp_path / "first", jobs=1)
+    jitter.ingest([own_traces], tmp_path / "first", executor=jitter.LocalExecutor())
     first = content(tmp_path / "first")
-    jitter.ingest([own_traces], tmp_path / "first", rank_map=told, jobs=1)
+    jitter.ingest([own_traces], tmp_path / "first", rank_map=told, executor=jitter.LocalExecutor())
     second = content(tmp_path / "first")
     assert second != first
     for options, before, expected in (({}, None, first), ({"rank_map": told}, first, second)):
         lake = tmp_path / f"lake{len(options)}"
         if before is not None:
-            jitter.ingest([own_traces], lake, jobs=1)
+            jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
         for death in range(10_000):
             if ingest_killed_at(death, own_traces, lake, **options) == 0:
                 break
@@ -88,10 +88,10 @@ def test_what_another_run_is_about_to_put_there_stays(tmp_path: Path):
     places = [Path("kernels", "step=1", f"rank={rank}.parquet") for rank in (0, 1)]
     files = [one.root / place for place in places]
     files[0].parent.mkdir()
-    with other.changing(places[:1]):
+    with other.journal(places[:1]):
         for file in files:
             file.touch()
-        with pytest.raises(OSError, match="refuses"), one.changing(places):
+        with pytest.raises(OSError, match="refuses"), one.journal(places):
             raise OSError("the disk refuses")
         one.close()
         assert [file.exists() for file in files] == [True, False]
@@ -109,15 +109,15 @@ def test_ctrl_c(traces: Path, tmp_path: Path):
     assert out == b""
     assert err.split() == [b"interrupted"]
     assert not (lake / ".staging").exists()
-    jitter.ingest([traces], lake, jobs=1)
-    jitter.ingest([traces], tmp_path / "whole", jobs=1)
+    jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
     assert content(lake) == content(tmp_path / "whole")
 
 
 def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
     own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    jitter.ingest([own_traces], tmp_path / "whole", jobs=1)
+    jitter.ingest([own_traces], tmp_path / "whole", executor=jitter.LocalExecutor())
     lake = tmp_path / "lake"
     really, moved = os.replace, 0
 
@@ -131,9 +131,9 @@ def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
     with monkeypatch.context() as full:
         full.setattr(os, "replace", replace)
         with pytest.raises(OSError, match="No space"):
-            jitter.ingest([own_traces], lake, jobs=1)
+            jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
     held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in files_of_record(record)}
     assert {path.relative_to(lake) for path in (lake / "kernels").rglob("*.parquet")} <= held
     assert not (lake / ".staging").exists()
-    jitter.ingest([own_traces], lake, jobs=1)
+    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
     assert content(lake) == content(tmp_path / "whole")

@@ -35,7 +35,7 @@ def test_refused_with_both_names(rivals: Path, capsys: pytest.CaptureFixture[str
     assert str(rivals / "b/rank1.sqlite") in line
     assert "rank 1 has 2 steps (epoch 1, step 1 to epoch 1, step 2) already" in line
     assert "--replace" in err
-    jitter.ingest([rivals / "a"], rivals / "alone", jobs=1)
+    jitter.ingest([rivals / "a"], rivals / "alone", executor=jitter.LocalExecutor())
     assert kernel_files(lake) == kernel_files(rivals / "alone")
     assert main([*arguments, "--strict"]) == 3
     assert main(["ingest", str(rivals / "b"), "-o", str(lake), "--jobs", "1"]) == 3  # nothing of it is in
@@ -47,7 +47,7 @@ def test_replace_takes_the_newer(rivals: Path, order: str):
     _make_newer(rivals / "b/rank1.sqlite")
     lake = rivals / "lake"
     for folder in order:
-        assert jitter.ingest([rivals / folder], lake, replace=True, jobs=1).refused == []
+        assert jitter.ingest([rivals / folder], lake, replace=True, executor=jitter.LocalExecutor()).refused == []
     _check_replaced(rivals, lake)
 
 
@@ -61,8 +61,8 @@ def _make_newer(path: Path) -> None:
 
 
 def _check_replaced(rivals: Path, lake: Path) -> None:
-    jitter.ingest([rivals / "b"], rivals / "newer", jobs=1)
-    jitter.ingest([rivals / "a"], rivals / "older", jobs=1)
+    jitter.ingest([rivals / "b"], rivals / "newer", executor=jitter.LocalExecutor())
+    jitter.ingest([rivals / "a"], rivals / "older", executor=jitter.LocalExecutor())
     for path in kernel_files(lake):
         newer = path in kernel_files(rivals / "newer")
         source = rivals / ("newer" if newer else "older") / path
@@ -77,11 +77,11 @@ def _check_replaced(rivals: Path, lake: Path) -> None:
 def test_killed_while_replacing(rivals: Path):
     _make_newer(rivals / "b/rank1.sqlite")
     lake = rivals / "lake"
-    jitter.ingest([rivals / "a"], lake, jobs=1)
+    jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
     deaths = 0
     while ingest_killed_at(deaths, rivals / "b", lake, replace=True) != 0:
         # whatever is there is told of by exactly one record
-        jitter.ingest([rivals / "a"], lake, jobs=1)
+        jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
         accounted = {
             f"kernels/epoch=1/step={s['step']}/rank={r['rank']}.parquet" for r in records(lake) for s in r["steps"]
         }
@@ -97,7 +97,7 @@ def test_killed_while_replacing(rivals: Path):
 def test_a_refused_source_takes_nothing_from_others(rivals: Path, capsys: pytest.CaptureFixture[str]):
     """Two processes of one report claim rank 1, which another source holds: not even --replace lets it in."""
     lake = rivals / "lake"
-    jitter.ingest([rivals / "a"], lake, jobs=1)
+    jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
     before = content(lake)
     write(simulate(Job(ranks=2, steps=3, kernels=16, seed=9)), rivals / "c", "nsys", ranks_per_report=2)
     (report,) = (rivals / "c").iterdir()

@@ -100,7 +100,7 @@ def test_one_process_of_several_gpus():
 def test_a_stray_gpu_is_left_out_and_said():
     verdicts = decide_ranks(NAMELESS, [_gpu(0, 0, 3, process_rank=5), _gpu(0, 5, 997, process_rank=5)], RankOptions())
     assert _ranks(verdicts) == [None, 5]
-    assert verdicts[0].warning == "3 kernels of rank 5 on device 0, not its own, are left out"
+    assert verdicts[0].warning == "3 kernels of rank 5 on device 0, which is not its own, are left out"
     assert verdicts[1].warning is None
 
 

@@ -30,12 +30,12 @@ def _sql(path: Path, query: str, *values: int) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.name)
 def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
     lake = tmp_path / "lake"
-    report = jitter.ingest([path], lake, jobs=1)
+    report = jitter.ingest([path], lake, executor=jitter.LocalExecutor())
     if report.refused:
         (error,) = report.refused
         assert str(error).startswith(f"{path}: nothing in it or in its name tells its rank")
         assert all(way in str(error) for way in ("--rank ", "--rank-map", "--rank-pattern"))
-        assert jitter.ingest([path], lake, rank=0, jobs=1).refused == []
+        assert jitter.ingest([path], lake, rank=0, executor=jitter.LocalExecutor()).refused == []
     found = records(lake)
     assert {(r["pid"], r["device"], r["kernels"]) for r in found} == set(_sql(path, _KERNELS))
     assert len({r["rank"] for r in found}) == len(found)
@@ -57,4 +57,4 @@ def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
             assert (words in said) == bool(record[count])
         assert "no step markers" in said or record["steps_from"] == "marker"
     assert len(kernel_files(lake)) == sum(len(record["steps"]) for record in found)
-    assert jitter.ingest([path], lake, jobs=1).unchanged == 1
+    assert jitter.ingest([path], lake, executor=jitter.LocalExecutor()).unchanged == 1

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.slow
 def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
-    jitter.ingest([traces], tmp_path / "memory", jobs=1)
+    jitter.ingest([traces], tmp_path / "memory", executor=jitter.LocalExecutor())
     monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
     monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
     monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", 70)
     monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 60)
     spilled = _watch(monkeypatch)
-    jitter.ingest([traces], tmp_path / "disk", jobs=1)
+    jitter.ingest([traces], tmp_path / "disk", executor=jitter.LocalExecutor())
     assert len(spilled) == 2
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
@@ -46,7 +46,7 @@ def test_the_command_says_nothing_else(traces: Path, tmp_path: Path):
 
 def test_a_small_one_writes_no_database(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spilled = _watch(monkeypatch)
-    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert spilled == []
 
 

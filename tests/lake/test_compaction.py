@@ -21,7 +21,7 @@ from jitter.lake.derived.compacted_file import COLUMNS, RankSpan, write_compacte
 from jitter.lake.derived.compaction import compact_steps
 from jitter.lake.layout import COMPACTED_STEPS, compacted_folder, kernels_file
 from jitter.lake.records import records_by_step
-from jitter.lake.step_reader import StepColumns, read_step, stamp
+from jitter.lake.step_reader import StepColumns, StepFiles, read_step
 from tests.support.random_lake import RandomLake, small_files
 
 pytestmark = pytest.mark.slow
@@ -189,7 +189,8 @@ def _groups(part: Path) -> list[pq.RowGroupMetaData]:
 def test_a_part_whose_list_of_ranks_does_not_fit_its_rows(lake: RandomLake):
     held = records_by_step(lake.folder.records())[ONE]
     read = read_step(lake.root, ONE, held, COLUMNS)
-    pieces = [RankSpan(rank, rows + 1, stamp(held[rank])) for rank, rows in zip(read.ranks, read.rows, strict=True)]
+    digests = StepFiles(lake.root, ONE, held).digests
+    pieces = [RankSpan(rank, rows + 1, digests[rank]) for rank, rows in zip(read.ranks, read.rows, strict=True)]
     path = lake.root / compacted_folder(ONE) / "wrong.parquet"
     path.parent.mkdir(parents=True)
     write_compacted_file(path, [(pieces, read.table)])
@@ -266,7 +267,7 @@ def long_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RandomLake:
     lake = RandomLake(tmp_path / "lake")
     for rank in range(6):
         lake.put(rank, [StepKey(None, number) for number in range(24)])
-    monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", 6 * 24)
+    monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 6 * 24)
     monkeypatch.setattr(jitter.lake.derived.compaction, "cpu_count", lambda: 3)
     return lake
 

@@ -79,6 +79,9 @@ RECORD = [
     "steps",
     "problems",
     "host_rows",
+    "reader",
+    "world_size",
+    "kernel_columns",
 ]
 STEP = [
     "step",
@@ -97,14 +100,14 @@ STEP = [
 @pytest.fixture(scope="module")
 def lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    assert not jitter.ingest([traces], root, jobs=1).refused
+    assert not jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused
     return root
 
 
 @pytest.fixture(scope="module")
 def without_epoch(simulated_traces: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    jitter.ingest([simulated_traces({"marker": "profiler"})], root, jobs=1)
+    jitter.ingest([simulated_traces({"marker": "profiler"})], root, executor=jitter.LocalExecutor())
     return root
 
 
@@ -122,7 +125,7 @@ def test_paths(lake: Path, without_epoch: Path):
         "catalog.sqlite",
         *(f"sources/{digest}.json" for digest in digests),
         *(f"host/rank={rank}/{digest}.parquet" for digest, rank in digests.items()),
-        *(f"derived/extracts/{digest}.1" for digest in digests),
+        *(f"derived/timings/{digest}.v2.arrow" for digest in digests),
     }
 
 
@@ -242,24 +245,24 @@ def test_catalogue_is_the_records(lake: Path):
 
 
 def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Path):
-    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
     path = tmp_path / "lake" / "catalog.sqlite"
     good = catalogue(path)
     path.unlink()
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
     path.write_bytes(b"SQLite format 3\0 and then nothing of the kind")
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
     (record,) = (tmp_path / "lake" / "sources").iterdir()
     record.write_text(record.read_text().replace("node0000", "elsewhere"))
     assert not catalog.is_current(tmp_path / "lake")
-    jitter.open(tmp_path / "lake")
+    jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"
     assert not [p for p in (tmp_path / "lake").iterdir() if p.name.startswith(".")]
 
 
 def test_who_reads_a_lake_does_not_wait_for_sqlalchemy(traces: Path, tmp_path: Path):
-    jitter.ingest([traces], tmp_path / "lake", jobs=1)
+    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
     script = "import sys, jitter; jitter.open(sys.argv[1]); sys.exit('sqlalchemy' in sys.modules)"
     subprocess.run([sys.executable, "-c", script, tmp_path / "lake"], check=True)

@@ -1,5 +1,6 @@
-"""Who goes through a large lake first makes what it lacks of derived data; what hinders that changes no answer."""
+"""Only an ingest and `Lake.prepare` write derived data, and the answers are the same with and without."""
 
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -8,18 +9,19 @@ from pathlib import Path
 import pytest
 
 import jitter
-import jitter.lake.derived.build_timing_cache
-import jitter.lake.derived.compaction
+from jitter.analysis.diagnosis import answer_cache
+from jitter.cli import main
 from jitter.cli.open_lake import PreparationProgress
+from jitter.core.errors import LakeError
+from jitter.lake import catalog, derived
 from jitter.lake.derived.compaction import compact_steps
-from jitter.lake.layout import COMPACTED_STEPS, TIMING_CACHE, compacted_folder
+from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
-
-pytestmark = pytest.mark.slow
 
 RANKS, STEPS = 6, 4
 FILES = RANKS * STEPS
 Large = Callable[..., None]
+KERNELS = "select step, sum(duration_ns) from kernels group by all order by all"
 
 
 @pytest.fixture(scope="module")
@@ -27,150 +29,246 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
     job = Job(ranks=RANKS, steps=STEPS, kernels=30)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 
 @pytest.fixture
-def without_extracts(root: Path) -> Path:
+def without_derived(root: Path) -> Path:
     shutil.rmtree(root / "derived")
     return root
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Large:
-    """From how many files on a lake is large."""
+    """Set the number of files from which on a lake is large."""
 
     def set_to(files: int = FILES) -> None:
-        monkeypatch.setattr(jitter.lake.derived.compaction, "MANY_FILES", files)
-        monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MANY_FILES", files)
+        monkeypatch.setattr(derived, "MANY_FILES", files)
+        monkeypatch.setattr(answer_cache, "MIN_ACTIVITIES", 0)
 
     return set_to
+
+
+@pytest.fixture
+def read_only(without_derived: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Refuse every write below the lake, as a read-only file system does; root may write in spite of permissions."""
+    real_open, real_io_open, real_mkdir, real_access = os.open, io.open, os.mkdir, os.access
+
+    def refuse(path: object) -> None:
+        if str(path).startswith(str(without_derived)):
+            raise PermissionError(30, "Read-only file system", str(path))
+
+    def guarded_open(path, flags, *args, **kwargs):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            refuse(path)
+        return real_open(path, flags, *args, **kwargs)
+
+    def guarded_io_open(path, mode="r", *args, **kwargs):
+        if set(mode) & set("wax+"):
+            refuse(path)
+        return real_io_open(path, mode, *args, **kwargs)
+
+    def guarded_mkdir(path, *args, **kwargs):
+        refuse(path)
+        return real_mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", guarded_open)
+    monkeypatch.setattr(io, "open", guarded_io_open)
+    monkeypatch.setattr(os, "mkdir", guarded_mkdir)
+    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and real_access(path, how))
+    return without_derived
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """Return every file of a lake."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
 def compacted(root: Path) -> int:
     return len(list((root / COMPACTED_STEPS).rglob("*.parquet")))
 
 
-def extracts(root: Path) -> dict[str, bytes]:
+def timings(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (root / TIMING_CACHE).glob("*")}
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda lake: lake.summaries(),
-        lambda lake: lake.run(),
-        lambda lake: lake.sql("select step, sum(duration_ns) from kernels group by all order by all").to_pylist(),
-    ],
-    ids=["summaries", "run", "kernels by SQL"],
-)
-def test_summaries_compact_a_large_lake_and_are_the_same(root: Path, large: Large, ask):
-    before = ask(jitter.open(root))
-    assert compacted(root) == 0
+def all_answers(lake: jitter.Lake) -> list[object]:
+    """Return what every method of a lake returns."""
+    return [
+        lake.steps,
+        lake.ranks,
+        lake.hosts,
+        lake.cohorts,
+        lake.diagnose(),
+        lake.diagnose(lake.steps[1:]),
+        lake.analyze().paths,
+        lake.dependencies(),
+        lake.ttke_readings(),
+        lake.table("gap", 1, 1).to_csv(),
+        lake.arrow_table("ttke", 1, 1, deviation=True),
+        lake.metrics(lake.steps[2]).rows,
+        *(sorted(map(str, lake.sql(f"from {name}").to_pylist())) for name in ("sources", "steps", "problems", "ranks")),
+        lake.sql(KERNELS),
+        lake.sql("select verdict_rows.cause from answers verdict_rows"),
+    ]
+
+
+def test_reading_writes_nothing(without_derived: Path, large: Large):
+    root = without_derived
+    large(0)
+    (root / "catalog.sqlite").unlink()
+    before = content(root)
+    all_answers(jitter.open(root))
+    assert content(root) == before
+    assert not (root / ".staging").exists()
+
+
+@pytest.mark.parametrize("form", ["catalog", "timings", "compacted", "answers"])
+def test_prepare_writes_one_form_and_changes_no_answer(without_derived: Path, large: Large, form):
+    root = without_derived
+    large(0)
+    (root / "catalog.sqlite").unlink()
+    lake = jitter.open(root)
+    wanted = all_answers(lake)
+    lake.prepare(forms=[form])
+    written = {
+        "catalog": catalog.is_current(root),
+        "timings": len(timings(root)) == RANKS,
+        "compacted": compacted(root) == STEPS,
+        "answers": len(list((root / ANSWER_CACHE).glob("*"))) == 1,
+    }
+    assert written == {name: name == form for name in written}
+    assert all_answers(jitter.open(root)) == wanted
+
+
+def test_a_prepared_lake_is_not_prepared_again(without_derived: Path, large: Large):
+    root = without_derived
+    large()
+    jitter.open(root).prepare()
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*") if path.is_file()}
+    jitter.open(root).prepare()
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in before} == before
+
+
+def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, ingested: Path):
+    large()
+    before = content(read_only)
+    with pytest.raises(PermissionError):
+        (read_only / "file").write_text("")
+    lake = jitter.open(read_only)
+    calls: list[tuple[int, int]] = []
+    lake.prepare(lambda done, total: calls.append((done, total)))
+    assert calls == []
+    assert all_answers(lake) == all_answers(jitter.open(ingested))
+    assert content(read_only) == before
+
+
+def test_the_progress_of_compaction(root: Path, large: Large):
     large(FILES + 1)
-    ask(jitter.open(root))
+    jitter.open(root).prepare()
     assert compacted(root) == 0
     large()
-    told = []
-    assert ask(jitter.open(root, lambda done, total: told.append((done, total)))) == before
+    calls: list[tuple[int, int]] = []
+    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["compacted"])
     assert compacted(root) == STEPS
-    assert told == [(done, STEPS) for done in range(STEPS + 1)]
+    assert calls == [(done, STEPS) for done in range(STEPS + 1)]
 
 
-def test_only_the_steps_summed_up_count(root: Path, large: Large):
+def test_only_the_chosen_steps_count(root: Path, large: Large):
     large(2 * RANKS)
     lake = jitter.open(root)
-    lake.summaries(lake.steps[1:2])
+    lake.prepare(forms=["compacted"], steps=lake.steps[1:2])
     assert compacted(root) == 0
-    lake.summaries(lake.steps[:2])
+    lake.prepare(forms=["compacted"], steps=[key.step for key in lake.steps[:2]])
     assert [(root / compacted_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
 
 
-def test_a_diagnosis_after_an_ingest_makes_nothing(root: Path, large: Large):
+def test_an_ingest_leaves_no_timings_to_prepare(root: Path, large: Large):
     large()
-    made = extracts(root)
-    told = []
-    jitter.open(root, lambda done, total: told.append((done, total))).diagnose()
-    assert told == []
-    assert compacted(root) == 0
-    assert extracts(root) == made
+    made = timings(root)
+    calls: list[tuple[int, int]] = []
+    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
+    assert calls == []
+    assert timings(root) == made
 
 
-def test_a_diagnosis_makes_the_extracts_of_a_large_lake_as_the_ingest_does(root: Path, large: Large):
-    made = extracts(root)
+def test_timings_are_those_of_the_ingest(root: Path, large: Large):
+    made = timings(root)
     assert len(made) == RANKS
     shutil.rmtree(root / "derived")
     large(FILES + 1)
-    before = jitter.open(root).diagnose()
-    assert extracts(root) == {}
+    jitter.open(root).prepare(forms=["timings"])
+    assert timings(root) == {}
     large()
-    told = []
-    assert jitter.open(root, lambda done, total: told.append((done, total))).diagnose() == before
-    assert extracts(root) == made
-    assert compacted(root) == 0
-    assert told == [(done, RANKS) for done in range(1, RANKS + 1)]
+    calls: list[tuple[int, int]] = []
+    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
+    assert timings(root) == made
+    assert calls == [(done, RANKS) for done in range(1, RANKS + 1)]
     assert not (root / ".staging").exists()
 
 
-def test_only_the_recordings_that_lack_theirs_count(root: Path, large: Large):
-    made = extracts(root)
+def test_only_the_recordings_without_timings_count(root: Path, large: Large):
+    made = timings(root)
     for name in sorted(made)[:2]:
         (root / TIMING_CACHE / name).unlink()
     large(2 * STEPS + 1)
-    jitter.open(root).diagnose()
-    assert len(extracts(root)) == RANKS - 2
+    jitter.open(root).prepare(forms=["timings"])
+    assert len(timings(root)) == RANKS - 2
     large(2 * STEPS)
-    told = []
-    jitter.open(root, lambda done, total: told.append((done, total))).diagnose()
-    assert extracts(root) == made
-    assert told == [(1, 2), (2, 2)]
+    calls: list[tuple[int, int]] = []
+    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
+    assert timings(root) == made
+    assert calls == [(1, 2), (2, 2)]
 
 
-def test_one_step_is_read_as_it_lies(without_extracts: Path, large: Large):
-    large(0)
-    lake = jitter.open(without_extracts)
-    lake.table("gap", 1, 1)
-    lake.metrics(1, 1).rows  # noqa: B018
-    assert compacted(without_extracts) == 0
-    assert extracts(without_extracts) == {}
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["report", "--json"], {"timings", "answers"}),
+        (["steps"], {"timings", "answers"}),
+        (["table"], {"timings", "answers"}),
+        (["table", "--step", "1", "--epoch", "1"], set()),
+        (["query", KERNELS], {"compact"}),
+        (["query", "select step, cause from answers"], {"timings", "answers"}),
+        (["query", "from steps"], set()),
+    ],
+)
+def test_commands_prepare_what_they_read(
+    without_derived: Path, large: Large, words: list[str], written: set[str], capsys: pytest.CaptureFixture[str]
+):
+    large()
+    verb, *rest = words
+    arguments = [verb, str(without_derived), *rest]
+    assert main(arguments) == 0
+    first = capsys.readouterr().out
+    folder = without_derived / "derived"
+    assert {path.name for path in folder.iterdir()} == written if written else not folder.exists()
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == first
 
 
-def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_extracts: Path, large: Large):
-    root = without_extracts
-    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
+def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_derived: Path, large: Large):
+    root = without_derived
+    wanted = all_answers(jitter.open(root))
     large()
     (root / COMPACTED_STEPS.parts[0]).write_text("no folder can be made here")
-    with pytest.raises(jitter.lake.derived.compaction.LakeError, match="cannot be compacted"):
+    with pytest.raises(LakeError, match="cannot be compacted"):
         compact_steps(root)
-    assert jitter.open(root).diagnose() == wanted
-    assert jitter.open(root).summaries() == summaries
+    jitter.open(root).prepare()
+    assert all_answers(jitter.open(root)) == wanted
     assert not (root / ".staging").exists()
 
 
-def test_a_lake_that_may_not_be_written(without_extracts: Path, large: Large, monkeypatch: pytest.MonkeyPatch):
-    root = without_extracts
-    wanted, summaries = jitter.open(root).diagnose(), jitter.open(root).summaries()
-    large()
-    may = os.access
-    # whoever runs the tests may be allowed everything
-    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and may(path, how))
-    told = []
-    lake = jitter.open(root, lambda done, total: told.append((done, total)))
-    assert lake.diagnose() == wanted
-    assert lake.summaries() == summaries
-    assert told == []
-    assert not (root / "derived").exists()
-
-
-def test_a_file_that_cannot_be_read_is_said_by_who_needs_it(without_extracts: Path, large: Large):
-    root = without_extracts
+def test_a_lost_file_is_reported_when_it_is_read(without_derived: Path, large: Large):
+    root = without_derived
     large()
     lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
     lost.unlink()
-    with pytest.raises(jitter.lake.derived.compaction.LakeError, match=r"rank=3\.parquet: cannot be read"):
+    jitter.open(root).prepare(forms=["timings"])
+    assert len(timings(root)) == RANKS - 1
+    with pytest.raises(LakeError, match=r"rank=3\.parquet: cannot be read"):
         jitter.open(root).diagnose()
-    assert len(extracts(root)) == RANKS - 1
 
 
 def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -181,6 +279,6 @@ def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
         line(done, 3)
     said = "preparing the lake, once: 2 of 3"
     assert capsys.readouterr().err == f"\r{said}\r{' ' * len(said)}\r"
-    for done in range(3):  # so quick that nobody needs to know
+    for done in range(3):  # too short to be shown
         line(done, 2)
     assert capsys.readouterr().err == ""

@@ -29,7 +29,7 @@ def there(lake: LakeFolder) -> list[Path]:
 
 
 def change(lake: LakeFolder, place: Path, ends: BaseException | None = None) -> None:
-    with lake.changing([place]):
+    with lake.journal([place]):
         put(lake, place)
         if ends is not None:
             raise ends

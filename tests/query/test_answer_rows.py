@@ -16,7 +16,7 @@ def answer(number, loss_ns, *, told=True):
         None if loss_ns is None else loss_ns / 1000,
         2,
         5,
-        Divergence(17, "void kernel(int)") if told else None,
+        Divergence(17, "void kernel(int)", 0) if told else None,
         Split(1, 2, 3) if told else None,
         "cpu_launch" if told else "none",
     )

@@ -134,6 +134,6 @@ def test_how_it_is_called(
 
 def test_what_takes_long_is_said(lake_root: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["query", str(lake_root), "select count(*) from metrics"]) == 0
-    assert "measuring 3 steps" in capsys.readouterr().err
+    assert "computing the metrics of 3 steps" in capsys.readouterr().err
     assert main(["query", str(lake_root), "select count(*) from metrics(2000)"]) == 0
     assert capsys.readouterr().err == ""

@@ -165,13 +165,13 @@ def test_metrics_of_all_steps(lake: "jitter.Lake"):
 
 def test_only_the_steps_named_are_measured(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
     measured = []
-    real = type(lake).metrics_of
+    real = type(lake).metrics
 
     def counted(self, key):
         measured.append(key.step)
         return real(self, key)
 
-    monkeypatch.setattr(type(lake), "metrics_of", counted)
+    monkeypatch.setattr(type(lake), "metrics", counted)
     lake.sql("select a.rank from Metrics(2000) a join (from metrics(2002)) b using (rank) where rank in (select 1)")
     assert measured == [2000, 2002]
     lake.sql("from kernels")
@@ -196,7 +196,7 @@ def test_every_column_is_explained(lake: "jitter.Lake"):
         assert relation.sentence.endswith(".")
         table = lake.sql(f"from {relation.name} limit 0")
         assert [column.name for column in relation.columns] == table.column_names
-        assert all(column.words and column.type for column in relation.columns)
+        assert all(column.description and column.type for column in relation.columns)
 
 
 @pytest.fixture(scope="session")
@@ -205,7 +205,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("late")
     job = Job(ranks=6, steps=5, kernels=40, first_step=10)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=12+13,kernel=9,ms=3")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     return folder / "lake"
 
 
@@ -231,18 +231,18 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
 def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
     lake, real, asked = jitter.open(late), jitter.Lake.diagnose, []
 
-    def counted(self, steps=None):
+    def counted(self, steps=None, executor=None):
         asked.append(steps)
-        return real(self, steps)
+        return real(self, steps, executor)
 
     monkeypatch.setattr(jitter.Lake, "diagnose", counted)
     said = []
     lake.sql("from ranks")
     assert asked == []
-    with run_query(lake, "select cause from answers union all select cause from culprits", said.append) as found:
+    with run_query(lake, "select cause from answers union all select cause from culprits", say=said.append) as found:
         assert sum(batch.num_rows for batch in found) == 6
     assert asked == [None]
-    assert said == ["examining 5 steps"]
+    assert said == ["diagnosing 5 steps"]
 
 
 def test_a_healthy_run_has_no_culprits(tmp_path: Path):

@@ -51,7 +51,7 @@ def test_a_terminal_is_not_commanded(lake):
 
 
 def test_steps_do_not_command_it_either(lake):
-    step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat"))
+    step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat", 0))
     out = format_steps(tabulate_steps([step]))
     assert "octocat" in out
     assert obeyed(out) == []

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.replay.critical_path import Part
-from jitter.analysis.replay.scenario_times import CPU
+from jitter.analysis.execution.time_part import TimePart
 from jitter.report.views import excess_heatmap as module
 from jitter.report.views.excess_heatmap import PATH_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
@@ -70,7 +69,7 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
     assert drawn.hosts == ("node0", "node0", "node1", "node1")
     for number, path in enumerate(examined.paths):
         for row, (rank,) in enumerate(drawn.rows):
-            own = [c.excess_ns for c in path.charges if c.rank == rank and c.part != Part.TRANSFER]
+            own = [c.excess_ns for c in path.charges if c.rank == rank and c.part != TimePart.TRANSFER]
             cell = drawn.layers[0].excess_ns[row, number]
             assert np.isnan(cell) if not own else cell == pytest.approx(sum(own), rel=1e-6)
     assert drawn.layers[0].most[:2] == (2, 1)
@@ -80,10 +79,10 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
 def test_own_time_is_that_of_the_deviations(tmp_path):
     lake = report_job(tmp_path / "lake")
     examined = lake.analyze()
-    drawn = build_excess_heatmap(lake, examined, self_time_layer(CPU))
-    assert drawn.layers[0].name == self_time_layer(CPU)
+    drawn = build_excess_heatmap(lake, examined, self_time_layer(TimePart.CPU))
+    assert drawn.layers[0].name == self_time_layer(TimePart.CPU)
     (team,) = examined.deviations
-    np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[CPU].T, rtol=1e-6)
+    np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[TimePart.CPU].T, rtol=1e-6)
 
 
 def test_a_missing_step_is_a_hole(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.replay.scenario_times import START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.questions import answer_questions
@@ -51,7 +51,13 @@ def test_the_answers_are_the_diagnosis(page, lake):
         assert one.answer in text
         for line in one.evidence:
             assert line in text
-    for fact in ("ranks 8", "steps 5", "hosts 2", "kernels a step 60", "Every rank has every step, whole."):
+    for fact in (
+        "ranks 8",
+        "steps 5",
+        "hosts 2",
+        "kernels per step 60",
+        "All 8 ranks recorded all 5 steps completely.",
+    ):
         assert fact in text
 
 
@@ -99,7 +105,7 @@ def test_every_figure_is_there(page):
         "Launch latency",
         "Excess of every rank and step",
         "Max rank",
-        "Loss of every step",
+        "Loss of each step",
         "Step time",
         "by where it arose",
     ):
@@ -127,7 +133,7 @@ def test_what_a_trace_says_stays_text(tmp_path):
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=2, steps=MAX_EMBEDDED_STEPS + 3, late=(1, 4, 5, 400_000))
     page, diagnosis = render_html(lake), lake.diagnose()
-    assert f"{MAX_EMBEDDED_STEPS} steps of {MAX_EMBEDDED_STEPS + 3} are in this page in detail" in Text(page).all
+    assert f"holds the details of {MAX_EMBEDDED_STEPS} of {MAX_EMBEDDED_STEPS + 3} steps" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
     assert [step.loss_ns for step in choose_embedded_steps(diagnosis)] == losses[:MAX_EMBEDDED_STEPS]
     options = [a for tag, a in Text(page).tags if tag == "option" and (a["value"] or "").isdigit()]
@@ -140,7 +146,7 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
-    assert choose_first_layer(diagnosis) == self_time_layer(START)
+    assert choose_first_layer(diagnosis) == self_time_layer(TimePart.START)
     cells = sources(render_html(lake), "run")["shown:excess"]["image"][0]
     assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
         (row, column) for row in range(4, 8) for column in (3, 6)
@@ -166,11 +172,11 @@ def test_one_rank(tmp_path):
     page = render_html(report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000)))
     text = Text(page).all
     assert "Only one rank ran these kernels in this step" in text
-    assert "With one rank there is nobody to compare with" in text
-    assert "Nothing to align" in text
-    assert text.count("It cannot be told: no rank can be compared with another.") == 5
+    assert "With a single rank there is no comparison" in text
+    assert "Clock alignment: not needed" in text
+    assert text.count("Unknown: no rank can be compared with another.") == 5
     assert "1 collective; who waited there, only the other ranks' traces could tell." in text
-    assert "nobody waited" not in text
+    assert "no rank waited" not in text
     assert titles(page)[:2] == ["Step time", "Time to kernel end"]
 
 
@@ -180,7 +186,7 @@ def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
     view = page.view(page.grid(step.key), KernelNames())
     told = describe_step(step, view, page.lake.hosts, 1, None).sentence
     who = f"rank {step.max_rank} (node{step.max_rank // 2})"
-    assert told == f"In {step.key} no critical path leads across ranks; {who} has the greatest time to kernel end."
+    assert told == f"In {step.key}, no critical path connects the ranks; {who} has the largest time to kernel end."
 
 
 def test_words_that_the_page_uses_are_explained(tmp_path):
@@ -192,7 +198,7 @@ def test_words_that_the_page_uses_are_explained(tmp_path):
 
 def test_one_step(tmp_path):
     page = render_html(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
-    assert "In epoch 1, step 0 rank 1 (node0) took" in Text(page).all
+    assert "In epoch 1, step 0, rank 1 (node0) has" in Text(page).all
     assert "Step time" not in titles(page)
 
 
@@ -200,7 +206,7 @@ def test_ranks_that_cannot_be_aligned(tmp_path):
     lake = report_lake(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
     page = render_html(lake)
     text = Text(page).all
-    assert "Its ranks cannot be aligned" in text
+    assert "The clocks of its ranks cannot be aligned" in text
     assert "No collective lies in this step" in text
     assert "No critical path leads across ranks" in text
     assert "No path leads across ranks" in text

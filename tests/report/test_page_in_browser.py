@@ -113,7 +113,7 @@ def test_hover_tells_a_cell_of_the_map(page, lake):
     assert "epoch 1, step 1" in told
     excess = (split.start_ns + split.cpu_ns + split.gpu_ns) / 1000
     assert f"+{round(excess, 3):g} µs" in told
-    assert "nothing known here" in hover(page, "figure:excess", 1, 3)
+    assert "not on the critical path" in hover(page, "figure:excess", 1, 3)
 
 
 def in_view(page):
@@ -139,7 +139,7 @@ def test_a_cell_of_the_map_shows_its_step(page):
         page.mouse.click(*page.evaluate(PLACE, ["figure:excess", step, 2]))
         page.wait_for_timeout(500)  # else the next one makes a double click
         page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step} ')")
-        assert f"rank 2, epoch 1, step {step} is the step in view now." in page.locator("#cell").inner_text()
+        assert f"rank 2, epoch 1, step {step} is now in view." in page.locator("#cell").inner_text()
         assert f"In epoch 1, step {step} " in in_view(page)
 
 
@@ -179,8 +179,8 @@ def test_kernels_by_keyboard(page):
 def test_another_map_can_be_chosen(page):
     page.select_option("#layer", value="own:1")
     title = "Bokeh.documents[0].get_model_by_name('title:excess').text"
-    assert "CPU: own time above the others'" in page.evaluate(title)
-    assert "nothing known" not in hover(page, "figure:excess", 1, 3)
+    assert "CPU: own time above the peers' median" in page.evaluate(title)
+    assert "not on the critical path" not in hover(page, "figure:excess", 1, 3)
 
 
 def test_zoom_is_linked_along_kernels(page):

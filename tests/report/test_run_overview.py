@@ -17,7 +17,7 @@ def test_a_whole_run(tmp_path):
     assert (facts.ranks, facts.steps, facts.hosts, facts.formats) == (4, 3, ("node0", "node1"), ("nsys 2026.2",))
     assert (facts.kernels, facts.kernels_per_step) == (4 * 3 * 14, (14, 14))
     assert (facts.outside_steps, facts.before_capture) == (12, 4)
-    assert describe_coverage(facts) == ["Every rank has every step, whole."]
+    assert describe_coverage(facts) == ["All 4 ranks recorded all 3 steps completely."]
     assert facts.alignment.steps == {"collective": 3}
     assert "unknown" in describe_alignment(facts.alignment)  # one collective a step: nothing to check it against
 
@@ -31,9 +31,9 @@ def test_holes_cut_and_left_out(tmp_path):
     assert [(hole.ranks, [key.step for key in hole.steps]) for hole in facts.holes] == [((1, 3), [2])]
     assert (facts.cut, facts.left_out) == (1, 1)
     told = describe_coverage(facts)
-    assert told[0] == "Ranks 1,3 lack step 2 of epoch 1."
-    assert "1 recording of a rank's step is cut" in told[1]
-    assert "1 of a rank's steps is left out" in told[2]
+    assert told[0] == "Ranks 1,3 have no recording of step 2 of epoch 1."
+    assert "1 recording of a step by a rank is incomplete" in told[1]
+    assert "1 recording of a step by a rank is excluded" in told[2]
 
 
 def test_leaving_steps_out_counts_only_the_others(tmp_path):
@@ -50,7 +50,7 @@ def test_unmatched_kernels_and_their_time(tmp_path):
     ranks[1][1, 0] = [*ranks[1][1, 0], extra]
     facts = facts_of(report_lake(tmp_path / "lake", ranks))
     assert (facts.unmatched_kernels, facts.unmatched_ns) == (1, 4000)
-    assert any("1 kernel (4.00 µs) without a partner" in told for told in describe_excluded(facts))
+    assert any("1 kernel (4.00 µs) without a counterpart" in told for told in describe_excluded(facts))
 
 
 def test_problems_are_said_once_with_their_count(tmp_path):

@@ -161,7 +161,9 @@ def test_the_page_is_the_written_one(page, lake):
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
     assert len(re.findall("data-show=", body)) == len(lake.steps)
-    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(lake.steps.index(lake.costliest().key))
+    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(
+        lake.steps.index(lake.diagnose().costliest.key)
+    )
 
 
 def test_any_step_and_any_ranks(page, lake):
@@ -323,7 +325,7 @@ def test_by_keyboard(shown):
 
 def test_another_map_can_be_chosen(shown):
     shown.select_option("#layer", value="own:1")
-    assert "CPU: own time above the others'" in of(shown, "title:excess", "text")
+    assert "CPU: own time above the peers' median" in of(shown, "title:excess", "text")
 
 
 def test_zoom_outlives_further_ranks_but_not_another_step(shown):

@@ -28,7 +28,7 @@ def rows(lake: Path, under: str) -> pd.DataFrame:
 def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
     run = the_run(shape)
     write(run, tmp_path / "traces", form)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     recordings = list(run.ranks())
     if form != "rocpd":  # RCCL has one name for all collectives
         assert_matches_truth(jitter.open(tmp_path / "lake"), run.truth())
@@ -53,7 +53,7 @@ def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
 def test_numbers_of_collectives_in_their_groups(tmp_path: Path):
     run = the_run("tensor_data")
     write(run, tmp_path / "traces", "kineto", sequence=True)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     kernels = rows(tmp_path / "lake", "kernels")
     collectives = kernels[kernels["kind"] == "collective"].sort_values("start_ns")
     for (_, _), own in collectives.groupby(["rank", "group_name"]):

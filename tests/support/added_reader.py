@@ -1,6 +1,7 @@
 """A reader that another package adds, in this process and in those it starts."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ def added_reader(name: str, source: str, site: Path, monkeypatch: pytest.MonkeyP
     (about / "entry_points.txt").write_text(f"[jitter.readers]\n{name} = {name}_reader:READER\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    sys.modules.pop(f"{name}_reader", None)
     readers.cache_clear()
     try:
         yield

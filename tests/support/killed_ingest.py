@@ -25,7 +25,7 @@ def ingest_killed_at(death: int, traces: Path, lake: Path, **options: Any) -> in
                 changes += 1
 
         sys.addaudithook(watch)
-        jitter.ingest([traces], lake, jobs=1, **options)
+        jitter.ingest([traces], lake, executor=jitter.LocalExecutor(), **options)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)

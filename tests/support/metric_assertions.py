@@ -16,7 +16,7 @@ DEVIATION = 1e-3
 
 def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int], oracle.CohortStep]:
     """Every row, deviation, moment, step time and extreme of the lake is the oracle's; returns the oracle's."""
-    lake.metrics_of = cache(lake.metrics_of)  # type: ignore[method-assign]  # the run asks for the same steps again
+    lake.metrics = cache(lake.metrics)  # type: ignore[method-assign]  # the run asks for the same steps again
     measured = oracle.measure(lake.root)
     assert lake.cohorts == dict(sorted(oracle.cohorts(oracle.lake_steps(lake.root)).items()))
     for key in lake.steps:
@@ -30,7 +30,6 @@ def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int
         by_place = {(row["rank"], row["position"]): row for row in rows}
         assert len(by_place) == len(rows)
         assert by_place.keys() == {place for one in wanted.values() for place in one.rows}
-        negative = 0
         for cohort, one in wanted.items():
             _assert_alignment(found.alignments[cohort], one)
             means = {metric: oracle.means(one, metric) for metric in oracle.METRICS}
@@ -39,7 +38,6 @@ def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int
                 got = {name: row.get(name, row.get(f"{name}_ns")) for name in want}
                 assert got == want, (key, place)
                 assert row["cohort"] == cohort
-                negative += (want["launch_latency"] or 0) < 0
                 for metric in oracle.METRICS:
                     deviation = row[f"{metric}_deviation_ns"]
                     if want["kernel_index"] is None or want[metric] is None:
@@ -47,8 +45,7 @@ def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int
                     else:
                         exact = want[metric] - means[metric][want["kernel_index"]]
                         assert deviation == pytest.approx(float(exact), abs=DEVIATION), (key, place, metric)
-        assert sum(one.negative_latencies for one in lake.summaries([key])) == negative
-    _assert_summaries(lake, measured)
+    _assert_readings(lake, measured)
     return measured
 
 
@@ -62,36 +59,21 @@ def _assert_alignment(found: Any, one: oracle.CohortStep) -> None:
     assert one.method != "collective" or shifts == {0}
 
 
-def _assert_summaries(lake: "jitter.Lake", measured: Mapping[Any, oracle.CohortStep]) -> None:
-    run = lake.run()
-    times = oracle.step_times(dict(measured))
-    told = [step for step in run.steps if any(cohort.ranks for cohort in step.cohorts)]
-    assert {tuple(step.step): step.step_time_ns for step in told} == times
-    for step in told:
-        for summary in (cohort for cohort in step.cohorts if cohort.ranks):
-            one = measured[tuple(step.step), summary.cohort]
-            unmatched = [row for row in one.rows.values() if row["kernel_index"] is None]
-            assert summary.unmatched_kernels == len(unmatched)
-            assert summary.unmatched_ns == sum(row["duration"] for row in unmatched)
-            ranks = sorted({rank for rank, _ in one.rows})
-            assert summary.ranks == len(ranks)
-            last = oracle.last_kernel(one)
-            late = {} if last is None else {rank: _ttke_at(one, rank, last) for rank in ranks}
-            if len(ranks) < 2 or last is None or None in late.values():
-                assert summary.max_rank is None
-                assert summary.min_rank is None
-                assert summary.loss_ns is None
-                continue
-            assert summary.last_index == last
-            mean = sum(late.values()) / len(late)
-            assert late[summary.max_rank] == max(late.values())
-            assert late[summary.min_rank] == min(late.values())
-            assert summary.max_deviation_ns == pytest.approx(max(late.values()) - mean, abs=DEVIATION)
-            assert summary.min_deviation_ns == pytest.approx(min(late.values()) - mean, abs=DEVIATION)
-            split = summary.split
-            assert split.start_ns + split.cpu_ns + split.gpu_ns == pytest.approx(
-                summary.max_deviation_ns, abs=DEVIATION
-            )
+def _assert_readings(lake: "jitter.Lake", measured: Mapping[Any, oracle.CohortStep]) -> None:
+    for reading in lake.ttke_readings():
+        one = measured.get((tuple(reading.step), reading.cohort)) or oracle.CohortStep()
+        ranks = sorted({rank for rank, _ in one.rows})
+        last = oracle.last_kernel(one) if ranks else None
+        late = {} if last is None else {rank: _ttke_at(one, rank, last) for rank in ranks}
+        if len(ranks) < 2 or last is None or None in late.values():
+            assert (reading.min_rank, reading.max_rank, reading.deviation_ns, reading.magnitude_ns) == (None,) * 4
+            continue
+        assert reading.last_index == last
+        mean = sum(late.values()) / len(late)
+        assert late[reading.max_rank] == max(late.values())
+        assert late[reading.min_rank] == min(late.values())
+        assert reading.deviation_ns == pytest.approx({rank: ns - mean for rank, ns in late.items()}, abs=DEVIATION)
+        assert reading.magnitude_ns == reading.deviation_ns[reading.max_rank]
 
 
 def _ttke_at(one: oracle.CohortStep, rank: int, last: int) -> int | None:

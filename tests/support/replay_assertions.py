@@ -36,7 +36,7 @@ def assert_replay_matches_recording(lake: "jitter.Lake") -> None:
     counted = {
         (member.rank, number)
         for number, key in enumerate(examined.keys)
-        for index in lake.indices(key)
+        for index in lake.kernel_indices(key)
         for member in index.members
     }
     assert seen == counted

@@ -27,7 +27,7 @@ def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, 
     the lake to `folder / "lake"`.
     """
     write(run, folder / "traces", form, **options)
-    report = jitter.ingest([folder / "traces"], folder / "lake", jobs=1)
+    report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     assert len(report.refused) == rejected
     return jitter.open(folder / "lake")
 

@@ -1,4 +1,4 @@
-"""How far one step's figures can be trusted: how its ranks are aligned, what found no partner, impossible times."""
+"""The data quality of one step: clock alignment, unmatched kernels, incomplete recordings, impossible times."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ from jitter.core.kernels import MEMORY
 
 @dataclass(frozen=True)
 class StepQuality:
-    """One step."""
+    """The data quality of one step."""
 
     aligned: Mapping[int, bool]
-    """By team of more than one rank: whether it has a collective that all its ranks leave together."""
+    """By team of more than one rank: whether all its ranks leave some collective of the step at the same time."""
     uncertainty_ns: int | None
-    """How far the ends of its aligning collectives disagree; the median over them, the worst team's."""
+    """How far the ends of aligning collectives disagree: median over the collectives, of the worst team."""
     unmatched_kernels: int
     unmatched_ns: int
     left_out: int
-    """Ranks whose recording is cut before the step's last collective."""
+    """Ranks whose recording ends before the step's last collective."""
     negative_latencies: int
-    """Kernels that start before their own launch, which cannot be."""
+    """Kernels that start before their own launch: impossible times."""
     kernels: tuple[int, ...]
-    """Kernels of the index, cohort by cohort."""
+    """How many kernels the kernel index has, by cohort."""
 
 
 class StepEnds(Protocol):
-    """What is asked of a team's step."""
+    """The part of a team's step statistics that its data quality depends on."""
 
     @property
     def ranks(self) -> Ints:
@@ -44,7 +44,7 @@ class StepEnds(Protocol):
 
     @property
     def negative_latencies(self) -> int:
-        """Kernels that start before their own launch."""
+        """How many kernels start before their own launch."""
 
 
 def assess_step_quality(
@@ -53,9 +53,14 @@ def assess_step_quality(
     indices: Sequence[KernelIndex],
     sheets: Callable[[], Sequence[Sheet]],
 ) -> StepQuality:
-    """Judge a step; `aligning` gives a team's places of collectives that all its ranks leave together.
+    """Return a step's data quality.
 
-    `sheets` reads what the ranks did; it is asked only where some kernel has no partner.
+    Args:
+        teams: each team's statistics.
+        aligning: gives a team's collectives, by operation number, that all its ranks leave at the same time.
+        indices: the kernel index of each cohort.
+        sheets: reads the ranks' operations; called only where a kernel is unmatched.
+
     """
     aligned, spreads = {}, []
     for team, step in teams.items():
@@ -77,7 +82,7 @@ def assess_step_quality(
 
 
 def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
-    """Kernels of a cohort without a place in the index, and how much time they take."""
+    """Return how many kernels of a cohort have no kernel index, and their total duration, ns."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)
         for digest, partners in index.partners.items()

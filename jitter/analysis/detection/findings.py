@@ -1,4 +1,4 @@
-"""What costs time, each thing with what its repair gains: one rank's own time of one part, or slow links."""
+"""What may cost time: one rank's own time of one part, or slow communication; and what fixing it would save."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ Candidate = Outlier | SlowCommunication
 
 
 def repair_scenario(candidate: Candidate) -> Scenario:
-    """What replays the run without it."""
+    """Return the what-if scenario in which the candidate's excess is gone."""
     steps = frozenset(candidate.steps)
     if isinstance(candidate, Outlier):
         return Scenario(own={(candidate.rank, candidate.part): steps})
@@ -19,20 +19,20 @@ def repair_scenario(candidate: Candidate) -> Scenario:
 
 @dataclass(frozen=True)
 class PricedFinding:
-    """A candidate with its price."""
+    """A candidate with what fixing it would save."""
 
-    what: Candidate
+    candidate: Candidate
     gain_ns: float
-    """What the run would gain if it alone were repaired."""
+    """Saved if this candidate alone were fixed."""
     marginal_ns: float
-    """What it still adds when all other candidates are repaired."""
+    """Saved in addition if all other candidates were fixed too."""
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Positions in the run of the steps it happens in."""
-        return self.what.steps
+        """Positions in the run of the steps in which it occurs."""
+        return self.candidate.steps
 
     @property
     def scenario(self) -> Scenario:
-        """Its repair."""
-        return repair_scenario(self.what)
+        """The what-if scenario that fixes it."""
+        return repair_scenario(self.candidate)

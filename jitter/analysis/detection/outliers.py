@@ -1,4 +1,4 @@
-"""Suspects: ranks whose own time leaves the noise, in one step, some, or all along. Whether it costs, replay says."""
+"""Outliers: ranks whose own time stands out above the noise, in one step, some, or all. The replay prices them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Floats
 
 StepPositions = tuple[int, ...]
@@ -15,26 +16,27 @@ StepPositions = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Outlier:
-    """One rank's own time of one part, in some steps."""
+    """One rank's own time of one part, in the steps in which it stands out."""
 
     team: int
     rank: int
-    part: int
+    part: TimePart
     steps: StepPositions
     excess_ns: float
-    """Above the others, all its steps together."""
+    """Own time above the other ranks' median, summed over the steps."""
     sigmas: float
-    """How far out of the noise."""
+    """The excess of the worst step (or of the mean over all steps), in standard deviations of the noise."""
 
 
-def find_outliers(deviations: TeamDeviations, step_ns: Floats, limits: Thresholds) -> list[Outlier]:
-    """Find them in one team; `step_ns` is each step's time (NaN where unknown)."""
+def find_outliers(deviations: TeamDeviations, step_ns: Floats, thresholds: Thresholds) -> list[Outlier]:
+    """Return one team's outliers; `step_ns` (steps,) is each step's time, NaN where unknown."""
     steps, ranks = deviations.total_ns.shape[1:]
-    if ranks == 1 and steps < limits.least_steps_alone:
+    if ranks == 1 and steps < thresholds.min_steps_without_peers:
         return []
     found = []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    for part, total in enumerate(deviations.total_ns):
+    for part in OWN_PARTS:
+        total = deviations.total_ns[part]
         noise = np.fmax(deviations.noise_ns[part], estimate_sigma(total))
         noise = np.maximum(noise, 1.0)
         sigmas = total / noise
@@ -43,30 +45,30 @@ def find_outliers(deviations: TeamDeviations, step_ns: Floats, limits: Threshold
             known = ~np.isnan(own)
             if not known.any():
                 continue
-            outside = known & (own_sigmas >= limits.sigmas)
-            mean, mean_sigmas = _all_along(own[known], noise[known, 0], total)
-            if mean_sigmas >= limits.run_sigmas and known.sum() > 1 and outside.sum() < known.sum():
-                # a mean that a few steps carry is those steps', not the run's
+            outside = known & (own_sigmas >= thresholds.step_sigmas)
+            mean, mean_sigmas = _mean_and_sigmas(own[known], noise[known, 0])
+            if mean_sigmas >= thresholds.run_sigmas and known.sum() > 1 and outside.sum() < known.sum():
+                # a mean that a few steps carry belongs to those steps, not to the run
                 rest = own[known & ~outside]
                 if len(rest) and np.median(rest) >= mean / 2:
                     outside = known
             if not outside.any():
                 continue
             excess = float(own[outside].sum())
-            if excess >= limits.worth_replaying * usual_step * outside.sum():
+            if excess >= thresholds.min_excess_share * usual_step * outside.sum():
                 worst = max(float(np.nanmax(own_sigmas[outside])), mean_sigmas if outside.all() else 0.0)
-                steps = tuple(np.flatnonzero(outside).tolist())
-                found.append(Outlier(deviations.team, rank, part, steps, excess, worst))
+                positions = tuple(np.flatnonzero(outside).tolist())
+                found.append(Outlier(deviations.team, rank, part, positions, excess, worst))
     return found
 
 
-def largest_outliers(found: Sequence[Outlier], limits: Thresholds) -> list[Outlier]:
-    """Those with the most excess."""
-    return sorted(found, key=lambda one: -one.excess_ns)[: limits.most_tried]
+def largest_outliers(found: Sequence[Outlier], thresholds: Thresholds) -> list[Outlier]:
+    """Return the outliers with the most excess, most first."""
+    return sorted(found, key=lambda one: -one.excess_ns)[: thresholds.max_priced_outliers]
 
 
-def _all_along(own: Floats, noise: Floats, total: Floats) -> tuple[float, float]:
-    """The mean over steps, and how many of its standard deviations it is above 0."""
+def _mean_and_sigmas(own: Floats, noise: Floats) -> tuple[float, float]:
+    """Return the mean over steps, and by how many of its standard deviations it is above 0."""
     mean = float(own.mean())
-    chance = float(np.sqrt((noise**2).sum())) / len(own)
-    return mean, mean / max(chance, 1.0)
+    sigma = float(np.sqrt((noise**2).sum())) / len(own)
+    return mean, mean / max(sigma, 1.0)

@@ -5,8 +5,7 @@ What a step takes goes into many short calls of numpy, for which threads wait fo
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -15,8 +14,7 @@ from jitter.analysis.detection.passes import Gone, Passes, PassesHere, SeenStep,
 from jitter.analysis.detection.step_ranges import SentRun, cut, look_there, sent_run, typical_of, walk_there
 from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.analysis.replay.what_if import Scenario
-from jitter.core import processes
-from jitter.core.processes import cpu_count, reduce_gc
+from jitter.core.processes import WorkerDied, WorkerPool, cpu_count, server_context
 
 LARGE: Final = 5_000_000
 """Activities in a run; a smaller one is done before other processes have begun."""
@@ -28,10 +26,15 @@ _MOST_PROCESSES: Final = 8
 
 def passes(root: Path, activities: int, steps: int) -> Callable[[ExaminedSteps], Passes]:
     """Choose who goes through a run's steps: of a large one all processors that this process may use."""
-    workers = min(cpu_count(), _MOST_PROCESSES, steps)
-    if workers < 2 or activities < LARGE:
+    return PassesHere if activities < LARGE else pool_passes(root, steps)
+
+
+def pool_passes(root: Path, steps: int, workers: int | None = None) -> Callable[[ExaminedSteps], Passes]:
+    """Go through a run's steps with this number of processes (default: one per processor, but not too many)."""
+    workers = min(workers or min(cpu_count(), _MOST_PROCESSES), steps)
+    if workers < 2:
         return PassesHere
-    processes.server_context(__name__)  # it loads what they need while we look what the run is
+    server_context(__name__)  # it loads what they need while we look what the run is
     return lambda examined: PassesBeside(root, examined, workers)
 
 
@@ -43,18 +46,17 @@ class PassesBeside:
         self._root, self._steps = root, steps
         self._here = PassesHere(steps)
         self._others = processes - 1
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: WorkerPool | None = None
         self._run: SentRun | None = None
 
     def look(self) -> list[SeenStep]:
         """Do as `Passes` says."""
         run = sent_run(self._root, self._steps)
-        pool = ProcessPoolExecutor(self._others, mp_context=processes.server_context(__name__), initializer=_begin)
+        pool = WorkerPool(self._others, [__name__])
         shares = _Shares(pool, run, cut(len(run.steps), _STRETCHES * (self._others + 1)))
         try:
-            with processes.without_main_module():
-                for _ in range(self._others):
-                    shares.give()
+            for _ in range(self._others):
+                shares.give()
             found = {}
             while (stretch := shares.take()) is not None:
                 found[stretch] = look(self._steps, *stretch)
@@ -62,8 +64,8 @@ class PassesBeside:
         except BaseException as error:
             while shares.take() is not None:
                 pass
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(error, BrokenProcessPool):  # out of memory, say: then alone
+            pool.shutdown(wait=False, cancel=True)
+            if isinstance(error, WorkerDied):  # out of memory, say: then alone
                 return self._here.look()
             raise
         self._pool, self._run = pool, run
@@ -82,7 +84,7 @@ class PassesBeside:
                     walks.append(pool.submit(walk_there, run, *stretch, usual, typical_of(self._steps, *stretch)))
                 gone = self._here.go(usual, scenarios, walk=False)
                 paths = [path for future in walks for path in future.result()]
-            except BrokenProcessPool:
+            except WorkerDied:
                 return self._here.go(usual, scenarios, walk=True)
         return Gone(gone.gained_ns, paths)
 
@@ -90,7 +92,7 @@ class PassesBeside:
 class _Shares:
     """Stretches to look at: others are given the first of those that wait, one after the other; we take the last."""
 
-    def __init__(self, pool: ProcessPoolExecutor, run: SentRun, stretches: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, pool: WorkerPool, run: SentRun, stretches: Sequence[tuple[int, int]]) -> None:
         self._pool, self._run = pool, run
         self._waiting = deque(stretches)
         self._one_chooses = Lock()
@@ -111,8 +113,3 @@ class _Shares:
         """Take one; None if none waits."""
         with self._one_chooses:
             return self._waiting.pop() if self._waiting else None
-
-
-def _begin() -> None:
-    processes.exit_with_parent()
-    reduce_gc()

@@ -1,7 +1,7 @@
-"""One team's step looked at strip by strip: its operations a few at a time, while they are in the processor's cache.
+"""Statistics of one team's step, computed over ranges of operations that fit into the processor's cache.
 
-Nothing of a strip stays but what it adds to sums, medians and ends: a step's times lie in memory once, as read. Of a
-step of 960 ranks × 907 rows every array is 7 MB, and memory is the limit.
+Only sums, medians and end times are kept of a range, so a step's times are in memory once, as read: each array of a
+step of 960 ranks × 907 rows takes 7 MB.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import MIN_RANKS_FOR_NOISE, DeviationAccumulator, StepDeviations
+from jitter.analysis.detection.deviations import DeviationAccumulator, StepDeviations
+from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.execution.own_time import OwnOfStrips, OwnTimes, on_top
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.ready_times import Tail
@@ -21,25 +22,25 @@ from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.kernels import COLLECTIVE
 
 _CELLS: Final = 32_768
-"""Of a strip; it has some sixteen arrays of so many."""
+"""Array elements per range of operations; about sixteen arrays of this size are in use at once."""
 
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """What one step of a team tells by itself."""
+    """Statistics of one team's step."""
 
     ranks: Ints
     end: Floats
-    """(operations, ranks) ns from each rank's origin; NaN where a rank has not the operation."""
+    """(operations, ranks) ns from each rank's origin; NaN where a rank lacks the operation."""
     took: Mapping[int, Floats]
-    """(ranks,) from the arrival to the end, by the place of each collective."""
+    """By operation number of each collective: (ranks,) ns from the arrival to the end."""
     typical: OwnTimes
-    """(operations, 1) the median of each own time."""
+    """(operations, 1) the median of each own time over ranks."""
     deviations: StepDeviations
     negative_latencies: int
-    """Kernels that start before their own launch, which cannot be."""
+    """Kernels that start before their own launch: impossible times."""
     left: Tail
-    """How the step leaves its ranks."""
+    """The state carried to the next step."""
 
 
 def compute_step_statistics(
@@ -52,10 +53,10 @@ def compute_step_statistics(
     joined: Bools,
     typical: OwnTimes | None,
 ) -> StepStatistics:
-    """Look at the run's `number`th step of a team; `typical` are its medians if they are known already."""
+    """Return the statistics of a team in the run's `number`th step; `typical` are its medians, None to compute them."""
     ranks, operations = laid.ranks, len(program.operations)
-    # few ranks do not tell an operation's noise: then all operations are looked at together
-    height = max(1, _CELLS // len(ranks)) if len(ranks) >= MIN_RANKS_FOR_NOISE else max(1, operations)
+    # with few ranks the noise is pooled over operations, so all of them are processed at once
+    height = max(1, _CELLS // len(ranks)) if len(ranks) >= THRESHOLDS.min_ranks_for_noise else max(1, operations)
     own_times = OwnOfStrips(program, rules, tail)
     deviations = DeviationAccumulator(number, team, ranks, program.first_kernel)
     end = np.empty((operations, len(ranks)))

@@ -1,25 +1,93 @@
-"""Every threshold of detection and diagnosis, with its unit and its reason."""
+"""Every threshold of detection and diagnosis, each with its unit and its reason."""
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Every threshold of the diagnosis."""
+    """The thresholds. Shares are fractions, not percent."""
 
-    sigmas: float = 6.0
-    """A step's own time is out of the noise if it is this many standard deviations above the others'."""
+    # noise
+    min_ranks_for_noise: int = 4
+    """Ranks. With fewer, the spread over ranks does not tell the noise of one operation: all operations are pooled."""
+    min_steps_for_scatter: int = 3
+    """Steps. With fewer, totals have no scatter over steps: the spread over ranks stands in for it."""
+    min_steps_for_drift: int = 6
+    """Steps. From here on a steady drift is not counted as scatter; fewer steps cannot tell drift from noise."""
+    max_scatter_lag: int = 24
+    """Steps. Totals are compared with those of up to this many steps before: bounds the work of a long run."""
+
+    # outliers
+    step_sigmas: float = 6.0
+    """Standard deviations. A step's total is an outlier from here on: ranks × steps × parts are many trials."""
     run_sigmas: float = 6.0
-    """The same for the mean over steps."""
-    step_share: float = 0.01
-    """What does not cost this part of the steps it happens in is no culprit."""
+    """Standard deviations of a mean. The mean over steps is an outlier from here on, for the same reason."""
+    min_excess_share: float = 0.004
+    """Of a step's time. Outliers with less excess are not replayed: a replay costs more than it could show."""
+    max_priced_outliers: int = 24
+    """Outliers. Only those with the most excess are replayed: bounds the number of scenarios."""
+    min_steps_without_peers: int = 5
+    """Steps. A rank without peers is compared with its other steps; fewer give no baseline."""
+
+    # what is worth reporting
+    min_gain_share: float = 0.01
+    """Of the time of the steps in which it occurs. Fixing a finding must save this much to be worth a person's time."""
     unrecorded_factor: float = 2.0
-    """Slow collectives must cost so many times as much where ranks were not recorded."""
-    least_steps_alone: int = 5
-    """Steps that a rank without peers must have for one of them to stand out."""
-    worth_replaying: float = 0.004
-    """What is less than this part of a step's time is not even tried."""
-    most_tried: int = 24
-    """Outliers that are replayed, those with the most excess."""
-    range_share: float = 0.95
-    """Of a culprit's excess, the kernel index range holds this part."""
+    """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks."""
+
+    # confidence
+    high_confidence_factor: float = 2.0
+    """Factor on `step_sigmas`. High confidence needs a deviation that no plausible error of the noise explains."""
+    min_peers_for_high: int = 2
+    """Other ranks. With one other rank it is undecided which of the two is unusual."""
+
+    # causes
+    cause_share: float = 0.5
+    """Of an excess. A cause (more work, data loading) must explain at least this part of it."""
+    max_compared_peers: int = 128
+    """Ranks. Launch shapes are compared with at most this many peers: each costs one file per outlier and step."""
+    max_compared_steps: int = 8
+    """Steps. The same for a rank without peers, which is compared with its own other steps."""
+    max_steps_per_cause: int = 3
+    """Steps. The cause is decided from the steps with the most excess; more only cost time."""
+
+    # groups of ranks
+    same_steps_share: float = 0.5
+    """Jaccard index. Ranks that are late in steps with at least this overlap may be late for one reason."""
+    group_share: float = 0.6
+    """Of a host's, device's or series' ranks. At least this part must be late for the group to be named."""
+    min_series_ranks: int = 3
+    """Ranks. A series (every Nth rank) needs this many: any two ranks form a series."""
+    min_masked_ranks: int = 3
+    """Ranks. From here on, ranks that mask each other are one group; two are named one by one."""
+
+    # patterns of steps
+    nearly_all_share: float = 0.8
+    """Of the run's steps. From here on the pattern is "nearly every step"."""
+    min_periods: int = 3
+    """Steps. A period needs this many occurrences: any two steps have a distance."""
+    min_steps_of_drift: int = 5
+    """Steps. A drift is looked for from here on: over fewer steps noise correlates by chance."""
+    drift_correlation: float = 0.9
+    """Correlation of excess and step number from which a drift is named."""
+    drift_growth: float = 2.0
+    """Factor. A drift's last fifth must have this many times the excess of its first: less is not worth a name."""
+
+    # where it begins
+    divergence_sigmas: float = 5.0
+    """Standard deviations. The summed excess of a stretch must stay above this for the stretch to have diverged."""
+    divergence_floor_ns: float = 2_000.0
+    """Nanoseconds. Less than the resolution of profilers is no divergence."""
+    divergence_share: float = 0.02
+    """Of the stretch's excess. Where less has accumulated, the divergence has not begun."""
+    kernel_range_share: float = 0.95
+    """Of a culprit's excess. Its kernel index range holds this part, so that a stray charge does not widen it."""
+
+    # verdict
+    min_loss_share: float = 0.01
+    """Of the run's time. From here on the verdict names the rank that is slowest most often, without a culprit."""
+
+
+THRESHOLDS: Final = Thresholds()
+"""The thresholds that jitter uses."""

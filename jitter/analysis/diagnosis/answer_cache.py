@@ -1,7 +1,7 @@
-"""The answers of a large lake, kept beside it: derived data, so that who asks again does not wait again.
+"""A cache of the diagnosis of a large lake, so that a second report is fast. Derived data.
 
-A file is named by what it was made from: the records of the lake, the steps asked for, and jitter's own code. Anything
-else in the folder is of no use and removed; deleting all of it costs time, never information.
+A file's name is a digest of what it was made from: the lake's records, the chosen steps, and jitter's own code. Files
+of other digests are removed. Deleting the folder costs time, never information.
 """
 
 import hashlib
@@ -21,27 +21,27 @@ from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
 MIN_ACTIVITIES = 2_000_000
-"""Activities in a lake; of fewer the answers are there in a second or two."""
+"""Activities in a lake. The diagnosis of fewer takes a second or two: not worth a file."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The diagnosis, and what the report tells of how far to trust it."""
+    """The diagnosis and the data quality that a report shows."""
 
     diagnosis: Diagnosis
     qualities: tuple[StepQuality, ...]
-    """Each step's."""
+    """Of each step."""
     team_of: dict[int, int]
-    """Each rank's team."""
+    """By rank."""
     unpaired: int
-    """Collectives of unknown partners, rank by rank."""
+    """Collectives with unknown partners, counted per rank."""
 
 
 class AnswerCache:
-    """The answers kept for one state of a lake."""
+    """The cached answers of one state of a lake."""
 
     def __init__(self, root: Path, records: Iterable[SourceRecord]) -> None:
-        """`records` are those of all sources that are in the lake."""
+        """Open the cache of the lake at `root`; `records` are those of all sources in the lake."""
         self._root = root
         self._folder = root / ANSWER_CACHE
         made_from = hashlib.blake2b(_code(), digest_size=8)
@@ -50,13 +50,13 @@ class AnswerCache:
         self._state = made_from.hexdigest()
 
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
-        """What was kept for these steps; None if nothing was, or it cannot be read."""
+        """Return the cached answers for these steps; None if there are none, or they cannot be read."""
         with suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode(self._path(steps).read_bytes(), type=Answers)
         return None
 
     def keep(self, steps: Sequence[StepKey], answers: Answers) -> None:
-        """Keep the answers for these steps, and drop those of other states; a lake that cannot be written stays so."""
+        """Write the answers for these steps and remove those of other states; without effect in a read-only lake."""
         if not os.access(self._root, os.W_OK):
             return
         path = self._path(steps)
@@ -75,6 +75,6 @@ class AnswerCache:
 
 
 def _code() -> bytes:
-    """What tells one state of jitter's own code from another: its modules' sizes and times."""
+    """Return the sizes and times of jitter's modules: they tell one state of its code from another."""
     modules = sorted(Path(__file__).parents[2].rglob("*.py"))
     return msgspec.json.encode([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in modules])

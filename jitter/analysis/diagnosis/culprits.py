@@ -1,236 +1,127 @@
-"""From what was found to culprits: one thing to repair each, with its cause, its evidence and where to look."""
+"""Culprits: each group of findings with its confidence, evidence, kernels and place in the profile."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.findings import PricedFinding
-from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, IndexRange
-from jitter.analysis.diagnosis.scopes import RankGroup, group_late_ranks
-from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.replay.critical_path import Charge, Part
-from jitter.analysis.replay.scenario_times import CPU, START
-from jitter.analysis.replay.what_if import Scenario, together
-from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
+from jitter.analysis.diagnosis.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.locations import find_profile_location
+from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
+from jitter.analysis.diagnosis.step_pattern import describe_step_pattern
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.critical_path import Charge
+from jitter.core.formatting import format_percent, format_time
 
-_SAME_STEPS = 0.5
-"""Ranks late in steps that overlap this much (Jaccard) may be late for one reason."""
-
-
-@dataclass(frozen=True)
-class FindingGroup:
-    """Findings that are one thing to repair."""
-
-    found: tuple[PricedFinding, ...]
-    group: RankGroup
-    cause: Cause
-    evidence: tuple[str, ...]
-
-    @property
-    def suspects(self) -> list[Outlier]:
-        """Ranks' own times among them."""
-        return [one.what for one in self.found if isinstance(one.what, Outlier)]
-
-    @property
-    def links(self) -> list[SlowCommunication]:
-        """Slow links among them."""
-        return [one.what for one in self.found if isinstance(one.what, SlowCommunication)]
-
-    @property
-    def parts(self) -> frozenset[int]:
-        """Of own time; empty for transfers."""
-        return frozenset(suspect.part for suspect in self.suspects)
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Positions of the steps it happens in."""
-        return tuple(sorted({step for found in self.found for step in found.steps}))
-
-    @property
-    def scenario(self) -> Scenario:
-        """Its repair."""
-        return together(found.scenario for found in self.found)
+_MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage
+_MAX_SIGMAS = 10.0  # noise is not known well enough to tell larger deviations apart
 
 
-def group_findings(examined: RunAnalysis, facts: Evidence) -> list[FindingGroup]:
-    """Put findings together that have one cause and one place."""
-    told: dict[tuple[Cause, int], list[_OfRank]] = {}
-    found_cases = [
-        _links_case(one, one.what, facts) for one in examined.found if isinstance(one.what, SlowCommunication)
-    ]
-    for own in _by_rank(examined.found):
-        cause, evidence = facts.cause(own.suspects[0])
-        told.setdefault((cause, own.suspects[0].part), []).append(own._replace(evidence=evidence))
-    for (cause, _), members in told.items():
-        for alike in _same_steps(members):
-            by_rank = {own.rank: own for own in alike}
-            hidden = [rank for rank, own in by_rank.items() if _is_hidden(own, examined)]
-            for which in group_late_ranks(by_rank, facts.places, hidden):
-                chosen = [by_rank[rank] for rank in which.ranks]
-                worst = max(chosen, key=lambda own: own.excess_ns)
-                findings = tuple(one for own in chosen for one in own.found)
-                found_cases.append(FindingGroup(findings, which, cause, (*_shared(which), *worst.evidence)))
-    return found_cases
+def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None, evidence: Evidence) -> Culprit:
+    """Return the culprit of a group of findings.
 
+    Args:
+        group: the findings.
+        gain_ns: what fixing them alone would save.
+        max_gain_ns: the loss, which no saving exceeds; None if unknown.
+        evidence: of the analysis.
 
-class _OfRank(NamedTuple):
-    """One rank's own time: one finding, or the two parts of a host that is slow throughout, the worse first."""
-
-    found: tuple[PricedFinding, ...]
-    suspects: tuple[Outlier, ...]
-    evidence: tuple[str, ...] = ()
-
-    @property
-    def rank(self) -> int:
-        return self.suspects[0].rank
-
-    @property
-    def excess_ns(self) -> float:
-        return sum(one.excess_ns for one in self.suspects)
-
-
-def _by_rank(found: Sequence[PricedFinding]) -> list[_OfRank]:
-    """A host that is slow throughout is slow before the first kernel too: that is one thing, not two."""
-    own = {
-        (one.what.rank, one.what.part): _OfRank((one,), (one.what,)) for one in found if isinstance(one.what, Outlier)
-    }
-    merged = []
-    for (rank, part), one in own.items():
-        start, cpu = own.get((rank, START)), own.get((rank, CPU))
-        throughout = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
-        if part == CPU and throughout and start is not None:
-            merged.append(_OfRank(one.found + start.found, one.suspects + start.suspects))
-        elif not (part == START and throughout):
-            merged.append(one)
-    return merged
-
-
-def _is_hidden(own: _OfRank, examined: RunAnalysis) -> bool:
-    return max(one.gain_ns for one in own.found) < min(examined.least_gain(one.steps) for one in own.found)
-
-
-def _same_steps(members: Sequence[_OfRank]) -> list[list[_OfRank]]:
-    clusters: list[tuple[set[int], list[_OfRank]]] = []
-    for own in members:
-        steps = {step for one in own.suspects for step in one.steps}
-        for known, cluster in clusters:
-            if len(known & steps) >= _SAME_STEPS * len(known | steps):
-                cluster.append(own)
-                break
-        else:
-            clusters.append((steps, [own]))
-    return [cluster for _, cluster in clusters]
-
-
-def _shared(which: RankGroup) -> tuple[str, ...]:
-    if which.scope == "host":
-        if which.host is None:
-            return (f"ranks {format_numbers(which.ranks)}, by their device numbers one node, are late together",)
-        return (f"{format_count(len(which.ranks), 'rank')} of host {which.host} are late in the same steps",)
-    if which.scope == "device":
-        return (f"device {which.device} is late on {format_count(len(which.ranks), 'host')} in the same steps",)
-    if which.every is not None:
-        return (
-            f"every {format_ordinal(which.every)} rank is late in the same steps: they may share a NIC or a switch",
-        )
-    return ()
-
-
-def _links_case(found: PricedFinding, links: SlowCommunication, facts: Evidence) -> FindingGroup:
-    ordered = tuple(sorted(links.ranks))
-    place = facts.places[ordered[0]]
-    whole = len(ordered) == len(facts.places)
-    hosts = {facts.places[rank].host for rank in ordered}
-    if len(ordered) == 1:
-        where = RankGroup("rank", ordered, place.host, place.device)
-    elif len(hosts) == 1 and not whole and place.host is not None:
-        where = RankGroup("host", ordered, host=place.host)
-    else:
-        where = RankGroup("ranks", ordered)
-    return FindingGroup((found,), where, "communication", facts.link_evidence(links))
-
-
-def describe_culprit(case: FindingGroup, gain_ns: float, examined: RunAnalysis, facts: Evidence) -> Culprit:
-    """Say all of one case; `gain_ns` is what its repair alone would gain."""
-    keys, steps = examined.keys, case.steps
+    """
+    analysis, steps = evidence.analysis, group.steps
     by_rank: dict[int, float] = {}
-    for suspect in case.suspects:
-        by_rank[suspect.rank] = by_rank.get(suspect.rank, 0.0) + suspect.excess_ns
-    rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else case.group.ranks[0]
-    charges = _charges(examined, case, rank)
+    for outlier in group.outliers:
+        by_rank[outlier.rank] = by_rank.get(outlier.rank, 0.0) + outlier.excess_ns
+    rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else group.group.ranks[0]
+    charges = _charges(group, rank, evidence)
     if not by_rank and charges:
-        rank = facts.usual_last(charges)
-    of_steps = [facts.excess_of_step(case.found, number) for number in range(len(keys))]
-    excess = sum(one.what.excess_ns for one in case.found)
-    usual_step = examined.usual_step_ns
-    share = (
-        excess / (usual_step * len(steps) * len(case.group.ranks)) if by_rank else excess / (usual_step * len(steps))
-    )
-    others = "the other ranks" if facts.compared_with(case.group.ranks) else "its other steps"
-    sized = (
-        f"{format_time(excess / len(steps) / max(len(by_rank), 1))} a step above "
-        f"{others if by_rank else 'what these collectives usually take'} "
-        f"({format_percent(share)} of a step), {_sigmas(case):.0f} standard deviations"
-    )
+        rank = _most_often_last(charges)
+    excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
+    location = evidence.locations[rank]
     return Culprit(
-        scope=case.group.scope,
+        scope=group.group.scope,
         rank=rank,
-        ranks=case.group.ranks,
-        host=facts.places[rank].host if case.group.scope in ("rank", "host") else None,
-        device=facts.places[rank].device if case.group.scope in ("rank", "device") else None,
-        cause=case.cause,
-        confidence=_confidence(case, facts),
-        excess_ns=round(excess),
-        gain_ns=round(gain_ns),
-        steps=tuple(keys[number] for number in steps),
-        step_pattern=describe_step_pattern(keys, steps, of_steps),
-        kernel_index=_range(charges, facts, examined.limits.range_share),
-        evidence=(sized, *case.evidence),
-        look_at=facts.look_at(rank, charges, steps),
+        ranks=group.group.ranks,
+        host=location.host if group.group.scope in ("rank", "host") else None,
+        device=location.device if group.group.scope in ("rank", "device") else None,
+        cause=group.cause,
+        confidence=_confidence(group, evidence),
+        excess_ns=round(group.excess_ns),
+        gain_ns=cap_gain(gain_ns, max_gain_ns),
+        steps=tuple(analysis.keys[number] for number in steps),
+        step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
+        kernel_index=_kernel_range(charges, evidence),
+        evidence=(describe_excess(group, evidence), *group.evidence),
+        look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
     )
 
 
-def _sigmas(case: FindingGroup) -> float:
-    return max(one.what.sigmas for one in case.found)
+def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
+    """Return the gain in whole ns, at most the loss: fixing part of the run cannot save more than fixing all of it."""
+    return round(gain_ns if max_gain_ns is None else min(gain_ns, max(max_gain_ns, 0.0)))
 
 
-def _confidence(case: FindingGroup, facts: Evidence) -> Confidence:
-    if facts.doubts(case.group.ranks, transfers=not case.parts):
+def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
+    """Say how much slower the group is than its baseline, per step and rank."""
+    ranks = {outlier.rank for outlier in group.outliers}
+    per_step = group.excess_ns / len(group.steps) / max(len(ranks), 1)
+    if not ranks:
+        baseline = "the baseline of these collectives"
+    elif evidence.peers(group.group.ranks):
+        baseline = "the median of the other ranks"
+    else:
+        baseline = "the median of its other steps"
+    return (
+        f"{format_time(per_step)} per step above {baseline} "
+        f"({_format_share(per_step / evidence.analysis.usual_step_ns)}, {_format_sigmas(group.sigmas)})"
+    )
+
+
+def _format_share(share: float) -> str:
+    return f"{format_percent(share)} of a step" if share <= _MAX_SHARE else f"more than {_MAX_SHARE:.0f} steps' time"
+
+
+def _format_sigmas(sigmas: float) -> str:
+    return f"> {_MAX_SIGMAS:.0f}σ" if sigmas > _MAX_SIGMAS else f"{sigmas:.0f}σ"
+
+
+def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
+    if evidence.is_doubtful(group.group.ranks, communication=not group.parts):
         return "low"
-    strong = _sigmas(case) >= 2 * facts.limits.sigmas
-    return "high" if strong and facts.compared_with(case.group.ranks) >= 2 else "medium"
+    thresholds = evidence.thresholds
+    is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
+    return "high" if is_strong and evidence.peers(group.group.ranks) >= thresholds.min_peers_for_high else "medium"
 
 
-def _charges(examined: RunAnalysis, case: FindingGroup, rank: int) -> Mapping[int, list[Charge]]:
-    """The path's charges of this case, by step: those of its worst rank, or of its collectives."""
+def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, list[Charge]]:
+    """Return the critical path's charges of a group, by step: those of its worst rank, or of its collectives."""
     found = {}
-    meetings = {which for links in case.links for which in links.meetings}
-    for number in case.steps:
-        path = examined.paths[number]
-        if case.parts:
-            parts = {Part(part) for part in case.parts}
-            own = [charge for charge in path.charges if charge.rank == rank and charge.part in parts]
+    meetings = {which for slow in group.slow_communication for which in slow.meetings}
+    for number in group.steps:
+        charges = evidence.analysis.paths[number].charges
+        if group.parts:
+            own = [charge for charge in charges if charge.rank == rank and charge.part in group.parts]
         else:
-            own = [c for c in path.charges if c.part == Part.TRANSFER and (c.meeting, c.group) in meetings]
+            own = [c for c in charges if c.part == TimePart.TRANSFER and (c.meeting, c.group) in meetings]
         if own:
             found[number] = own
     return found
 
 
-def _range(charges: Mapping[int, Sequence[Charge]], facts: Evidence, share: float) -> IndexRange | None:
-    """The kernels among which nearly all of the excess arose."""
+def _most_often_last(charges: Mapping[int, Sequence[Charge]]) -> int:
+    """Return the rank that arrived last most often; of equals the lowest."""
+    counts = Counter(charge.rank for own in charges.values() for charge in own)
+    return max(counts, key=lambda rank: (counts[rank], -rank))
+
+
+def _kernel_range(charges: Mapping[int, Sequence[Charge]], evidence: Evidence) -> IndexRange | None:
+    """Return the kernel indices, each of its own step, among which nearly all of the excess arose."""
     by_index: dict[int, float] = {}
-    for own in charges.values():
+    for number, own in charges.items():
         for charge in own:
-            index = facts.kernel_index(charge.team, charge.place)
-            if index is not None:
-                by_index[index] = by_index.get(index, 0.0) + charge.excess_ns
+            kernel = evidence.kernels.locate(evidence.analysis.keys[number], charge)
+            if kernel is not None:
+                by_index[kernel.kernel_index] = by_index.get(kernel.kernel_index, 0.0) + charge.excess_ns
     if not by_index:
         return None
     indices = np.array(sorted(by_index))
@@ -238,6 +129,5 @@ def _range(charges: Mapping[int, Sequence[Charge]], facts: Evidence, share: floa
     if not excess.sum():
         return None
     running = np.cumsum(excess) / excess.sum()
-    first = int(np.argmax(running > (1 - share) / 2))
-    last = int(np.argmax(running >= 1 - (1 - share) / 2))
-    return IndexRange(int(indices[first]), int(indices[last]))
+    tail = (1 - evidence.thresholds.kernel_range_share) / 2
+    return IndexRange(int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)]))

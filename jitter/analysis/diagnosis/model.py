@@ -1,4 +1,4 @@
-"""The seven answers as plain data: how much, which step, node and GPU, when, where to look, CPU or GPU."""
+"""The diagnosis as plain data: loss, steps, culprits, what-if, verdict."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,15 +12,16 @@ Confidence = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True)
 class Loss:
-    """What jitter costs: the run's time less its time with every own time at its median."""
+    """What jitter costs: the run's time − its time with every own time at the baseline."""
 
     ns: int | None
     fraction: float | None
+    """Of the run's time."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """The max rank's excess on the critical path, by where it arose; their sum is the excess."""
+    """The max rank's excess on the critical path, by where it arose; the sum is the excess."""
 
     start_ns: int
     cpu_ns: int
@@ -29,15 +30,17 @@ class Split:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where the max rank left the others on its worst stretch of the path."""
+    """The first kernel of the stretch of the critical path on which the max rank lost most."""
 
     kernel_index: int
+    """Of the cohort, in this step."""
     kernel_name: str
+    cohort: int
 
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """One step. Times in ns; null where it does not tell."""
+    """The diagnosis of one step. Times in ns; None where the step does not tell."""
 
     key: StepKey
     step_time_ns: int | None
@@ -52,7 +55,7 @@ class StepAnswer:
 
 @dataclass(frozen=True)
 class ProfileLocation:
-    """Where in which profile."""
+    """A time range in a recording."""
 
     file: str
     start_ns: int
@@ -62,7 +65,7 @@ class ProfileLocation:
 
 @dataclass(frozen=True)
 class IndexRange:
-    """Kernel indices, both included."""
+    """A range of kernel indices, both ends included."""
 
     first: int
     last: int
@@ -70,20 +73,20 @@ class IndexRange:
 
 @dataclass(frozen=True)
 class Culprit:
-    """One thing to repair."""
+    """One thing to fix."""
 
     scope: Scope
     rank: int
-    """The worst of `ranks`."""
+    """The rank of `ranks` with the most excess."""
     ranks: tuple[int, ...]
     host: str | None
     device: int | None
     cause: Cause
     confidence: Confidence
     excess_ns: int
-    """Its own time above the others', in the steps it happens in."""
+    """Own time above the other ranks', in the steps in which it occurs."""
     gain_ns: int
-    """What the run would gain if it alone were repaired."""
+    """What fixing it alone would save; at most the loss."""
     steps: tuple[StepKey, ...]
     step_pattern: str
     kernel_index: IndexRange | None
@@ -93,7 +96,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What the run would gain, ns."""
+    """What fixing culprits would save, ns."""
 
     culprits_repaired_ns: int | None
     all_repaired_ns: int | None
@@ -101,7 +104,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All answers."""
+    """The diagnosis of a run; every form of report is made from it."""
 
     loss: Loss
     steps: tuple[StepAnswer, ...]
@@ -110,9 +113,9 @@ class Diagnosis:
     what_if: WhatIf
     verdict: str
     notes: tuple[str, ...] = field(default=())
-    """What limits the answers: groups not recorded, ranks missing, too few to compare."""
+    """What limits the diagnosis: unrecorded groups, too few ranks or steps to compare."""
 
     @property
     def costliest(self) -> StepAnswer:
-        """The step that loses most, the earliest of equals; the first, where none tells its loss."""
+        """The step with the largest loss, the earliest of equals; the first if no loss is known."""
         return max(self.steps, key=lambda step: (step.loss_ns is not None, step.loss_ns or 0))

@@ -1,19 +1,15 @@
-"""Whether late ranks have something in common: a host, the same device on every host, every Nth rank."""
+"""Groups late ranks that have something in common: a host, the same device on every host, every Nth rank."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
 
-Scope = Literal["rank", "host", "device", "ranks"]
-_MOST_OF_THEM: Final = 0.6
-"""A host, device or series is behind it if this part of its ranks is late."""
-_LEAST_SERIES: Final = 3
-_LEAST_TOGETHER: Final = 3
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.model import Scope
 
 
 @dataclass(frozen=True)
 class RankLocation:
-    """Where a rank runs; null where the trace does not tell."""
+    """Where a rank runs; None where the trace does not say."""
 
     host: str | None
     device: int | None
@@ -21,92 +17,99 @@ class RankLocation:
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Late ranks that are late for one reason."""
+    """Late ranks that share a reason."""
 
     scope: Scope
     ranks: tuple[int, ...]
     host: str | None = None
     device: int | None = None
     every: int | None = None
-    """Of a series: every how many ranks."""
+    """For a series (every Nth rank): N."""
 
 
 def group_late_ranks(
-    late: Collection[int], places: Mapping[int, RankLocation], hidden: Collection[int] = ()
+    late: Collection[int], locations: Mapping[int, RankLocation], masked: Collection[int] = ()
 ) -> list[RankGroup]:
-    """Divide late ranks into groups; `places` are all ranks of the run. Who shares nothing stands alone.
+    """Divide late ranks into groups; a rank that shares nothing with the others is a group of its own.
 
-    But the repair of a `hidden` one alone would gain nothing, since others are as late: several of these that share
-    nothing else are late together all the same.
+    Args:
+        late: the ranks to divide.
+        locations: of all ranks of the run.
+        masked: late ranks whose repair alone saves nothing because others are equally late; several that share nothing
+            else form one group.
+
     """
     left = set(late)
     found: list[RankGroup] = []
-    candidates = _candidates(places) if len(left) > 1 else []
+    candidates = _candidates(locations) if len(left) > 1 else []
     for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
         own = left & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
-        least = _MOST_OF_THEM * max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
-        if len(own) >= 2 and len(own) >= least:
+        of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
+        if len(own) >= 2 and len(own) >= THRESHOLDS.group_share * of:
             found.append(
                 RankGroup(candidate.scope, tuple(sorted(own)), candidate.host, candidate.device, candidate.every)
             )
             left -= own
-    together = left & set(hidden)
-    if len(together) >= _LEAST_TOGETHER:
-        found.append(RankGroup("ranks", tuple(sorted(together))))
-        left -= together
-    return found + [RankGroup("rank", (rank,), places[rank].host, places[rank].device) for rank in sorted(left)]
+    others = left & set(masked)
+    if len(others) >= THRESHOLDS.min_masked_ranks:
+        found.append(RankGroup("ranks", tuple(sorted(others))))
+        left -= others
+    single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(left)]
+    return found + single
 
 
-def _candidates(places: Mapping[int, RankLocation]) -> list[RankGroup]:
-    """All groups but those that are the whole run."""
-    nodes = assign_nodes(places)
+def _candidates(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
+    """Return every host, device and series of the run, except those that are the whole run."""
+    nodes = assign_nodes(locations)
     hosts: dict[object, list[int]] = {}
     devices: dict[int, list[int]] = {}
-    for rank, place in sorted(places.items()):
+    for rank, location in sorted(locations.items()):
         if rank in nodes:
             hosts.setdefault(nodes[rank], []).append(rank)
-        if place.device is not None:
-            devices.setdefault(place.device, []).append(rank)
+        if location.device is not None:
+            devices.setdefault(location.device, []).append(rank)
     found = []
     if len(hosts) > 1:
         found += [
-            RankGroup("host", tuple(ranks), host=places[ranks[0]].host) for ranks in hosts.values() if len(ranks) > 1
+            RankGroup("host", tuple(ranks), host=locations[ranks[0]].host) for ranks in hosts.values() if len(ranks) > 1
         ]
         found += [
             RankGroup("device", tuple(ranks), device=device)
             for device, ranks in devices.items()
-            if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(places)
+            if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(locations)
         ]
-    return found + _series(sorted(places))
+    return found + _series(sorted(locations))
 
 
-def assign_nodes(places: Mapping[int, RankLocation]) -> dict[int, object]:
-    """Which node each rank is on: its host, or, where no trace names one, told by the ranks' device numbers.
+def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
+    """Return each rank's node: its host, or, where no trace names one, a number inferred from devices.
 
-    Ranks are numbered node after node, and devices from 0 on each: where a device number does not rise, a node begins.
+    Ranks are numbered node by node, and devices from 0 on each: where a device number does not rise, a node begins.
     """
-    if any(place.host is not None for place in places.values()):
-        return {rank: place.host for rank, place in places.items() if place.host is not None}
-    if any(place.device is None for place in places.values()):
+    if any(location.host is not None for location in locations.values()):
+        return {rank: location.host for rank, location in locations.items() if location.host is not None}
+    if any(location.device is None for location in locations.values()):
         return {}
     found: dict[int, object] = {}
     node, before = -1, 0
-    for rank in sorted(places):
-        device = places[rank].device or 0
+    for rank in sorted(locations):
+        device = locations[rank].device or 0
         node += not found or device <= before
         found[rank], before = node, device
     return found
 
 
 def _series(ranks: Sequence[int]) -> list[RankGroup]:
-    """Every Nth rank from some first one on."""
+    """Return every Nth rank from each possible first one."""
     found = []
-    for every in range(2, len(ranks) // _LEAST_SERIES + 1):
+    for every in range(2, len(ranks) // THRESHOLDS.min_series_ranks + 1):
         own: dict[int, list[int]] = {}
         for rank in ranks:
             own.setdefault(rank % every, []).append(rank)
         found += [
-            RankGroup("ranks", tuple(of), every=every) for _, of in sorted(own.items()) if len(of) >= _LEAST_SERIES
+            RankGroup("ranks", tuple(of), every=every)
+            for _, of in sorted(own.items())
+            if len(of) >= THRESHOLDS.min_series_ranks
         ]
     return found

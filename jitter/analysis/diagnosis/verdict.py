@@ -1,90 +1,100 @@
-"""The verdict: one sentence a person can act on."""
+"""The verdict: one sentence that says what jitter costs, which rank, host or link causes it, and what to check."""
 
 from collections import Counter
 from collections.abc import Sequence
 
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
-_DO = {
-    "late_start": "starts its steps late: look at its data loading and host",
-    "cpu_launch": "launches its kernels late: look at its host's CPU",
-    "gpu_compute": "computes the same kernels more slowly: look at its GPU's clocks and neighbours",
-    "workload_imbalance": "has more or other work than its peers: look at how work is divided",
-    "communication": "exchanges slowly although all arrive together: look at its network",
-}
-_NAMED = 3
-_WORTH_A_LOOK = 0.01
+_MAX_NAMED = 3
 
 
 def write_verdict(
     loss: Loss,
     culprits: Sequence[Culprit],
     steps: Sequence[StepAnswer],
-    together_ns: int,
+    all_gain_ns: int,
     ranks: int,
-    lone: Sequence[int],
+    peerless: Sequence[int],
     *,
     partial: bool,
 ) -> str:
-    """Say what to do, or that there is nothing to do; `ranks` is how many were recorded.
+    """Return the verdict.
 
-    `lone` are those of them without peers. `partial`: there are exchanges of unknown partners, so that not all that
-    holds ranks up is seen.
+    Args:
+        loss: of the run.
+        culprits: worst first.
+        steps: of the run.
+        all_gain_ns: what fixing all culprits would save.
+        ranks: how many were recorded.
+        peerless: those of them that cannot be compared with another.
+        partial: whether some exchanges have unknown partners, so that some waiting is not seen.
+
     """
     if ranks == 1 and not culprits:
-        alone = "Only one rank was recorded: what jitter between ranks costs, and who is behind it, cannot be told"
         own = "" if loss.ns is None else f"; its own steps lose {format_time(max(loss.ns, 0))} against their median"
-        return f"{alone}{own}."
-    counted = sum(step.loss_ns is not None for step in steps)
-    cost = (
-        "What jitter costs cannot be told"
-        if loss.ns is None
-        else f"Jitter costs {format_time(max(loss.ns, 0))} over {format_count(counted, 'step')}"
-        + ("" if loss.fraction is None else f" ({format_percent(max(loss.fraction, 0.0))})")
-    )
+        return f"Only one rank was recorded, so jitter between ranks cannot be measured{own}."
+    cost = _describe_cost(loss, steps)
     if not culprits and partial:
         return (
-            f"{cost} as far as can be told: some exchanges name no partners, so who waits for whom in them is not "
-            "known, and no rank, host or link can be blamed or cleared."
+            f"{cost} as far as can be told: some exchanges name no partners, so waiting in them cannot be attributed, "
+            "and no rank, host or link can be blamed or cleared."
         )
-    if not culprits and lone:
-        return f"{cost}; nothing leaves the noise{_often_last(loss, steps)}. {explain_no_peers(lone)}"
+    if not culprits and peerless:
+        return f"{cost}; no rank stands out above the run's noise{_slowest(loss, steps)}. {explain_no_peers(peerless)}"
     if not culprits:
-        return f"{cost}; nothing leaves the noise: no rank, host or link is to blame{_often_last(loss, steps)}."
+        return f"{cost}; no rank, host or link stands out above the run's noise{_slowest(loss, steps)}."
     first = culprits[0]
-    gain = f"repairing it gains {format_time(first.gain_ns)}"
-    told = f"{cost}. {name_culprit(first)} {_DO[first.cause]} ({first.step_pattern}); {gain}"
+    said = f"{cost}. {name_culprit(first)} {CAUSES[first.cause].advice} ({first.step_pattern}); {_describe_gain(first)}"
     if len(culprits) > 1:
         others = ", ".join(
-            f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({other.cause})"
-            for other in culprits[1:_NAMED]
+            f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({CAUSES[other.cause].words})"
+            for other in culprits[1:_MAX_NAMED]
         )
-        more = f" and {len(culprits) - _NAMED} more" if len(culprits) > _NAMED else ""
-        told += f". Also {others}{more}; repairing all of them gains {format_time(together_ns)}"
-    return told + "."
+        more = f" and {len(culprits) - _MAX_NAMED} more" if len(culprits) > _MAX_NAMED else ""
+        said += f". Also {others}{more}; fixing all of them would save about {format_time(all_gain_ns)}"
+    return said + "."
 
 
-def explain_no_peers(lone: Sequence[int]) -> str:
-    """Say what cannot be told of ranks without peers."""
-    who, whom = (f"Rank {lone[0]} runs", "it") if len(lone) == 1 else (f"Ranks {format_numbers(lone)} each run", "them")
-    own = "its own" if len(lone) == 1 else "their own"
-    return f"{who} a program of {own}: with nobody to compare {whom} with, what slows {whom} in every step is not seen."
+def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
+    if loss.ns is None:
+        return "The cost of jitter is unknown"
+    counted = sum(step.loss_ns is not None for step in steps)
+    share = "" if loss.fraction is None else f" ({format_percent(max(loss.fraction, 0.0))})"
+    return f"Jitter costs {format_time(max(loss.ns, 0))} over {format_count(counted, 'step')}{share}"
 
 
-def _often_last(loss: Loss, steps: Sequence[StepAnswer]) -> str:
-    """A rank that comes last most of the time, where that costs something: worth a look, not a verdict."""
-    last = Counter(step.max_rank for step in steps if step.max_rank is not None)
-    if not last or (loss.fraction or 0.0) < _WORTH_A_LOOK:
+def _describe_gain(culprit: Culprit) -> str:
+    if culprit.gain_ns <= 0:
+        return "fixing it alone would save nothing, because other faults hide it"
+    return f"fixing it would save about {format_time(culprit.gain_ns)}"
+
+
+def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:
+    """Name the rank with the most excess on most steps' critical paths, where the loss is not small: a hint."""
+    counts = Counter(step.max_rank for step in steps if step.max_rank is not None)
+    if not counts or (loss.fraction or 0.0) < THRESHOLDS.min_loss_share:
         return ""
-    rank, times = last.most_common(1)[0]
+    rank, times = counts.most_common(1)[0]
     if times * 2 <= len(steps) or len(steps) == 1:
         return ""
-    return f", though rank {rank} comes last in {times} of {len(steps)} steps"
+    return f", although rank {rank} is the slowest in {times} of {len(steps)} steps"
+
+
+def explain_no_peers(ranks: Sequence[int]) -> str:
+    """Say what cannot be seen of ranks without peers."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]} runs a program of its own: a fault that slows it in every step cannot be seen."
+    return (
+        f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
+        "cannot be seen."
+    )
 
 
 def name_culprit(culprit: Culprit) -> str:
-    """Name what is to be repaired."""
+    """Return the culprit's name, as the beginning of a sentence."""
     if culprit.scope == "host":
         ranks = f"ranks {format_numbers(culprit.ranks)}"
         return f"The node of {ranks}" if culprit.host is None else f"Host {culprit.host} ({ranks})"

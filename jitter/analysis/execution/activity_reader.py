@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Activities
-from jitter.core.arrays import Ints, unknown_value
+from jitter.core.arrays import Ints, IntTimes, unknown_value
 from jitter.core.kernels import KINDS
 from jitter.core.prefetch import announce_reads
 from jitter.core.step_key import StepKey
@@ -39,19 +39,20 @@ class LakeActivities:
             if extract is None or piece is None:
                 lacking.append(rank)
             else:
-                which = (held.step.sequence, extract.kinds(piece), extract.kind)
+                which = (held.step.sequence, extract.kinds(piece), extract.dtype)
                 alike.setdefault(which, []).append((rank, extract, piece))
         for (sequence, kinds, _), members in alike.items():
-            times = np.concatenate([extract.times(piece) for _, extract, piece in members])
             ranks = [rank for rank, _, _ in members]
-            yield self._together(key, ranks, sequence, kinds, times.reshape(len(ranks), len(TIMES), len(kinds)))
+            columns = zip(*(extract.times(piece) for _, extract, piece in members), strict=True)
+            times = [np.concatenate(column).reshape(len(ranks), len(kinds)) for column in columns]
+            yield self._together(key, ranks, sequence, kinds, times)
         if lacking:
             yield from self._from_files(key, lacking)
 
     def calls(self, record: SourceRecord) -> SyncCalls | None:
         """A recording's synchronising calls; None if it has no extract."""
         extract = self._extract(record)
-        return None if extract is None else extract.calls
+        return None if extract is None else extract.sync_calls
 
     def threads(self, key: StepKey, ranks: Iterable[int]) -> dict[int, Ints]:
         """The threads that launched each of these ranks' activities of a step."""
@@ -73,11 +74,11 @@ class LakeActivities:
     def may_be_grouped(self, held: RankStepRecord) -> bool:
         """Whether collectives of this rank may name their groups."""
         extract = self._extract(held.record)
-        return extract is None or extract.grouped
+        return extract is None or extract.has_groups
 
     def _find(self, held: RankStepRecord) -> tuple[TimingCache | None, StepSpan | None]:
         extract = self._extract(held.record)
-        return extract, None if extract is None else extract.piece(held.step)
+        return extract, None if extract is None else extract.span(held.step)
 
     def _extract(self, record: SourceRecord) -> TimingCache | None:
         if record.digest not in self._extracts:
@@ -102,9 +103,10 @@ class LakeActivities:
         for (sequence, kinds), members in alike.items():
             where = (found.bounds[members][:, None] + np.arange(len(kinds))).ravel()
             own = [values[where].reshape(len(members), len(kinds)) for values in times]
-            yield self._together(key, [found.ranks[at] for at in members], sequence, kinds, np.stack(own, axis=1))
+            yield self._together(key, [found.ranks[at] for at in members], sequence, kinds, own)
 
-    def _together(self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: Ints) -> Activities:
+    def _together(
+        self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: Sequence[IntTimes]
+    ) -> Activities:
         zero = np.array([self._held[key][rank].step.start_ns for rank in ranks], np.int64)
-        columns = (times[:, number] for number in range(len(TIMES)))
-        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *columns)
+        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *times)

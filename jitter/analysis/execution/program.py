@@ -3,6 +3,9 @@
 Ranks and steps that did the same need nothing more. Those that did not are laid along the list one after another: what
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
+
+This is not the kernel index (`jitter.analysis.metrics.kernel_index`), which numbers the kernels of one step's reference
+and gives a kernel of another name no index.
 """
 
 from collections.abc import Callable, Mapping, Sequence

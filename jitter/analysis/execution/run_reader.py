@@ -47,16 +47,30 @@ class LakeRun:
         """Of kernels' names: the same in all steps."""
         self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
-        """Each rank's zero: its first step's begin, on its own clock."""
+        """Each rank's zero: its first step's begin, on the clock of the recording that has it."""
+        self._first_records: dict[int, SourceRecord] = {}
         for key in self._steps:
             for rank in held[key].keys() - self.origin_ns.keys():
                 self.origin_ns[rank] = held[key][rank].step.start_ns
+                self._first_records[rank] = held[key][rank].record
 
     @property
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
+
+    def origins(self, key: StepKey) -> dict[int, int]:
+        """Return each rank's origin on the clock of the recording that has this step.
+
+        Clocks of a rank's several recordings are related by UTC, where the profiler recorded it.
+        """
+        found = {}
+        for rank, held in self._held[key].items():
+            offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
+            shift = 0 if offset is None or first_offset is None else first_offset - offset
+            found[rank] = self.origin_ns[rank] + shift
+        return found
 
     def indices(self, key: StepKey) -> Sequence[KernelIndex]:
         """The alignment of each cohort in a step."""
@@ -96,7 +110,8 @@ class LakeRun:
                 self._sheets.move_to_end(key)
                 return self._sheets[key]
         syncs = self._syncs.of(key)
-        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, self.origin_ns)]
+        origins = self.origins(key)
+        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, origins)]
         with self._one_looks:
             self._sheets[key] = found
             while len(self._sheets) > _SHEETS_KEPT:

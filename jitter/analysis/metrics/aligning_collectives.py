@@ -1,4 +1,4 @@
-"""A cohort's collectives in one step: when each rank left them, and whether all leave them together."""
+"""A cohort's collectives in one step: when each rank left them, and which of them may align the ranks."""
 
 from typing import NamedTuple
 
@@ -11,22 +11,22 @@ from jitter.core.kernels import ALIGNING_OPERATIONS
 
 
 class CohortCollectives(NamedTuple):
-    """The collectives that have a place in the kernel index."""
+    """The collectives of a cohort's step that have a kernel index."""
 
     ranks: list[int]
-    """The cohort's in this step, ascending; shape (ranks)."""
+    """The cohort's ranks in this step, ascending; shape (ranks)."""
     kernel_index: Ints
-    """Of each in the cohort's step, shape (collectives), ascending."""
+    """Shape (collectives), ascending."""
     end_ns: Ints
-    """Shape (collectives, ranks), each on its rank's clock; 0 where a rank has it not."""
+    """Shape (collectives, ranks), each on its rank's clock; 0 where a rank lacks the collective."""
     may_align: Bools
-    """Shape (collectives): all have it, the whole cohort takes part, its operation (if named) lets all go together."""
+    """Shape (collectives): all ranks have it, its group is the whole cohort, its operation (if named) synchronises."""
     is_named: Bools
     """Shape (collectives): whether any rank's trace names the operation."""
 
 
-def find_cohort_collectives(kernels: StepKernels, cohort: int, whole: frozenset[int]) -> CohortCollectives:
-    """Find them among a step's kernels; `whole` are the cohort's ranks in the run."""
+def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: frozenset[int]) -> CohortCollectives:
+    """Return the collectives of one cohort; `cohort_ranks` are its ranks over the run."""
     mine = np.flatnonzero(kernels.cohort_of == cohort)
     rows = np.flatnonzero(kernels.is_collective & kernels.is_matched)
     rows = rows[kernels.cohort_of[kernels.of_rank[rows]] == cohort]
@@ -36,21 +36,21 @@ def find_cohort_collectives(kernels: StepKernels, cohort: int, whole: frozenset[
     end_ns = np.zeros((len(index), len(mine)), np.int64)
     end_ns[place, column] = kernels.end_ns[rows]
     may_align = np.zeros(end_ns.shape, np.bool_)
-    # of no operation, -1, anything may be: so the last of these truths
+    # the last element, True, is for the code -1: an unnamed operation may synchronise
     lets_go = np.array([*(name in ALIGNING_OPERATIONS for name in operations), True])
-    may_align[place, column] = lets_go[codes[rows]] & _takes_in(kernels, rows, whole)
+    may_align[place, column] = lets_go[codes[rows]] & _takes_in(kernels, rows, cohort_ranks)
     is_named = np.zeros(len(index), np.bool_)
     is_named[place[codes[rows] >= 0]] = True
     ranks = [kernels.ranks[at] for at in mine.tolist()]
     return CohortCollectives(ranks, index, end_ns, np.all(may_align, axis=1), is_named)
 
 
-def _takes_in(kernels: StepKernels, rows: Ints, whole: frozenset[int]) -> Bools:
-    """Whether each one's group, as far as the trace tells, holds all of these ranks."""
+def _takes_in(kernels: StepKernels, rows: Ints, cohort_ranks: frozenset[int]) -> Bools:
+    """Return for each row whether its group, as far as it is recorded, contains all of these ranks."""
     sizes, known = kernels.values("group_size")[rows], kernels.known("group_size")[rows]
-    found: Bools = ~known | (sizes >= len(whole))
+    found: Bools = ~known | (sizes >= len(cohort_ranks))
     named = np.flatnonzero(kernels.known("group_ranks")[rows])
     if len(named):
         codes, groups = encode_lists(kernels.column("group_ranks", rows[named]))
-        found[named] = np.array([whole <= set(group) for group in groups])[codes]
+        found[named] = np.array([cohort_ranks <= set(group) for group in groups])[codes]
     return found

@@ -1,8 +1,11 @@
-"""A moment that all ranks share, on each rank's own clock: the end of a collective that all leave together."""
+"""Clock alignment: a moment that all ranks of a step share, on each rank's own clock.
+
+It is the end of a collective that all ranks leave at the same time, else a moment of the wall clock.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,33 +14,17 @@ from jitter.core.arrays import Bools, Floats, Ints
 
 _Times = TypeVar("_Times", Ints, Floats)
 SYNCHRONOUS_WITHIN_NS = 100_000
-"""Ends of a collective that names no operation may disagree by this much; more, and it synchronises nobody."""
-
-
-class ClockReading(NamedTuple):
-    """A moment as one recording's clock tells it; `utc_offset_ns` added gives UTC, None where that is unknown."""
-
-    clock: str
-    utc_offset_ns: int | None
-    at_ns: int
-
-    def since(self, earlier: "ClockReading") -> int | None:
-        """The ns between two moments; None where no clock relates them."""
-        if self.clock == earlier.clock:
-            return self.at_ns - earlier.at_ns
-        if self.utc_offset_ns is None or earlier.utc_offset_ns is None:
-            return None
-        return self.at_ns + self.utc_offset_ns - earlier.at_ns - earlier.utc_offset_ns
+"""Nanoseconds. A collective of unnamed operation whose ends disagree by more does not synchronise its ranks."""
 
 
 @dataclass(frozen=True)
 class ClockAlignment:
-    """How a step's ranks are aligned.
+    """How the ranks of one cohort's step are aligned.
 
-    `moments_ns` is the moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (no moments).
+    `moments_ns` is the shared moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (empty).
     `uncertainty_ns` is how far the ends of the step's aligning collectives disagree (median over them; None with
     fewer than two); for wall clock 0 where all share one clock, None where it rests on the hosts' clocks.
-    `unsynchronised` counts collectives of unnamed operation that turned out to align nobody.
+    `unsynchronised` counts collectives of unnamed operation that do not synchronise their ranks.
     """
 
     method: str
@@ -48,9 +35,9 @@ class ClockAlignment:
 
 
 def align_by_collective(found: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment | None:
-    """Find the end of the step's last aligning collective; None if there is none.
+    """Return the alignment by the end of the step's last aligning collective; None if there is none.
 
-    `starts_ns` is where each rank's first kernel starts, on its own clock, from which "last" is told.
+    `starts_ns` is each rank's first kernel start, on its own clock: "last" is the latest end after it.
     """
     shared = np.flatnonzero(found.may_align)
     apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])
@@ -71,9 +58,9 @@ def align_by_collective(found: CohortCollectives, starts_ns: Mapping[int, int]) 
 
 
 def align_by_wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mapping[int, str]) -> ClockAlignment | None:
-    """Align by the clocks the profiler recorded, None where a rank has none.
+    """Return the alignment by the clocks that the profiler recorded; None if a rank has none.
 
-    Ranks of one recording (`clocks` names it) share its clock exactly; between hosts it is as good as theirs.
+    Ranks of one recording (named by `clocks`) share its clock exactly; between hosts it is as accurate as the hosts'.
     """
     if len(set(clocks.values())) == 1:
         return ClockAlignment("wall clock", dict.fromkeys(utc_offsets_ns, 0), uncertainty_ns=0)
@@ -85,10 +72,10 @@ def align_by_wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mappin
 
 
 def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
-    """Collectives of unnamed operation whose ends, (collectives, ranks), contradict the others' clock offsets.
+    """Return (collectives,) whether an unnamed operation's ends (collectives, ranks) contradict the clock offsets.
 
-    What names its operation is believed; else the median rules, to which from three on each belongs itself: two that
-    agree are not outvoted by one that does not.
+    The offsets are the median over collectives of named operation, or over all if none is named. From three on, each
+    collective is part of that median, so that two that agree are not outvoted by one that does not.
     """
     apart = np.zeros(len(end_ns), np.bool_)
     voters = np.flatnonzero(is_named) if is_named.any() else np.arange(len(end_ns))
@@ -101,12 +88,12 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
 
 
 def _offsets(end_ns: _Times) -> _Times:
-    """Each rank's clock against the lowest rank's, as each collective's end tells it."""
+    """Return each rank's clock offset from the lowest rank's, by each collective's end."""
     return end_ns - end_ns[:, :1]
 
 
 def disagreement_ns(end_ns: _Times) -> int | None:
-    """How far ranks' clock offsets, as collectives' ends (collectives, ranks) tell them, differ from the usual ones.
+    """Return how far clock offsets by collectives' ends (collectives, ranks) differ from their median.
 
     The lower median over collectives; None with fewer than two.
     """
@@ -118,6 +105,6 @@ def disagreement_ns(end_ns: _Times) -> int | None:
 
 
 def _lower_median(values: _Times, axis: int) -> _Times:
-    """Of whole numbers as such, exactly: times since some zero may be past what a float holds."""
+    """Return the lower median, exact for integers: times since the epoch exceed what a float holds."""
     found: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
     return found

@@ -4,6 +4,10 @@ Every kernel index that jitter prints (tables, SQL, figures, diagnosis, JSON) is
 kernels of the step's reference sequence in launch order, memory operations left out. Ranks with the reference's
 sequence need no alignment. Other sequences are aligned with it by longest common subsequence of (kernel name,
 concurrent or not). Few sequences are distinct, so sequences are aligned, not ranks.
+
+`jitter.analysis.execution.program` aligns differently: over the whole run, with copies and synchronising calls, and an
+operation without a partner takes the place of one of the same kind (an autotuned kernel has another name, but the same
+work and dependencies). A kernel index must not do that: kernels of another name are not compared.
 """
 
 from collections import Counter

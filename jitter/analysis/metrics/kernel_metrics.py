@@ -1,8 +1,8 @@
-"""Duration, gap, time to kernel end and launch latency of one step's kernels (METRICS: the three metrics), vectorised.
+"""Duration, gap, time to kernel end and launch latency of one step's kernels, vectorised (guide: topic `metrics`).
 
-In numpy and not in SQL: on a step of 960 ranks × 903 kernels the windows, joins and sorts of one SQL statement took 4
-to 6 s of processor time and 1.7 GB, this well under a second and a third of the memory, since launch order is nearly
-always start order and what is sorted already is not sorted again.
+In numpy and not in SQL: on a step of 960 ranks × 903 kernels one SQL statement took 4 to 6 s of processor time and
+1.7 GB; this takes under a second and a third of the memory, because launch order is nearly always start order, and
+sorted rows are not sorted again.
 """
 
 from collections.abc import Mapping
@@ -15,28 +15,28 @@ from jitter.core.arrays import Bools, Floats, Ints
 
 
 class Metric(NamedTuple):
-    """One metric, shape (kernels), in ns; what stands where it is not known has no meaning."""
+    """One metric, shape (kernels), in ns; values where `known` is false have no meaning."""
 
     values: Ints
     known: Bools
 
 
 class Deviations(NamedTuple):
-    """What `Metric` is, as differences from the mean over the ranks of the cohort that have the kernel."""
+    """One metric's deviations, shape (kernels), ns: value − mean over the cohort's ranks that have the kernel."""
 
     values: Floats
     known: Bools
 
 
 def duration(kernels: StepKernels) -> Metric:
-    """End − start."""
+    """Return end − start."""
     return Metric(kernels.end_ns - kernels.start_ns, np.ones(len(kernels), np.bool_))
 
 
 def gap(kernels: StepKernels, moments_ns: Mapping[int, int]) -> Metric:
-    """Start − the end of what was before on the main stream; of the first, what the rank began later than the first.
+    """Return start − end of the previous kernel on the main stream; for the first, start − the earliest rank's start.
 
-    `moments_ns` is, by rank, a moment that the ranks of a cohort share, each on its own clock.
+    `moments_ns` is, by rank, a moment that the cohort's ranks share, on each rank's clock.
     """
     values, known = np.zeros(len(kernels), np.int64), np.ones(len(kernels), np.bool_)
     order = kernels.main_stream_order
@@ -56,13 +56,13 @@ def gap(kernels: StepKernels, moments_ns: Mapping[int, int]) -> Metric:
 
 
 def ttke(kernels: StepKernels, gaps: Metric, durations: Metric) -> Metric:
-    """Sum gaps and durations of the main stream's compute kernels up to each kernel, in the order of launch."""
+    """Return the sum of gaps and durations of the main stream's compute kernels up to each kernel, in launch order."""
     own = np.where(kernels.on_main, gaps.values + durations.values, 0)
     return Metric(_so_far(kernels, own), _so_far(kernels, ~gaps.known) == 0)
 
 
 def launch_latency(kernels: StepKernels) -> Metric:
-    """Start − start of the launching call; of the kernels that share one launch only the first to start has it."""
+    """Return start − start of the launching call; of kernels that share a launch only the first to start has one."""
     launch, known = kernels.values("launch_start_ns"), kernels.known("launch_start_ns")
     shares = _sharing(kernels, launch, np.flatnonzero(known))
     # by launch, then by start; stable, so of equal starts the one launched first comes first
@@ -74,7 +74,7 @@ def launch_latency(kernels: StepKernels) -> Metric:
 
 
 def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
-    """Value − mean over the ranks of the cohort that have this kernel and a value; unmatched kernels have none."""
+    """Return value − mean over the cohort's ranks with a value for this kernel; unmatched kernels have none."""
     rows = np.flatnonzero(metric.known & kernels.is_matched)
     group, values = kernels.group[rows], metric.values[rows]
     # exact: sums of int64, divided once
@@ -87,14 +87,14 @@ def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
 
 
 def _so_far(kernels: StepKernels, values: Ints | Bools) -> Ints:
-    """Each rank's sum up to each of its kernels."""
+    """Return each rank's running sum up to each of its kernels."""
     total = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
     so_far: Ints = total[1:] - total[kernels.bounds[:-1]][kernels.of_rank]
     return so_far
 
 
 def _sharing(kernels: StepKernels, launch: Ints, rows: Ints) -> Ints:
-    """Choose of these rows all that may share a launch with another, and few that do not."""
+    """Return the rows that may share a launch with another: all that do, and few that do not."""
     rank = kernels.of_rank[rows]
     step = np.where(np.diff(rank) > 0, 1, np.diff(launch[rows]))
     same = np.concatenate([[False], step == 0, [False]])

@@ -1,4 +1,4 @@
-"""Longest common subsequence, exact, by bits of whole numbers: thousands of kernels in milliseconds."""
+"""Longest common subsequence, exact and bit-parallel: thousands of kernels in milliseconds."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 
 def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many elements the longest common subsequence has."""
+    """Return the length of the longest common subsequence."""
     rows = _rows(one, other)
     return len(other) - rows[-1].bit_count() if rows else 0
 
 
 def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
-    """For each element of `sequence` its partner's position in `reference`, None if it has none.
+    """Return for each element of `sequence` the position of its partner in `reference`, None without one.
 
-    Of the longest common subsequences, the one in which each element of `sequence`, first to last, takes the earliest
-    partner it can.
+    Of the longest common subsequences, the one in which each element of `sequence`, first to last, has the earliest
+    possible partner.
     """
     size = len(reference)
-    # rows of the reversed problem: rows[i] tells the length for the last i elements of `sequence`
+    # rows of the reversed problem: rows[i] has the length for the last i elements of `sequence`
     rows = [(1 << size) - 1, *_rows(sequence[::-1], reference[::-1])]
     places: dict[int, list[int]] = defaultdict(list)
     for position, element in enumerate(reference):
@@ -43,7 +43,7 @@ def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int 
 
 
 def _rows(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """One number an element of `one`: bit j is 0 where the length grows at element j of `other`.
+    """Return one integer per element of `one`: bit j is 0 where the length grows at element j of `other`.
 
     The recurrence is that of Hyyrö (2004), "Bit-parallel LCS-length computation revisited".
     """

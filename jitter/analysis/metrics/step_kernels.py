@@ -1,4 +1,4 @@
-"""One step's kernels as arrays: which rank's, with which place in the kernel index, on which stream, in which order."""
+"""One step's kernels as arrays: rank, kernel index, stream and order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ Codes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class AlignedRank:
-    """What the alignment tells of one rank's step."""
+    """One rank's cohort and kernel index in one step."""
 
     cohort: int
     index: Ints
-    """The kernel index of each of its kernels; UNMATCHED where one has no partner in the reference."""
+    """Shape (kernels): the kernel index of each of its kernels; UNMATCHED without a partner in the reference."""
 
 
 def align_ranks(indices: Sequence[KernelIndex]) -> dict[int, AlignedRank]:
-    """Tell it of every rank that is not left out."""
+    """Return the kernel index of every rank that is not left out, by rank."""
     partners = {
         (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in its], np.int64)
         for index in indices
@@ -41,15 +41,15 @@ def align_ranks(indices: Sequence[KernelIndex]) -> dict[int, AlignedRank]:
 
 
 class StepKernels:
-    """The kernels of some ranks, by rank, then in launch order; copies and fills are left out.
+    """The kernels of some ranks, by rank, then in launch order, without memory operations.
 
-    Arrays are one number a kernel, shape (kernels), unless told otherwise.
+    Arrays have the shape (kernels) unless stated otherwise.
     """
 
     def __init__(
         self, read: StepColumns, places: Mapping[int, AlignedRank], main_streams: Mapping[int, int | None]
     ) -> None:
-        """Take the columns that were read: `kind` and those that what is asked of it needs."""
+        """Wrap the columns that were read: `kind`, and those that the properties in use need."""
         self.ranks = read.ranks
         self._read = read
         kinds, names = read.codes("kind")
@@ -72,26 +72,26 @@ class StepKernels:
         self._has_main = np.array([stream is not None for stream in streams], np.bool_)
 
     def __len__(self) -> int:
-        """How many kernels."""
+        """Return the number of kernels."""
         return len(self.of_rank)
 
     def values(self, column: str) -> Ints:
-        """Give a column of whole numbers, with 0 where it is null."""
+        """Return an integer column, with 0 where it is null."""
         values: Ints = self._read.values(column)[self._kept]
         return values
 
     def known(self, column: str) -> Bools:
-        """Where a column is not null."""
+        """Return where a column is not null."""
         known: Bools = self._read.known(column)[self._kept]
         return known
 
     def codes(self, column: str) -> tuple[Codes, list[str]]:
-        """Give a column of texts as positions in the list of distinct ones, with -1 where it is null."""
+        """Return a text column as positions in the list of distinct texts, with -1 where it is null, and that list."""
         codes, names = self._read.codes(column)
         return codes[self._kept], names
 
     def column(self, name: str, rows: Ints | None = None) -> pa.ChunkedArray:
-        """Give a column as it was read, of these kernels (all)."""
+        """Return a column as it was read, for these kernels (None: all)."""
         if rows is None:
             return self._read.table[name].filter(from_numpy(self._kept))
         return self._read.table[name].take(from_numpy(self._kept_rows[rows]))
@@ -118,7 +118,7 @@ class StepKernels:
 
     @cached_property
     def group(self) -> Ints:
-        """Number equal (cohort, kernel index) equally, from 0; UNMATCHED where a kernel has no index."""
+        """A number for each (cohort, kernel index), from 0; UNMATCHED where a kernel has no index."""
         width = int(self.index.max(initial=0)) + 1
         return np.where(self.is_matched, self.cohort_of[self.of_rank] * width + self.index, UNMATCHED)
 
@@ -130,12 +130,12 @@ class StepKernels:
 
     @cached_property
     def on_main(self) -> Bools:
-        """Compute kernels of the main stream: their gaps and durations count."""
+        """Whether a compute kernel of the main stream: its gap and duration count."""
         return self._of_main_stream & ~self.is_collective
 
     @cached_property
     def main_stream_order(self) -> Ints:
-        """Kernels and collectives of the main stream, shape (those): by rank, then by start, then in launch order."""
+        """Rows of the main stream's kernels and collectives: by rank, then by start, then in launch order."""
         rows = np.flatnonzero(self._of_main_stream)
         start, rank = self.start_ns[rows], self.of_rank[rows]
         if ((np.diff(start) >= 0) | (np.diff(rank) > 0)).all():
@@ -144,11 +144,11 @@ class StepKernels:
 
     @cached_property
     def first(self) -> Ints:
-        """Each rank's first compute kernel of its main stream, shape (ranks that have one)."""
+        """Row of each rank's first compute kernel of its main stream, shape (ranks with one)."""
         rows = self.main_stream_order[self.on_main[self.main_stream_order]]
         return rows[np.concatenate([[True], np.diff(self.of_rank[rows]) > 0])] if len(rows) else rows
 
 
 def _code(names: Sequence[str], name: str) -> int:
-    """A text's place among the distinct ones; none where nothing is called so."""
+    """Return a text's position among the distinct ones; one past the end if it is not among them."""
     return names.index(name) if name in names else len(names)

@@ -21,19 +21,19 @@ from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns, StepFiles
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
-_TOLD = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
-_ALIGNED = ("kind", "stream", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
-_READ = {
+_ROW_COLUMNS = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
+_ALIGNMENT_COLUMNS = ("kind", "stream", "start_ns", "end_ns", "collective", "group_ranks", "group_size")
+_METRIC_COLUMNS = {
     "duration": ("kind", "start_ns", "end_ns"),
-    "gap": _ALIGNED,
-    "ttke": _ALIGNED,
+    "gap": _ALIGNMENT_COLUMNS,
+    "ttke": _ALIGNMENT_COLUMNS,
     "launch_latency": ("kind", "start_ns", "launch_start_ns", "launch_thread"),
 }
-"""What each metric is made from."""
+"""The columns that each metric needs."""
 
 
 class StepMetrics:
-    """A step's metrics and its alignment. Nothing is read before it is asked for, and then once."""
+    """A step's metrics and alignment. Files are read on first use, once."""
 
     def __init__(
         self,
@@ -41,19 +41,27 @@ class StepMetrics:
         key: StepKey,
         held: Mapping[int, RankStepRecord],
         indices: Sequence[KernelIndex],
-        whole: Mapping[int, frozenset[int]],
+        cohort_ranks: Mapping[int, frozenset[int]],
         metrics: Collection[str] = METRICS,
     ) -> None:
-        """Measure the ranks that hold the step; `whole` names each cohort's ranks over the run.
+        """Measure one step.
 
-        Of `metrics` other than all, only what these need is read: no `rows` then. What reads raises `LakeError` for a
-        rank's file that is missing, damaged or not what the record tells.
+        Args:
+            root: the lake's folder.
+            key: the step.
+            held: the record of each rank that has it.
+            indices: the kernel index of each cohort.
+            cohort_ranks: each cohort's ranks over the run.
+            metrics: to be used; with fewer than all, only their columns are read and `rows` is not available.
+
+        Properties that read raise `LakeError` for a file that is missing, damaged or does not match its record.
+
         """
         self.indices = tuple(indices)
-        """The alignment of each cohort that the kernels are indexed by."""
-        self._root, self._key, self._held, self._whole = root, key, held, whole
-        needed = {name for metric in metrics for name in _READ[metric]}
-        self._columns = sorted(needed.union(_TOLD) if set(metrics) == set(METRICS) else needed)
+        """The kernel index of each cohort."""
+        self._root, self._key, self._held, self._cohort_ranks = root, key, held, cohort_ranks
+        needed = {name for metric in metrics for name in _METRIC_COLUMNS[metric]}
+        self._columns = sorted(needed.union(_ROW_COLUMNS) if set(metrics) == set(METRICS) else needed)
 
     @cached_property
     def kernels(self) -> StepKernels:
@@ -62,19 +70,19 @@ class StepMetrics:
         files = StepFiles(self._root, self._key, self._held)
         if places:
             read = files.read(sorted(places), self._columns)
-        else:  # where every rank is left out, any file gives the columns, and no rank its rows
+        else:  # every rank is left out: any file gives the columns, without rows
             read = StepColumns(files.read([min(self._held)], self._columns).table.slice(0, 0), (), ())
         kernels = StepKernels(read, places, {rank: one.record.main_stream for rank, one in self._held.items()})
         for rank, first, end in zip(kernels.ranks, kernels.bounds[:-1], kernels.bounds[1:], strict=True):
             if end - first != len(places[rank].index):
                 raise LakeError(
-                    f"{self._root / kernels_file(self._key, rank)}: does not hold the kernels that its record tells",
+                    f"{self._root / kernels_file(self._key, rank)}: does not hold the kernels that its record states",
                     "put the file back, or ingest its trace into another lake",
                 )
         return kernels
 
     def metric(self, name: str) -> Metric:
-        """One of METRICS, of every kernel."""
+        """Return one of METRICS, of every kernel."""
         if name == "launch_latency":
             return kernel_metrics.launch_latency(self.kernels)
         if name == "duration":
@@ -102,7 +110,7 @@ class StepMetrics:
         return {index.cohort: self._moment(index.cohort, starts) for index in self.indices}
 
     def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
-        collectives = find_cohort_collectives(self.kernels, cohort, self._whole[cohort])
+        collectives = find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])
         found = align_by_collective(collectives, starts_ns)
         if found is not None and found.moments_ns:
             return found
@@ -147,5 +155,5 @@ class StepMetrics:
         return rows
 
     def deviation(self, metric: Metric) -> Deviations:
-        """A metric's differences from the mean of the kernel over the cohort's ranks."""
+        """Return a metric's deviations from the mean over the cohort's ranks."""
         return kernel_metrics.deviation(self.kernels, metric)

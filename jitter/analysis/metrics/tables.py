@@ -1,4 +1,4 @@
-"""The talk's tables: one metric of one step, kernels × ranks."""
+"""Metric tables: one metric of one step, kernels × ranks, as in the talk."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.arrow import from_numpy, from_texts
+from jitter.core.arrow import from_numpy
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MetricTable:
-    """One metric of one cohort's step, in ns: a row a kernel, a column a rank."""
+    """One metric of one cohort's step, in ns: one row per kernel, one column per rank."""
 
     kernel_index: Ints
     """Shape (kernels)."""
@@ -27,18 +27,18 @@ class MetricTable:
     mean: Floats
     """Shape (kernels), over all ranks of the cohort; NaN where no rank has a value."""
     ranks: list[int]
-    """Those that have a column."""
+    """The ranks with a column."""
     values: Ints | Floats
-    """Shape (kernels, ranks): the metric as whole numbers, or value − mean."""
+    """Shape (kernels, ranks): the metric in whole ns, or value − mean."""
     known: Bools
-    """Of `values`, shape (kernels, ranks)."""
+    """Shape (kernels, ranks): where `values` has a meaning."""
 
     def to_arrow(self) -> pa.Table:
-        """Give columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
+        """Return columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
         return pa.table(
             {
                 "kernel_index": from_numpy(self.kernel_index),
-                "kernel_name": from_texts(self.kernel_names),
+                "kernel_name": pa.array(self.kernel_names, pa.string()),
                 "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
                 **{
                     f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])
@@ -48,7 +48,7 @@ class MetricTable:
         )
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Do as `to_arrow`, with the kernel index as index and NA where unknown."""
+        """Return the columns of `to_arrow`, with the kernel index as index and NA where unknown."""
         import pandas as pd
 
         masked = pd.arrays.FloatingArray if self.values.dtype.kind == "f" else pd.arrays.IntegerArray
@@ -61,7 +61,7 @@ class MetricTable:
 def build_metric_table(
     measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
 ) -> MetricTable:
-    """Lay out one metric of one cohort's step; see `Lake.table`."""
+    """Return the table of one metric of one cohort's step; raises `UsageError` for a rank without the step."""
     kernels = measured.kernels
     mine = np.flatnonzero(kernels.cohort_of == cohort)
     present = np.array(kernels.ranks, np.int64)[mine]
@@ -104,7 +104,7 @@ def build_metric_table(
 
 
 def select_unmatched(rows: pa.Table) -> pa.Table:
-    """Select kernels without an index (of `StepMetrics.rows`), with times in ns; texts are plain."""
+    """Return the rows of `StepMetrics.rows` without a kernel index; texts as plain strings."""
     names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
     found = rows.filter(rows["kernel_index"].is_null()).select(names)
     texts = [found.schema.get_field_index(name) for name in ("kernel_name", "kind")]

@@ -5,7 +5,6 @@ it: the excess. All comparisons between ranks are of arrivals at a common end, s
 """
 
 from collections.abc import Generator, Iterator, Mapping
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -14,21 +13,9 @@ from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.rules import Rules
 from jitter.analysis.execution.step_model import TeamStep
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.step_inputs import StepWork
 from jitter.core.kernels import COLLECTIVE, SYNC
-
-
-class Part(IntEnum):
-    """What a charge is for."""
-
-    START = 0
-    """Host time before the step's first main-stream kernel is launched."""
-    CPU = 1
-    """Host time from there on, where it was what a kernel waited for."""
-    GPU = 2
-    """Durations, copies included, and delays on the GPU."""
-    TRANSFER = 3
-    """A collective's time from its last arrival to its end: its group's, nobody's in particular."""
 
 
 class Charge(NamedTuple):
@@ -37,7 +24,7 @@ class Charge(NamedTuple):
     rank: int
     team: int
     place: int
-    part: Part
+    part: TimePart
     excess_ns: float
     meeting: int | None = None
     group: int | None = None
@@ -143,7 +130,7 @@ class _Walk:
             return None
         team, step, column = self._team(who)
         rank = int(step.recorded.ranks[column])
-        yield Charge(rank, team, who.place, Part.TRANSFER, -latest - self._usual_transfer[number], number, group)
+        yield Charge(rank, team, who.place, TimePart.TRANSFER, -latest - self._usual_transfer[number], number, group)
         return who
 
     def _end(self, at: _At) -> _Back:
@@ -160,7 +147,7 @@ class _Walk:
             number, member = found
             return number, int(member.group[at.column])
         excess = step.column(column).own.gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
-        yield Charge(int(step.recorded.ranks[column]), team, at.place, Part.GPU, float(excess))
+        yield Charge(int(step.recorded.ranks[column]), team, at.place, TimePart.GPU, float(excess))
         return at
 
     def _gpu_start(self, at: _At) -> _Back:
@@ -181,7 +168,7 @@ class _Walk:
         if by_host:
             # the GPU had it before the call returned: that much of the call held nothing up
             delay -= float(own.lead[at.place, 0] - self._work.typical[team].lead[at.place, 0])
-        yield Charge(rank, team, at.place, Part.CPU if by_host else Part.GPU, delay)
+        yield Charge(rank, team, at.place, TimePart.CPU if by_host else TimePart.GPU, delay)
         if np.isnan(held):
             return None
         if held == awaited:
@@ -204,7 +191,7 @@ class _Walk:
         for place in range(at.place, -1, -1):
             if rules.thread[place] != thread or np.isnan(recorded.call[place, 0]):
                 continue
-            part = Part.START if place <= first else Part.CPU
+            part = TimePart.START if place <= first else TimePart.CPU
             in_call = float(own.call[place, 0] - usual.call[place, 0])
             yield Charge(rank, team, place, part, in_call)
             called = recorded.call[place, 0]

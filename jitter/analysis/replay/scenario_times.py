@@ -16,14 +16,12 @@ from jitter.analysis.execution.rules import Rules
 from jitter.analysis.execution.step_times import Recorded
 from jitter.core.arrays import Bools, Floats
 
-START, CPU, GPU = range(3)
-"""Positions in `Repairs`."""
 _OF_HOST: Final = ("host", "call", "lead")
 _OF_GPU: Final = ("delay", "gpu")
 
 
 class Repairs(NamedTuple):
-    """Where own times are replaced by the median, (scenarios, ranks) each."""
+    """Where own times are replaced by the median, (scenarios, ranks) each, in the order of `OWN_PARTS`."""
 
     start: Bools
     """The host's, up to the step's first main-stream kernel."""

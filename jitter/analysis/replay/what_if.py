@@ -8,8 +8,9 @@ import numpy as np
 
 from jitter.analysis.execution.collectives import Meetings
 from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.time_part import OWN_PARTS
 from jitter.analysis.replay.replay import Replay
-from jitter.analysis.replay.scenario_times import CPU, GPU, START, Repairs
+from jitter.analysis.replay.scenario_times import Repairs
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.step_inputs import StepWork
 from jitter.core.arrays import Floats, Ints
@@ -125,7 +126,7 @@ class WhatIf:
         return number > last and not self._apart.any() and not any(one.everything for one in self._scenarios)
 
     def _repairs(self, number: int, ranks: Sequence[int], rows: Ints) -> Repairs:
-        masks = [np.zeros((len(rows), len(ranks)), np.bool_) for _ in (START, CPU, GPU)]
+        masks = [np.zeros((len(rows), len(ranks)), np.bool_) for _ in OWN_PARTS]
         column_of = {rank: column for column, rank in enumerate(ranks)}
         for row, scenario in enumerate(self._scenarios[at] for at in rows.tolist()):
             if scenario.everything:

@@ -23,6 +23,10 @@ SPILL_BYTES = 64 << 20
 """Bytes of rows above which a recording is written to disk as it is read."""
 
 
+LONGEST_NAME = 1 << 16
+"""Characters of a name or of a range's text; longer ones are cut."""
+
+
 class Capture:
     """Collects the rows of one recording: call `add` for each batch, then `join` once.
 
@@ -37,6 +41,8 @@ class Capture:
         self._held_bytes = 0
         self._on_disk: DuckDbJoin | None = None
         self._data_loading: list[DataLoading] = []
+        self.long_texts = 0
+        """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
 
@@ -88,7 +94,9 @@ class Capture:
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
-        for process, thread, text, start_ns, end_ns in zip(*columns, strict=True):
+        for process, thread, whole_text, start_ns, end_ns in zip(*columns, strict=True):
+            text = whole_text[:LONGEST_NAME]
+            self.long_texts += len(whole_text) > LONGEST_NAME
             marker = parse_marker(self._pattern, thread, text, start_ns, end_ns)
             if marker is not None:
                 self.markers[process].append(marker)

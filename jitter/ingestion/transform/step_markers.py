@@ -9,7 +9,8 @@ from typing import NamedTuple
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
 
-_SEPARATOR = r"[\s_:=#/\-\[(]*"
+# a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
+_SEPARATOR = r"[\s_:=#/\-\[(]*(?<![\s:=#/\[(]-)"
 _EPOCH = rf"(?:(?<![a-z])epoch{_SEPARATOR}(?P<epoch>\d+)\D*?)?"
 _PART_OF_A_STEP = "".join(rf"(?<!{word})(?<!{word}[_\- ])" for word in ("micro", "mini", "sub", "accum"))
 _COUNTER = rf"(?<![a-z])(?:profilerstep|(?:train(?:ing)?|global)?[\s_\-]?{_PART_OF_A_STEP}(?:step|iteration|iter))"

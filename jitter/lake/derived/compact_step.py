@@ -1,4 +1,4 @@
-"""Brings one compacted step up to date: which ranks to write into a new part, and which parts that supersedes."""
+"""Bring the compacted files of one step up to date: which ranks to write, and which files that supersedes."""
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,102 +9,95 @@ import pyarrow as pa
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
 from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, RankSpan, write_compacted_file
+from jitter.lake.derived.freshness import file_state
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import compacted_folder
 from jitter.lake.records import RankStepRecord, records_by_step
 from jitter.lake.step_reader import StepFiles
 
-_State = tuple[int, int, int]
-
 
 class StepCompactor:
-    """Does it for the steps of one lake, as its records told when this was made."""
+    """Compacts the steps of one lake, as its records describe them when the compactor is made."""
 
     def __init__(self, root: Path) -> None:
         self._folder = LakeFolder(root)
-        # before the records are read: what changes from here on is noticed
-        self._states = {path.name: self._state(path.name) for path in self._folder.sources.glob("*.json")}
+        # before the records are read, so that every later change is noticed
+        self._states = {path.name: file_state(path) for path in self._folder.sources.glob("*.json")}
         self.held = records_by_step(self._folder.records())
-        """Which recording holds which rank's step."""
+        """The record of each rank's step."""
 
     def refresh(self, key: StepKey) -> bool:
-        """Bring a step up to date and tell whether anything had to be written.
+        """Bring a step up to date and return whether anything had to be written.
 
-        If its sources change meanwhile it is left for the next time, as it is if the lake does not hold it. Raises
-        `LakeError` where a rank's file cannot be read, `OSError` where nothing can be written.
+        A step whose records change meanwhile, or that the lake does not hold, is left for the next time. Raises
+        `LakeError` if a rank's file cannot be read, `OSError` if nothing can be written.
         """
         held = self.held.get(key, {})
         files = StepFiles(self._folder.root, key, held)
         ranks, kept = _plan(files)
         if ranks:
             with staging.temporary_folder(self._folder.root) as run:
-                half = staging.create_folder(run) / "part"
-                pieces = _write(half, files, held, sorted(ranks))
+                unfinished = staging.create_folder(run) / "compacted"
+                spans = _write(unfinished, files, held, sorted(ranks))
                 if self._have_changed(held.values()):
                     return False
-                place = self._folder.root / compacted_folder(key) / f"{_name(pieces)}.parquet"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                half.replace(place)
-            kept.add(place)
+                path = self._folder.root / compacted_folder(key) / f"{_name(spans)}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.replace(path)
+            kept.add(path)
         for path in set(files.paths) - kept:
             path.unlink(missing_ok=True)
         return bool(ranks)
 
     def _have_changed(self, held: Collection[RankStepRecord]) -> bool:
-        return any(self._state(one.record.name) != self._states.get(one.record.name) for one in held)
-
-    def _state(self, record: str) -> _State | None:
-        """What a record's file looks like; None where there is none."""
-        try:
-            found = (self._folder.sources / record).stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        names = {found.record.name for found in held}
+        return any(file_state(self._folder.sources / name) != self._states.get(name) for name in names)
 
 
 def _plan(files: StepFiles) -> tuple[set[int], set[Path]]:
-    """Which ranks to write, and which parts stay: those that hold more ranks than are written, and fewer stale ones."""
-    ranks = files.stamps.keys() - files.holder.keys()
+    """Return the ranks to write, and the files to keep: those with more live ranks than are written or are stale."""
+    ranks = files.digests.keys() - files.file_of_rank.keys()
     kept: set[Path] = set()
-    mine = {part.path: {rank for rank, holder in files.holder.items() if holder is part} for part in files.parts}
-    for part in sorted(files.parts, key=lambda part: len(mine[part.path])):
-        live = len(mine[part.path])
-        if live and not (ranks and live <= max(len(ranks), len(part.pieces) - live)):
-            kept.add(part.path)
+    live = {file.path: {rank for rank, own in files.file_of_rank.items() if own is file} for file in files.compacted}
+    for file in sorted(files.compacted, key=lambda file: len(live[file.path])):
+        count = len(live[file.path])
+        if count and not (ranks and count <= max(len(ranks), len(file.spans) - count)):
+            kept.add(file.path)
         else:
-            ranks |= mine[part.path]
+            ranks |= live[file.path]
     return ranks, kept
 
 
 def _write(path: Path, files: StepFiles, held: Mapping[int, RankStepRecord], ranks: Sequence[int]) -> list[RankSpan]:
-    """Write these ranks' rows as a part, one row group of them in memory at a time."""
-    pieces: list[RankSpan] = []
+    """Write these ranks' rows as one compacted file, with one row group in memory at a time."""
+    spans: list[RankSpan] = []
 
     def groups() -> Iterator[tuple[Sequence[RankSpan], pa.Table]]:
         for some in _batches(ranks, held):
             read = files.read(some, COLUMNS)
-            its = [RankSpan(rank, rows, files.stamps[rank]) for rank, rows in zip(read.ranks, read.rows, strict=True)]
-            pieces.extend(its)
-            yield its, read.table
+            counted = zip(read.ranks, read.rows, strict=True)
+            own = [RankSpan(rank, rows, files.digests[rank]) for rank, rows in counted]
+            spans.extend(own)
+            yield own, read.table
 
     write_compacted_file(path, groups())
-    return pieces
+    return spans
 
 
 def _batches(ranks: Sequence[int], held: Mapping[int, RankStepRecord]) -> Iterator[list[int]]:
-    """Split ranks so that each lot has about a row group's rows."""
-    lot: list[int] = []
+    """Split ranks into batches of about `GROUP_ROWS` rows."""
+    batch: list[int] = []
     rows = 0
     for rank in ranks:
-        lot.append(rank)
+        batch.append(rank)
         rows += held[rank].step.rows
         if rows >= GROUP_ROWS:
-            yield lot
-            lot, rows = [], 0
-    if lot:
-        yield lot
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
 
 
-def _name(pieces: Sequence[RankSpan]) -> str:
-    """Name a part by what is in it: two processes that make the same part write the same file."""
-    return hashlib.blake2b(repr(pieces).encode(), digest_size=16).hexdigest()
+def _name(spans: Sequence[RankSpan]) -> str:
+    """Return a file name from the content: two processes that write the same rows write the same file."""
+    return hashlib.blake2b(repr(spans).encode(), digest_size=16).hexdigest()

@@ -1,9 +1,9 @@
-"""One part of a compacted step: many ranks' rows in one parquet file, and which recordings they came from.
+"""One compacted file of a step: the rows of many ranks in one parquet file, and what each rank's rows were made from.
 
-The columns are the lake's (`schema.KERNELS`) but for `duration_ns`, which is end − start. Measured on a step of 960
-ranks × 904 rows: differences packed (DELTA_BINARY_PACKED) without compression are read as fast as plain int64 and
-take 9.5 instead of 32 bytes for the four times of a row; what repeats from rank to rank (names, launch shapes,
-groups) shrinks to nothing under snappy, so that keeping it once for ranks of one sequence would gain nothing.
+The columns are those of `schema.KERNELS` except `duration_ns`, which is end − start. Measured on a step of 960 ranks ×
+904 rows: packed differences (DELTA_BINARY_PACKED) without compression are read as fast as plain int64 and take 9.5
+instead of 32 bytes for the four times of a row. Values that repeat from rank to rank (names, launch shapes, groups)
+take almost no space under snappy, so storing them once per sequence of kernels would gain nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,15 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
+from jitter.lake.parquet import KERNEL_TEXTS, open_kernels, select_columns
 
 GROUP_ROWS = 65_536
-"""A row group holds whole ranks, and about this many rows: memory is bounded by it, a few ranks are read alone."""
+"""A row group holds complete ranks and about this number of rows, which bounds memory and lets few ranks be read."""
 COLUMNS = tuple(field.name for field in KERNELS if field.name != "duration_ns")
-TEXTS = tuple(f.name for f in KERNELS if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type))
-"""Read as dictionary codes: a step has few distinct texts."""
 _SCHEMA = pa.schema(
     [
-        pa.field(f.name, pa.dictionary(pa.int32(), pa.string()) if f.name in TEXTS else f.type, f.nullable)
+        pa.field(f.name, pa.dictionary(pa.int32(), pa.string()) if f.name in KERNEL_TEXTS else f.type, f.nullable)
         for f in KERNELS
         if f.name in COLUMNS
     ]
@@ -33,23 +32,24 @@ _PACKED = {
     name: "DELTA_BINARY_PACKED" for name in COLUMNS if name.endswith("_ns") or name in {"ordinal", "correlation_id"}
 }
 _REPEATING = [name for name in COLUMNS if name not in _PACKED and name != "group_ranks"] + ["group_ranks.list.element"]
-_PIECES = b"jitter.pieces"
+_SPANS_KEY = b"jitter.ranks"
 
 
 class RankSpan(NamedTuple):
-    """One rank's rows in a part; `stamp` names the recording they came from."""
+    """The rows of one rank in a compacted file, in the file's order."""
 
     rank: int
     rows: int
-    stamp: str
+    made_from: str
+    """See `freshness.made_from`."""
 
 
 _decode = msgspec.json.Decoder(tuple[RankSpan, ...]).decode
 
 
 def write_compacted_file(path: Path, groups: Iterable[tuple[Sequence[RankSpan], pa.Table]]) -> None:
-    """Write row groups, each some ranks' rows in ascending order, as one file."""
-    pieces: list[RankSpan] = []
+    """Write row groups, each with the rows of some ranks in ascending order, as one file."""
+    spans: list[RankSpan] = []
     with pq.ParquetWriter(
         path,
         _SCHEMA,
@@ -59,48 +59,51 @@ def write_compacted_file(path: Path, groups: Iterable[tuple[Sequence[RankSpan], 
         write_statistics=["rank"],
         store_schema=False,
     ) as writer:
-        for its, rows in groups:
-            pieces += its
+        for own, rows in groups:
+            spans += own
             writer.write_table(rows.select(COLUMNS).cast(_SCHEMA).unify_dictionaries(), row_group_size=rows.num_rows)
-        writer.add_key_value_metadata({_PIECES: msgspec.json.encode(pieces)})
+        writer.add_key_value_metadata({_SPANS_KEY: msgspec.json.encode(spans)})
 
 
 class CompactedFile:
-    """A part, opened; what it holds is found by rank. Raises `OSError` or `ValueError` if it is none of ours."""
+    """An open compacted file. Raises `OSError` or `ValueError` if the file is missing, damaged or of another kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = pq.ParquetFile(path, read_dictionary=list(TEXTS))
+        self._file = open_kernels(path)
         metadata = self._file.metadata
-        self.pieces = _decode((metadata.metadata or {}).get(_PIECES, b""))
-        if sum(piece.rows for piece in self.pieces) != metadata.num_rows:
+        self.spans = _decode((metadata.metadata or {}).get(_SPANS_KEY, b""))
+        if sum(span.rows for span in self.spans) != metadata.num_rows:
             raise ValueError(f"{path}: its list of ranks does not fit its rows")
-        ends = accumulate((piece.rows for piece in self.pieces), initial=0)
-        self._spans = {piece.rank: span for piece, span in zip(self.pieces, pairwise(ends), strict=True)}
+        bounds = accumulate((span.rows for span in self.spans), initial=0)
+        self._rows = {span.rank: rows for span, rows in zip(self.spans, pairwise(bounds), strict=True)}
         sizes = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         self._groups = list(pairwise(accumulate(sizes, initial=0)))
 
-    def rows_of(self, ranks: Iterable[int]) -> list[int]:
-        """How many rows each of these ranks has."""
-        return [end - first for first, end in (self._spans[rank] for rank in ranks)]
+    def row_counts(self, ranks: Iterable[int]) -> list[int]:
+        """Return the number of rows of each of these ranks."""
+        return [last - first for first, last in (self._rows[rank] for rank in ranks)]
 
     def read(self, ranks: Iterable[int], columns: Sequence[str]) -> pa.Table:
-        """Read these columns of these ranks, in the order given; only the row groups that hold them are touched."""
-        spans: list[tuple[int, int]] = []
-        for first, end in (self._spans[rank] for rank in ranks):
-            if spans and spans[-1][1] == first:
-                spans[-1] = (spans[-1][0], end)
+        """Read columns of these ranks, in the order given; only the row groups that hold them are read.
+
+        A column that the file lacks is null, as in `parquet.read_kernels`.
+        """
+        wanted: list[tuple[int, int]] = []
+        for first, last in (self._rows[rank] for rank in ranks):
+            if wanted and wanted[-1][1] == first:
+                wanted[-1] = (wanted[-1][0], last)
             else:
-                spans.append((first, end))
+                wanted.append((first, last))
         touched = [
             number
-            for number, (first, end) in enumerate(self._groups)
-            if any(first < its_end and its_first < end for its_first, its_end in spans)
+            for number, (first, last) in enumerate(self._groups)
+            if any(first < end and begin < last for begin, end in wanted)
         ]
-        rows = self._file.read_row_groups(touched, columns=list(columns))
-        at = accumulate((self._groups[number][1] - self._groups[number][0] for number in touched), initial=0)
-        moved = [(*self._groups[number], row) for number, row in zip(touched, at, strict=False)]
+        rows = select_columns(self._file.read_row_groups(touched, columns=list(columns)), columns)
+        offsets = accumulate((self._groups[number][1] - self._groups[number][0] for number in touched), initial=0)
+        located = [(*self._groups[number], offset) for number, offset in zip(touched, offsets, strict=False)]
         return pa.concat_tables(
-            rows.slice(next(row + first - its for its, until, row in moved if its <= first < until), end - first)
-            for first, end in spans
+            rows.slice(next(at + first - begin for begin, end, at in located if begin <= first < end), last - first)
+            for first, last in wanted
         )

@@ -1,54 +1,51 @@
-"""Keeps a lake's compacted steps: derived data, one parquet file a step instead of one a rank.
+"""Keep a lake's compacted steps: one parquet file per step instead of one per rank.
 
-A step lies in a few parts. Ranks that come later go into a part of their own, which takes in the parts no larger than
-itself: so a step has at most as many parts as its ranks' number has binary digits, and a rank's rows are written that
-many times at most, however many ranks follow. Parts are written aside and renamed into place, by any number of
-processes at a time; removing what is superseded, or all of it, costs time and never information.
+A step lies in a few compacted files. Ranks that come later go into a file of their own, which takes in all files not
+larger than itself: a step then has at most as many files as its number of ranks has binary digits, and a rank's rows
+are written at most that many times. Files are written aside and renamed into place, by any number of processes at a
+time. Deleting a compacted file costs time, never information.
 """
 
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from jitter.core import processes
 from jitter.core.errors import LakeError
-from jitter.core.processes import cpu_count
+from jitter.core.processes import WorkerPool, cpu_count
 from jitter.core.step_key import StepKey
+from jitter.lake import derived
 from jitter.lake.derived.compact_step import StepCompactor
 from jitter.lake.layout import COMPACTED_STEPS, compacted_folder
 
-MANY_FILES = 10_000
-"""Fewer are read in a few seconds: compacting them would pay after many readings only."""
-_MOST_PROCESSES = 16
-"""Each needs some 160 MB."""
+_MAX_WORKERS: Final = 16
+"""Each worker needs about 160 MB."""
 
 
 def compact_steps(
     root: Path, steps: Collection[StepKey] | None = None, progress: Callable[[int, int], None] | None = None
 ) -> int:
-    """Bring compacted steps (default: all) up to date; returns how many had to be written.
+    """Bring compacted steps (default: all) up to date; return the number of steps that had to be written.
 
-    Many files are read by as many processes as may run. `progress` is told (steps done, steps in all). A lake that may
-    not be written is left as it is. A step whose sources change meanwhile is left for the next time. Raises
-    `LakeError` where a rank's file cannot be read, or the disk is full.
+    Many files are read by several processes. `progress` is called with (steps done, steps in all). A lake that cannot
+    be written to is left as it is, and a step whose records change meanwhile is left for the next time. Raises
+    `LakeError` if a rank's file cannot be read, or the disk is full.
     """
     if not os.access(root, os.W_OK):
         return 0
-    here = StepCompactor(root)
+    compactor = StepCompactor(root)
     if steps is None:
-        _drop_others(root, {compacted_folder(key) for key in here.held})
-    chosen = sorted(here.held if steps is None else here.held.keys() & set(steps), key=lambda key: key.order)
+        _remove_other_steps(root, {compacted_folder(key) for key in compactor.held})
+    chosen = sorted(compactor.held if steps is None else compactor.held.keys() & set(steps), key=lambda key: key.order)
     report = progress or (lambda done, total: None)
     written = 0
     try:
         report(0, len(chosen))
-        for done, was in enumerate(_all(root, here, chosen), 1):
+        for done, was_written in enumerate(_refresh_all(root, compactor, chosen), 1):
             report(done, len(chosen))
-            written += was
+            written += was_written
     except OSError as error:
         raise LakeError(
             f"{root}: cannot be compacted ({error.strerror or error})", "look at the disk's free space"
@@ -56,60 +53,43 @@ def compact_steps(
     return written
 
 
-def compact_if_large(
+def compact_large_steps(
     root: Path, files: Mapping[StepKey, int], progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Compact these steps for one who is about to go through all of them, if they are many files.
+    """Compact steps if they have at least `derived.MANY_FILES` files together; `files` counts those of each step.
 
-    What hinders it hinders nobody: the ranks' own files hold the same. Measured on 960 ranks × 50 steps: 23 s on two
-    processors (44 s on one), once, and from then on 1 s instead of 9 to 15 s to read five columns. A diagnosis needs
-    none of it: it reads extracts.
+    Does nothing if that is not possible: the ranks' own files hold the same rows.
     """
-    if sum(files.values()) >= MANY_FILES:
+    if sum(files.values()) >= derived.MANY_FILES:
         with suppress(LakeError):
             compact_steps(root, files.keys(), progress)
 
 
-def _all(root: Path, here: StepCompactor, steps: Sequence[StepKey]) -> Iterator[bool]:
-    """Bring these steps up to date, in order, and tell of each whether anything had to be written."""
-    done = 0
-    workers = min(cpu_count(), _MOST_PROCESSES, len(steps))
-    if workers > 1 and sum(len(here.held[key]) for key in steps) >= MANY_FILES:
-        context = processes.server_context(StepCompactor.__module__)
-        # should one of them die (out of memory, say), what is left is done here
-        with suppress(BrokenProcessPool), ProcessPoolExecutor(workers, context, _begin, (root,)) as pool:
-            with processes.without_main_module():
-                found = [pool.submit(_refresh, key) for key in steps]
-            try:
-                for future in found:
-                    was = future.result()
-                    done += 1
-                    yield was
-            except BrokenProcessPool:
-                raise
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    for key in steps[done:]:
-        yield here.refresh(key)
+def _refresh_all(root: Path, compactor: StepCompactor, steps: Sequence[StepKey]) -> Iterator[bool]:
+    """Bring these steps up to date, in order, and yield for each whether anything had to be written."""
+    workers = min(cpu_count(), _MAX_WORKERS, len(steps))
+    if workers < 2 or sum(len(compactor.held[key]) for key in steps) < derived.MANY_FILES:
+        yield from map(compactor.refresh, steps)
+        return
+    with WorkerPool(workers, [StepCompactor.__module__], _begin, (root,)) as pool:
+        yield from pool.map(_refresh, steps, on_death=compactor.refresh)
 
 
-_there: StepCompactor | None = None
+_compactor: StepCompactor | None = None
 
 
 def _begin(root: Path) -> None:
-    global _there  # noqa: PLW0603  # the one way into a pool's worker
-    processes.exit_with_parent()
-    _there = StepCompactor(root)
+    global _compactor  # noqa: PLW0603  # a pool's initializer has no other way to pass a value to the worker's calls
+    _compactor = StepCompactor(root)
 
 
 def _refresh(key: StepKey) -> bool:
-    assert _there is not None
-    return _there.refresh(key)
+    assert _compactor is not None
+    return _compactor.refresh(key)
 
 
-def _drop_others(root: Path, current: Collection[Path]) -> None:
-    """Remove what is left of steps that the lake no longer holds."""
+def _remove_other_steps(root: Path, current: Collection[Path]) -> None:
+    """Remove the compacted files of steps that the lake no longer holds."""
     for path in (root / COMPACTED_STEPS).rglob("step=*"):
         if path.relative_to(root) not in current:
             shutil.rmtree(path, ignore_errors=True)

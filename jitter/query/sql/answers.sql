@@ -1,4 +1,4 @@
--- What the diagnosis says of each step: one row a step. Naming it examines the whole run.
+-- The diagnosis of each step, one row per step. A query of it diagnoses the whole run.
 CREATE VIEW answers AS
 SELECT epoch,                  -- null: markers name none
        step,                   -- its number

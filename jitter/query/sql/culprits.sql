@@ -1,4 +1,4 @@
--- What the diagnosis says to repair: one row a culprit, none for a healthy run. Naming it examines the whole run.
+-- The culprits, one row each, none for a healthy run. A query of it diagnoses the whole run.
 CREATE VIEW culprits AS
 SELECT scope,                  -- rank, host, device or ranks
        rank,                   -- the worst of ranks

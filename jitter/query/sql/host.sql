@@ -1,4 +1,4 @@
--- What the hosts did that the answers need: synchronising calls and data loading.
+-- Events on the hosts: synchronising calls and data loading.
 CREATE VIEW host AS
 SELECT TRY_CAST(regexp_extract(filename, 'rank=(\d+)/[^/]+$', 1) AS INTEGER) AS rank,  -- the job's global rank
        epoch,                  -- null: markers name none

@@ -1,4 +1,4 @@
--- Every GPU activity of every rank and step, copies and fills too. Times are the rank's own clock.
+-- Every GPU activity of every rank and step, copies and fills included. Times are on the rank's own clock.
 CREATE VIEW kernels AS
 SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BIGINT) AS epoch,  -- null: markers name none
        TRY_CAST(regexp_extract(filename, 'step=(\d+)/[^/]+$', 1) AS BIGINT) AS step,  -- a filter on it opens that step's files only
@@ -32,5 +32,4 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        size_bytes,             -- of a collective as nccl-tests states it, of a copy or a fill; null: not recorded
        split_imbalance,        -- largest / mean part of an all-to-all with unequal parts
        copy_direction          -- of a copy: host_to_device, device_to_host, …
-FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false,
-                  union_by_name = getvariable('kernels_differ'))
+FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

@@ -1,4 +1,4 @@
--- The talk's metrics of every kernel, rank and step; metrics(2003) is one step's and much faster, metrics(3, 1) epoch 1's.
+-- The metrics of every kernel, rank and step. metrics(2003) reads one step and is much faster; metrics(3, 1) is step 3 of epoch 1.
 CREATE VIEW metrics AS
 SELECT epoch,                  -- null: markers name none
        step,                   -- its number

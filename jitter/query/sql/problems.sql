@@ -1,4 +1,4 @@
--- What was wrong with the sources, one row a problem.
+-- Problems found in the sources, one row each.
 CREATE VIEW problems AS
 SELECT source,                 -- digest of the source, in sources
        file,                   -- where the trace lay

@@ -1,4 +1,4 @@
--- One row a rank that has steps; of several sources the last one's word.
+-- The ranks that have steps, one row each; of several sources, the values of the last.
 CREATE VIEW ranks AS
 SELECT rank,                   -- the job's global rank
        host,                   -- null: the trace does not name it

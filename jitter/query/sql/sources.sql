@@ -1,4 +1,4 @@
--- One row a source: a recording of one rank that went in, or a file that did not (rank null).
+-- The sources, one row each: a recording of one rank, or a rejected file (rank is null).
 CREATE VIEW sources AS
 SELECT digest,                 -- names the source
        file,                   -- where the trace lay

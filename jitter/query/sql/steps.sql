@@ -1,4 +1,4 @@
--- One row a rank's step, as its record tells it.
+-- The recorded steps, one row per rank and step.
 CREATE VIEW steps AS
 SELECT epoch,                  -- null: markers name none
        step,                   -- its number

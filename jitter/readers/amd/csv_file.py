@@ -71,6 +71,14 @@ class CsvFile:
             ) from error
         advance(self.path.stat().st_size - reported)
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file ends within a row: its last line has no line break."""
+        with self.path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 1))
+            return bool(self.cut_rows) and file.read(1) not in (b"\n", b"\r")
+
     def problems(self) -> list[str]:
         """Return a sentence about incomplete rows, if there are any."""
         if not self.cut_rows:

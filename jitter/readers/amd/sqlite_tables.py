@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.amd.batches import BATCH_ROWS
-from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, truncation
+from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, reject_utf16, truncation
 
-DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError)
+DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database."""
 
 
@@ -32,7 +32,7 @@ def list_tables(path: Path) -> dict[str, frozenset[str]]:
                     columns |= {name for (name,) in listed}
                 except sqlite3.Error:
                     continue  # a view with functions that this SQLite lacks
-    except (OSError, sqlite3.Error):
+    except (OSError, sqlite3.Error, UnicodeDecodeError):
         return {}
     return {table: frozenset(columns) for table, columns in found.items()}
 
@@ -45,6 +45,7 @@ class Database:
         self.path = path
         self.size = path.stat().st_size
         reject_unfinished(path, "let the profiler finish, or record again")
+        reject_utf16(path)
         cut = truncation(path)
         if cut is not None:
             raise self.damaged(cut)
@@ -56,7 +57,10 @@ class Database:
 
     def count(self, table: str) -> int:
         """Return the approximate number of rows, for progress, without reading the table."""
-        rows = self.rows(f'SELECT max(rowid) FROM "{table}"')
+        try:
+            rows = self.rows(f'SELECT max(rowid) FROM "{table}"')
+        except UnreadableTraceError:  # a table WITHOUT ROWID, or damage, which shows again
+            rows = self.rows(f'SELECT count(*) FROM "{table}"')
         return int(rows[0][0] or 0) if rows and isinstance(rows[0][0], int) else 0
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:

@@ -15,6 +15,7 @@ from jitter.readers.kineto.header import (
     TraceHeader,
     base_time_ns,
     distributed_rank,
+    distributed_world_size,
     is_kineto,
     parse_header,
     parse_trailer,
@@ -104,6 +105,7 @@ class _Trace:
             raise self._unreadable(f"reading stopped: {error.strerror or error}", "check the disk") from error
         yield from rows.finish()
         self._describe(events.tail, is_bare=head.is_bare)
+        self.recording.is_incomplete = events.tail is None or bool(events.damage)
         problems += events.problems()
         problems += rows.problems()
         if not rows.activities:
@@ -156,6 +158,7 @@ class _Trace:
             self.recording.utc_offset_ns = base_ns
 
     def _set_rank(self, processes: ProcessTable) -> None:
+        self.recording.world_size = distributed_world_size(self._members)
         rank = distributed_rank(self._members)
         if rank is None:
             return

@@ -93,7 +93,7 @@ class KinetoBatches:
         if self._duplicates:
             found.append(f"{self._duplicates:,} GPU activities were recorded twice; each was taken once")
         if self.names.invalid:
-            found.append(f"{self.names.invalid:,} names are not valid UTF-8: their bad bytes were replaced")
+            found.append(f"{self.names.invalid:,} names are not valid UTF-8: their invalid bytes were replaced")
         return found + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:

@@ -100,11 +100,20 @@ def member_value(members: dict[str, Raw], name: str) -> Any:
 
 def distributed_rank(members: dict[str, Raw]) -> int | None:
     """Return the rank in `distributedInfo`; None if absent or invalid."""
+    return _distributed_number(members, "rank")
+
+
+def distributed_world_size(members: dict[str, Raw]) -> int | None:
+    """Return the world size in `distributedInfo`; None if absent or invalid."""
+    return _distributed_number(members, "world_size") or None
+
+
+def _distributed_number(members: dict[str, Raw], name: str) -> int | None:
     info = member_value(members, "distributedInfo")
     if isinstance(info, str):  # some writers make it a string
         info = member_value({"": Raw(info.encode())}, "")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    return rank if type(rank) is int and 0 <= rank < 2**31 else None
+    number = info.get(name) if isinstance(info, dict) else None
+    return number if type(number) is int and 0 <= number < 2**31 else None
 
 
 def base_time_ns(members: dict[str, Raw]) -> int | None:

@@ -64,6 +64,7 @@ class _Export:
             format="nsys",
             profiler_version=origin.profiler_version,
             utc_offset_ns=origin.utc_offset_ns,
+            world_size=origin.world_size,
         )
 
     def batches(self, advance: Advance) -> Iterator[Batch]:

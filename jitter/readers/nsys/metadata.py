@@ -17,7 +17,8 @@ RANK_VARIABLES: Final = (
 )
 """Environment variables in which launchers give a process its rank, in order of trust."""
 
-_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES).encode() + rb')="?(\d{1,9})"?')
+_SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
+_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + _SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
 # a display name that is no host name: "Local (CLI)", "localhost"
 _HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
 _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
@@ -33,6 +34,7 @@ class ExportMetadata:
     """Host name by the upper 16 bits of a globalPid (the host or virtual machine)."""
     launcher_rank: int | None = None
     launcher_rank_from: str | None = None
+    world_size: int | None = None
     mpi_ranks: dict[int, set[int]] = field(default_factory=dict)
     """Ranks in the table MPI_RANKS, by globalPid >> 24."""
     gpus: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -94,10 +96,11 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
     variable = next((name for name in RANK_VARIABLES if name in ranks), None)
     if variable is not None:
         origin.launcher_rank, origin.launcher_rank_from = ranks[variable], variable
+    origin.world_size = next((ranks[name] for name in _SIZE_VARIABLES if ranks.get(name)), None)
 
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
-    """Return the rank variables among `NAME=value`; a variable with two different values counts as absent."""
+    """Return the rank and size variables among `NAME=value`; a variable with two different values counts as absent."""
     found: dict[str, set[int]] = {}
     for variable in environment:
         if match := _VARIABLE.fullmatch(variable.strip()):

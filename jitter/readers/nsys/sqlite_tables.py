@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import adbc_driver_manager
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from jitter.readers.sqlite import (
     quote_columns,
     read_batches,
     reject_unfinished,
+    reject_utf16,
     truncation,
 )
 from jitter.readers.sqlite_pages import UnsupportedTable, read_integer_columns
@@ -33,7 +35,7 @@ def is_sqlite_export(path: Path) -> bool:
     try:
         with closing(connect(path)) as connection:
             return looks_like_nsys([name for (name,) in connection.execute("SELECT name FROM sqlite_master")])
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         # too damaged to list its tables: look for their definitions in the first pages
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -59,6 +61,7 @@ class SqliteTables:
         self.path = path
         self.size = path.stat().st_size
         reject_unfinished(path, "let `nsys export` finish, or export the report again")
+        reject_utf16(path)
         cut = truncation(path)
         if cut is not None:
             raise damage_error(path, cut, self.export_type)
@@ -86,7 +89,10 @@ class SqliteTables:
 
     def rows(self, table: str) -> int:
         # count(*) reads the whole table; the last rowid is one look-up
-        (batch,) = read_batches(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
+        try:
+            (batch,) = read_batches(self._database, {"last": "ifnull(max(rowid), 0)"}, {}, f'"{table}"', 1)
+        except adbc_driver_manager.Error:  # a table WITHOUT ROWID, or damage, which shows again
+            (batch,) = read_batches(self._database, {"last": "count(*)"}, {}, f'"{table}"', 1)
         return max(0, int(batch["last"][0].as_py()))
 
     def read(

@@ -1,1 +1,1 @@
-"""The report's figures, one a file. Nothing is computed here: `build(...)` draws what it is given."""
+"""The figures of the report, one per module. `build(...)` draws the data it is given and computes nothing."""

@@ -12,10 +12,10 @@ const size = (bytes) => {
 switch (format) {
   case "what": return `kernel ${data.kernel_index[i]}: ${data.operation[i]}`;
   case "size": return `${size(data.bytes[i])}, ${parseFloat((data.bytes[i] / data.most_ns[i]).toPrecision(3))} GB/s`;
-  case "took": return data.least_ns[i] == data.most_ns[i] ? `took ${time(data.most_ns[i])} from the last arrival on`
-    : `took ${time(data.least_ns[i])} (fastest group) to ${time(data.most_ns[i])} (slowest) from the last arrival on`;
-  case "usual": return `in this run usually ${time(data.usual_ns[i])}`;
+  case "took": return data.least_ns[i] == data.most_ns[i] ? `took ${time(data.most_ns[i])} from the last arrival`
+    : `took ${time(data.least_ns[i])} (fastest group) to ${time(data.most_ns[i])} (slowest) from the last arrival`;
+  case "usual": return `median of the run: ${time(data.usual_ns[i])}`;
   case "waited": return data.waited_ns[i] > 0
-    ? `rank ${data.waiter[i]} waited ${time(data.waited_ns[i])} for rank ${data.last[i]}` : "nobody waited";
+    ? `rank ${data.waiter[i]} waited ${time(data.waited_ns[i])} for rank ${data.last[i]}` : "no rank waited";
   default: return String(value);
 }

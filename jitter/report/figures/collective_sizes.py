@@ -1,4 +1,4 @@
-"""Collectives by size: how long they take once all have arrived, beside what they usually take."""
+"""Collectives by message size: time from the last arrival to the end, with the median over the run."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ _TOOLTIP: Final = """
 
 
 def build(axis: KernelAxis) -> figure:
-    """Draw the figure, of the step that the axis shows."""
+    """Draw the figure for the step in view."""
     title = "Collectives of the step in view: last arrival to end, against message size"
     plot = new_figure(
         figure_title(title, "title:collectives"),
@@ -66,7 +66,7 @@ def build(axis: KernelAxis) -> figure:
         legend_field="operation",
     )
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
-    # a logarithmic ticker has only multiples of 100 µs for 20 to 400 µs
+    # a logarithmic ticker would have only multiples of 100 µs between 20 and 400 µs
     plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
     plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("bytes.js"))
     plot.yaxis.formatter = CustomJSTickFormatter(code=read_script("one_tick.js"))

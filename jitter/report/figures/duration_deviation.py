@@ -1,4 +1,4 @@
-"""Kernel duration against the mean duration of that kernel: is it the GPU?"""
+"""Kernel duration minus its mean over ranks: deviations point to the GPU."""
 
 from bokeh.plotting import figure
 

@@ -1,4 +1,4 @@
-"""Ranks by steps, by host: which node, which GPU, which step."""
+"""Map of excess, ranks by steps, ordered by host: which node, which GPU, which step."""
 
 from collections.abc import Collection
 from typing import Any, Final
@@ -30,11 +30,11 @@ from jitter.report.figures.palette import (
     TEXT_COLOR,
 )
 from jitter.report.figures.step_axis import StepAxis, new_bare_step_figure
-from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
+from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, ExcessHeatmap, HeatmapLayer
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
-_FRAME = 62  # px around the rows
-_LABEL = 16  # letters of a host's name
+_FRAME = 62  # px above and below the rows
+_LABEL = 16  # characters of a host name
 _TOOLTIP: Final = """
 <div style="max-width:34em;line-height:1.45">
 <div><b>@rank{who}</b></div>
@@ -44,9 +44,9 @@ _TOOLTIP: Final = """
 
 
 def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> figure:
-    """Draw the first layer; the others' sources travel along as `layer:<name>`. A click picks a rank and a step.
+    """Draw the first layer, with the sources of all layers attached as `layer:<name>`. A click chooses a cell.
 
-    Rows of the ranks in `culprits` have an arrow.
+    Rows of the ranks in `culprits` get an arrow.
     """
     rows = len(drawn.rows)
     height = min(max(_LEAST_HEIGHT, _ROW * rows + _FRAME), _MOST_HEIGHT)
@@ -84,7 +84,7 @@ def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) 
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows}
     cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=read_script("excess_hover.js"))
     hover = HoverTool(renderers=[image], point_policy="follow_mouse", attachment="horizontal", tooltips=_TOOLTIP)
-    hover.formatters = {"@rank": cell}  # of an unknown excess Bokeh would ask nobody
+    hover.formatters = {"@rank": cell}  # keyed by rank: Bokeh calls no formatter for a NaN image value
     plot.add_tools(hover)
     plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=read_script("excess_pick.js")))
     plot.tags = sources
@@ -92,7 +92,7 @@ def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) 
 
 
 def _y_range(rows: int) -> Range1d:
-    """From the first row at the top to the last, with room for half an arrow."""
+    """Return the y range, first row at the top, with room for half an arrow."""
     pad = 0.5 + 0.006 * rows
     return Range1d(start=rows - 1 + pad, end=-pad)
 
@@ -103,11 +103,16 @@ def _title(layer: HeatmapLayer) -> str:
 
 def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
     columns: dict[str, Any] = {"image": [layer.excess_ns], "rank": [layer.rank], "step": [layer.step]}
-    return ColumnDataSource(columns, name=name, tags=[_title(layer), layer.top_ns])
+    return ColumnDataSource(columns, name=name, tags=[_title(layer), layer.top_ns, _meaning_of_unknown(layer)])
+
+
+def _meaning_of_unknown(layer: HeatmapLayer) -> str:
+    """Return what a cell without a value means in this layer, for the tooltip."""
+    return "not on the critical path" if layer.name in (PATH_LAYER, TRANSFER_LAYER) else "unknown"
 
 
 def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Hatch what was not recorded."""
+    """Hatch the cells without a recording."""
     source = ColumnDataSource(
         {
             "left": [drawn.columns[hole.first][0] - 0.5 for hole in drawn.holes],
@@ -132,7 +137,7 @@ def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
 
 
 def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Rule off between hosts."""
+    """Draw a line between hosts."""
     borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
     thin = len(drawn.rows) > 60
     plot.add_glyph(
@@ -142,7 +147,7 @@ def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
 
 
 def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
-    """Point at the rows of those that are named."""
+    """Draw an arrow at the rows of the findings' ranks."""
     named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
     plot.scatter(
         "x",
@@ -157,7 +162,7 @@ def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], 
 
 
 def _label(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Write host and rank beside the rows, as many as there is room for."""
+    """Label the rows with host and rank, as many as fit."""
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
         which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"

@@ -10,7 +10,7 @@ const time = (ns) => {
 };
 switch (format) {
   case "who": return `rank ${ranks[i]}` + (hosts[row] == null ? "" : ` on ${hosts[row]}`);
-  case "when": return steps.data.step[at[i]] + (steps.data.embedded[at[i]] ? " (click shows it)" : "");
-  case "excess": return Number.isNaN(image[i]) ? "nothing known here" : time(image[i]);
+  case "when": return steps.data.step[at[i]] + (steps.data.embedded[at[i]] ? " (click to show)" : "");
+  case "excess": return Number.isNaN(image[i]) ? shown.tags[2] : time(image[i]);
   default: return String(value);
 }

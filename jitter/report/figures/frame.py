@@ -1,4 +1,4 @@
-"""What all figures share: size, tools, axes in readable units."""
+"""The parts that all figures share: size, tools, axes in readable units."""
 
 from collections.abc import Sequence
 from importlib.resources import files
@@ -22,14 +22,14 @@ from jitter.report.figures.palette import BACKGROUND_COLOR, GRID_COLOR, TEXT_COL
 
 
 def read_script(name: str) -> str:
-    """The text of a script beside this file."""
+    """Return the text of a script of this package."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def new_figure(title: Title, height: int, left: int = 84, right: int = 18, **options: Any) -> figure:
-    """Make an empty figure: as wide as the page, zoom along x by dragging; scrolling is left to the page.
+    """Return an empty figure, as wide as the page. Dragging zooms along x; the mouse wheel scrolls the page.
 
-    `left` and `right` are room beside it, px, for the labels of y and the like: the same in figures that share x.
+    `left` and `right` are the margins in px for the labels of y; figures that share x have the same margins.
     """
     zoom = BoxZoomTool(dimensions="width")
     plot = figure(
@@ -43,7 +43,7 @@ def new_figure(title: Title, height: int, left: int = 84, right: int = 18, **opt
             ResetTool(),
             SaveTool(),
         ],
-        active_drag=zoom,  # left to itself Bokeh would pan
+        active_drag=zoom,  # the default would be to pan
         active_scroll=None,
         toolbar_location=None,
         outline_line_color=None,
@@ -64,21 +64,21 @@ def new_figure(title: Title, height: int, left: int = 84, right: int = 18, **opt
 
 
 def format_time_axis(plot: figure, label: str) -> None:
-    """Write y in ns as ns, µs, ms or s, whichever the ticks need."""
+    """Format a y axis in ns with one of ns, µs, ms and s, chosen by the ticks."""
     plot.yaxis.formatter = CustomJSTickFormatter(code=read_script("ticks.js"))
     plot.yaxis.axis_label = label
 
 
 def figure_title(text: str, name: str, tags: list[str] | None = None) -> Title:
-    """Make a figure's title."""
+    """Return the title of a figure."""
     return Title(text=text, name=name, text_font_size="13px", text_color=TEXT_COLOR, tags=tags or [])
 
 
 def stack_figures(figures: Sequence[figure]) -> GridPlot:
-    """Put figures that belong together one above the other, with one toolbar."""
+    """Stack figures vertically with one toolbar."""
     grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
     grid.toolbar.logo = None
-    # the merged toolbar has proxies of the figures' tools, and chooses anew
+    # the merged toolbar holds proxies of the tools and resets the active one
     zooms = [t for t in grid.toolbar.tools if isinstance(t, ToolProxy) and isinstance(t.tools[0], BoxZoomTool)]
     grid.toolbar.active_drag = zooms[0] if zooms else figures[0].toolbar.active_drag
     return grid

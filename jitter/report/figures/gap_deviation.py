@@ -1,4 +1,4 @@
-"""Gap before a kernel against the mean gap before it: is it the CPU?"""
+"""Gap before a kernel minus its mean over ranks: deviations point to the CPU."""
 
 from bokeh.plotting import figure
 

@@ -1,4 +1,4 @@
-"""What the figures along the kernel index share: the linked axis, the crosshair, the marks, the tooltip."""
+"""The shared parts of the figures over the kernel index: linked axis, crosshair, marks, tooltip."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +49,7 @@ _TOOLTIP = """
 
 @dataclass(frozen=True)
 class KernelAxis:
-    """The step in view, as Bokeh sources, and what the figures over it have in common."""
+    """The step in view as Bokeh sources, with the range and the crosshair that its figures share."""
 
     x_range: Range1d
     names: ColumnDataSource
@@ -58,14 +58,14 @@ class KernelAxis:
     waits: ColumnDataSource
     marks: ColumnDataSource
     chosen: dict[str, ColumnDataSource]
-    """Lines of ranks that the reader chose, by metric; see `rank_lines`."""
+    """Lines of chosen ranks, by metric; see `rank_lines`."""
     crosshair: Span
 
 
 def build_sources(view: StepView, prefix: str) -> dict[str, ColumnDataSource]:
-    """Make one source a metric, and those of collectives, waits and marks; named `<prefix>:<part>`.
+    """Return one source per metric, and the sources of collectives, waits and marks, named `<prefix>:<part>`.
 
-    A metric's tags: max rank, min rank, whether values stand for deviations, how many kernels the step has.
+    Tags of a metric's source: max rank, min rank, whether values take the place of deviations, number of kernels.
     """
     tags = [view.max_rank, view.min_rank, view.values, view.kernels]
     found = {metric: _series_source(view.series[metric], f"{prefix}:{metric}", tags) for metric in METRICS}
@@ -82,7 +82,7 @@ def _collectives(view: StepView) -> dict[str, Any]:
 
 
 def _marks(view: StepView) -> dict[str, Any]:
-    """The places that have words: where it diverges, and where others waited longest."""
+    """Return the marks with text: the divergence, and the longest wait."""
     flags = []
     if view.divergence is not None:
         flags.append((view.divergence, "diverges here", 1.0))
@@ -90,7 +90,7 @@ def _marks(view: StepView) -> dict[str, Any]:
         met, at = view.collectives, view.waits[0]
         told = f"rank {met.waiter[at]} waited {format_time(float(met.waited_ns[at]))} for rank {met.last[at]}"
         flags.append((int(met.kernel_index[at]), told, 0.0))
-    leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # where there is room
+    leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # on the side with more room
     return {
         "kernel_index": [index for index, _, _ in flags],
         "text": [text for _, text, _ in flags],
@@ -102,9 +102,9 @@ def _marks(view: StepView) -> dict[str, Any]:
 
 
 def build_kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
-    """Put this view on the axis; the page's script exchanges the data of the sources named `shown:…`."""
+    """Build the axis for a view. The page's script replaces the data of the sources named `shown:…`."""
     sources = build_sources(view, "shown")
-    pad = max(0.5, 0.01 * view.kernels)  # as in the page's script
+    pad = max(0.5, 0.01 * view.kernels)  # the same as in the page's script
     return KernelAxis(
         x_range=Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
         names=ColumnDataSource(_names(names), name="names"),
@@ -118,7 +118,7 @@ def build_kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
 
 
 def show_view(axis: KernelAxis, view: StepView, names: list[str]) -> None:
-    """Exchange the step that the axis shows; where its range begins and ends is left to the page's script."""
+    """Replace the step that the axis shows. The page's script sets the range."""
     sources = axis.series | {"collectives": axis.collectives, "waits": axis.waits, "marks": axis.marks}
     for part, new in build_sources(view, "shown").items():
         sources[part].update(tags=new.tags, data=dict(new.data))
@@ -136,13 +136,13 @@ def _nothing_chosen(metric: str) -> ColumnDataSource:
 
 
 def draw_metric(axis: KernelAxis, metric: str, title: str, title_of_values: str, y_label: str, signed: bool) -> figure:
-    """Draw max rank, min rank and the band of the others for one metric.
+    """Draw one metric: max rank, min rank and the band of the other ranks.
 
-    `title_of_values` replaces the title where a single rank's values are drawn; `signed`: the tooltip writes +.
+    `title_of_values` is the title if the values of a single rank are drawn. `signed`: the tooltip writes plus signs.
     """
     source = axis.series[metric]
     values, flagged = bool(source.tags[2]), metric == _FLAGGED
-    y_range = DataRange1d(range_padding=0.5 if flagged else 0.1)  # room for words
+    y_range = DataRange1d(range_padding=0.5 if flagged else 0.1)  # room for text
     plot = new_figure(
         figure_title(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
         _HEIGHT + 40 * flagged,
@@ -167,14 +167,14 @@ def draw_metric(axis: KernelAxis, metric: str, title: str, title_of_values: str,
         "kernel_index", "max", source=source, line_color=MAX_RANK_COLOR, line_width=2, name=f"max:{metric}"
     )
     chosen = _draw_chosen(plot, axis.chosen[metric])
-    # the strip of marks has a scale of its own and must not stretch this one
+    # the strip of marks has its own scale and must not stretch this one
     y_range.renderers = [band, zero, least, most, chosen]
     plot.add_tools(_hover(axis, metric, zero, signed), CrosshairTool(overlay=axis.crosshair))
     return plot
 
 
 def _series_source(series: MetricSeries, name: str, tags: list[int | bool | None]) -> ColumnDataSource:
-    # half the bytes: to 16 ms exact to the nanosecond, beyond to seven digits
+    # half the bytes; exact to the nanosecond up to 16 ms, seven digits beyond
     columns = {
         key: values.astype(np.float32) if values.dtype == np.float64 else values for key, values in vars(series).items()
     }
@@ -183,7 +183,7 @@ def _series_source(series: MetricSeries, name: str, tags: list[int | bool | None
 
 
 def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
-    """Mark collectives along the bottom, where others waited, and where it diverges: with words where `flagged`."""
+    """Mark collectives along the bottom, long waits and the divergence; with text if `flagged`."""
     plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
     plot.segment(
         "kernel_index",
@@ -219,7 +219,7 @@ def _draw_marks(plot: figure, axis: KernelAxis, *, flagged: bool) -> None:
 
 
 def _draw_chosen(plot: figure, source: ColumnDataSource) -> "GlyphRenderer[Any]":
-    """Draw the reader's ranks, each named where its line ends."""
+    """Draw the chosen ranks, each with a label at the end of its line."""
     lines = plot.multi_line(
         "xs", "ys", source=source, line_color=TEXT_COLOR, line_width=1.2, line_dash={"field": "dash"}
     )
@@ -238,7 +238,7 @@ def _draw_chosen(plot: figure, source: ColumnDataSource) -> "GlyphRenderer[Any]"
 
 
 def _hover(axis: KernelAxis, metric: str, target: "GlyphRenderer[Any]", signed: bool) -> HoverTool:
-    """Tell every line at once: the pointer need only be at the kernel's place along x."""
+    """Return a tooltip with the values of all lines at the pointer's x."""
     sources = {"source": axis.series[metric], "names": axis.names, "met": axis.collectives}
     rows = CustomJSHover(
         args={**sources, "chosen": axis.chosen[metric], "signed": signed},
@@ -246,7 +246,7 @@ def _hover(axis: KernelAxis, metric: str, target: "GlyphRenderer[Any]", signed: 
     )
     return HoverTool(
         renderers=[target],
-        limit=1,  # between two kernels there are two nearest ones
+        limit=1,  # between two kernels, two are equally near
         mode="vline",
         line_policy="nearest",
         point_policy="follow_mouse",

@@ -22,7 +22,7 @@ switch (format) {
     return Array.from(chosen.data.rank, (rank, n) => {
       const at = Array.from(chosen.data.xs[n]).indexOf(data.kernel_index[i]);
       return at < 0 ? "" : `rank ${rank}: ${time(chosen.data.ys[n][at])}`;
-    }).filter((told) => told != "").join(", ");
+    }).filter((text) => text != "").join(", ");
   case "wait": {
     const at = met.data.kernel_index.indexOf(data.kernel_index[i]);
     return at < 0 || !(met.data.waited_ns[at] > 0) ? ""

@@ -1,4 +1,4 @@
-"""Launch to start of each kernel: near its floor the CPU is not ahead, and every hiccup of it opens a gap."""
+"""Time from launch to start of each kernel: near its floor, the CPU is not ahead of the GPU."""
 
 from bokeh.plotting import figure
 

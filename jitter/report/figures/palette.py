@@ -1,6 +1,6 @@
-"""Colours that colour-blind readers tell apart (Okabe and Ito); lines differ in width and dash for print as well.
+"""Colours that colour-blind readers can distinguish (Okabe and Ito); lines also differ in width and dash, for print.
 
-The page's script knows these colours by value and exchanges them on a dark ground: see `templates/page.js`.
+The page's script knows these colours by value and replaces them in dark mode: see `templates/page.js`.
 """
 
 from typing import Final
@@ -16,11 +16,11 @@ LATE_START_COLOR: Final = "#0072b2"
 CPU_COLOR: Final = "#e69f00"
 GPU_COLOR: Final = "#d55e00"
 TRANSFER_COLOR: Final = "#009e73"
-BACKGROUND_COLOR: Final = "#fefefe"  # not quite white: Bokeh leaves out of the page what is its default
+BACKGROUND_COLOR: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
 
 
 def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
-    """Colours from stop to stop, evenly."""
+    """Interpolate colours evenly between the stops."""
     points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
     found = []
     for n in range(steps):
@@ -30,6 +30,6 @@ def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
     return found
 
 
-# one hue, ever darker (on a dark ground: ever lighter): grey print and every kind of colour vision keep the order
+# one hue that darkens (in dark mode: lightens), so that print in grey and all kinds of colour vision keep the order
 LIGHT_HEAT_PALETTE: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
 DARK_HEAT_PALETTE: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))

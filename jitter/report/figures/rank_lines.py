@@ -1,4 +1,4 @@
-"""Ranks of one's own choice as lines in the figures along the kernels, beside max rank, min rank and the band."""
+"""Lines of chosen ranks in the figures over the kernels, in addition to max rank, min rank and the band."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,14 @@ from jitter.report.views.step_grid import METRICS, StepGrid
 from jitter.report.views.step_view import build_rank_line
 
 MAX_RANK_LINES = 16
-"""More lines cannot be told apart."""
+"""Most lines that a reader can distinguish."""
 _DASHES = ("solid", "dashed", "dotted", "dotdash")
 
 
 def draw_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
-    """Draw these ranks, and no others, of the step that the axis shows.
+    """Draw these ranks of the step in view, in place of the ranks chosen before.
 
-    Raises `UsageError` for a rank that is not there and for more than `MAX_RANK_LINES`.
+    Raises `UsageError` for a rank that is not in the step and for more than `MAX_RANK_LINES` ranks.
     """
     if len(ranks) > MAX_RANK_LINES:
         raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MAX_RANK_LINES}")
@@ -29,7 +29,7 @@ def draw_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
 
 def _columns(grid: StepGrid, metric: str, ranks: Sequence[int]) -> dict[str, Any]:
     lines = [build_rank_line(grid, rank, metric) for rank in ranks]
-    # the label stands where the line ends
+    # the label is at the end of the line
     last = [np.flatnonzero(~np.isnan(values))[-1:] for _, values in lines]
     return {
         "xs": [at for at, _ in lines],

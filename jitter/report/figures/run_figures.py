@@ -1,4 +1,4 @@
-"""The figures of the run, one above the other: who exceeds, min and max rank, loss, step time."""
+"""The stack of figures over the steps: map of excess, min and max rank, loss, step time."""
 
 from collections.abc import Collection
 
@@ -14,7 +14,7 @@ from jitter.report.views.run_series import RunSeries
 def build(
     axis: StepAxis, run: RunSeries, excess: ExcessHeatmap | None, culprits: Collection[int] = ()
 ) -> GridPlot | None:
-    """Draw those of which anything is known; None if nothing is. `culprits` are ranks that the answers name."""
+    """Draw the figures that have data; return None if none has. `culprits` are the ranks of the findings."""
     figures = []
     if excess is not None:
         figures.append(excess_heatmap.build(axis, excess, culprits))

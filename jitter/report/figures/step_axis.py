@@ -1,4 +1,4 @@
-"""What the figures along the run's steps share: the linked axis, the rows, the tooltip, what a click picks."""
+"""The shared parts of the figures over the steps: linked axis, source, tooltip, chosen step."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,16 @@ from bokeh.models import (
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
-from jitter.report.views.run_series import PARTS, RunSeries
+from jitter.report.views.run_series import RunSeries
 
 LEFT_MARGIN_PX = 132
-"""Room for hosts and ranks, px."""
+"""Room for the labels of hosts and ranks."""
 RIGHT_MARGIN_PX = 92
-"""Room for the map's scale, px."""
+"""Room for the colour scale of the map."""
 _NAN = float("nan")
 _TOOLTIP = """
 <div style="max-width:34em;line-height:1.45">
@@ -43,19 +44,19 @@ _TOOLTIP = """
 
 @dataclass(frozen=True)
 class StepAxis:
-    """The run's steps as a source, one row a step; x is the position in the run."""
+    """The steps as a source, one row each; x is the position in the run."""
 
     x_range: Range1d
     labels: tuple[str, ...]
     steps: ColumnDataSource
     shown: ColumnDataSource
-    """Where the step in view stands."""
+    """Position of the step in view."""
     picked: ColumnDataSource
-    """What was clicked: `step` (position), `rank` (NaN where a whole step was). Listen for its data to change."""
+    """The cell or step that was clicked: `step` (position) and `rank` (NaN for a whole step)."""
 
 
 def build_step_axis(run: RunSeries, shown: int, embedded: Collection[int]) -> StepAxis:
-    """Lay the run along x, the step at position `shown` marked; `embedded` can be shown without asking anybody."""
+    """Build the axis of the run. The step at position `shown` is in view; `embedded` steps have details in the page."""
     return StepAxis(
         x_range=Range1d(start=-0.5 - 0.02 * len(run.steps), end=len(run.steps) * 1.02 - 0.5, name="steps-range"),
         labels=run.labels,
@@ -66,7 +67,7 @@ def build_step_axis(run: RunSeries, shown: int, embedded: Collection[int]) -> St
 
 
 def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int = 170) -> figure:
-    """Make an empty figure along the steps, the one in view marked; a click picks a step."""
+    """Return an empty figure over the steps, with the step in view marked; a click chooses a step."""
     plot = new_bare_step_figure(axis, title, name, y_range, height)
     plot.add_glyph(axis.shown, VSpan(x="x", line_color=MARK_COLOR, line_width=9, line_alpha=0.28))
     pick = "const at = Math.round(cb_obj.x); if (at >= 0 && at < count) picked.data = {step: [at], rank: [NaN]};"
@@ -75,7 +76,7 @@ def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, heigh
 
 
 def new_bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
-    """Make an empty figure along the steps, without marks."""
+    """Return an empty figure over the steps, without marks."""
     plot = new_figure(
         figure_title(title, f"title:{name}"),
         height,
@@ -96,7 +97,7 @@ def new_bare_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, 
 def add_step_hover(
     plot: figure, renderers: "Sequence[GlyphRenderer[Any]]", axis: StepAxis, mode: Literal["mouse", "vline"] = "vline"
 ) -> None:
-    """Tell a step's figures where the pointer is at it."""
+    """Add the tooltip of a step."""
     rows = CustomJSHover(args={"source": axis.steps}, code=read_script("step_hover.js"))
     plot.add_tools(
         HoverTool(
@@ -126,7 +127,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    for number, part in enumerate(PARTS):
+    for number, part in enumerate(one.name.lower() for one in TimePart):
         columns[part] = [_NAN if parts is None else parts[number] for parts in run.parts_ns]
         above, below = _stacked(run.parts_ns, number)
         columns[f"{part}_from"], columns[f"{part}_to"] = above, below
@@ -134,7 +135,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
 
 
 def _stacked(parts_ns: Sequence[tuple[float, ...] | None], number: int) -> tuple[list[float], list[float]]:
-    """Where a part's bar begins and ends: on those before it of the same sign."""
+    """Return where the bars of a part begin and end: stacked on earlier parts of the same sign."""
     begins, ends = [], []
     for parts in parts_ns:
         if parts is None:

@@ -1,4 +1,4 @@
-"""The four figures of the step in view, one above the other on one axis, and the data of the other embedded steps."""
+"""The stack of figures over the kernels of the step in view, with the data of the other embedded steps."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from jitter.report.views.step_view import StepView
 
 
 def build(axis: KernelAxis, others: Sequence[StepView] = ()) -> GridPlot:
-    """Draw the view that the axis shows; the others' sources travel along as `view-<n>:<part>`, from 1 on.
+    """Draw the step in view. The sources of the other steps are attached as `view-<n>:<part>`, n from 1.
 
-    Launch latency is left out where no view knows it.
+    Launch latency is drawn only if a view has it.
     """
     views = [build_sources(view, f"view-{n}") for n, view in enumerate(others, 1)]
     modules = [ttke_deviation, gap_deviation, duration_deviation]
@@ -24,7 +24,7 @@ def build(axis: KernelAxis, others: Sequence[StepView] = ()) -> GridPlot:
     figures = [module.build(axis) for module in modules]
     figures[-1].xaxis.axis_label = "kernel index (launch order in the step)"
     grid = stack_figures(figures)
-    # sources that nothing draws travel as tags
+    # sources without a renderer are attached as tags
     undrawn = [axis.series["launch_latency"]] if launch_latency not in modules else []
     grid.tags = undrawn + [source for sources in views for source in sources.values()]
     return grid

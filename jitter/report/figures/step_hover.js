@@ -7,7 +7,7 @@ const time = (ns, signed) => {
   return `${sign}${parseFloat((size / scale).toFixed(3))} ${unit}`;
 };
 switch (format) {
-  case "step": return data.step[i] + (data.embedded[i] ? " (click shows it)" : "");
+  case "step": return data.step[i] + (data.embedded[i] ? " (click to show)" : "");
   case "time": return `step time: ${time(data.time[i])}`;
   case "loss": {
     const share = (100 * data.loss[i]) / data.time[i];
@@ -16,9 +16,9 @@ switch (format) {
   case "max": return Number.isNaN(data.max_rank[i]) ? "no max rank" : `max rank ${data.max_rank[i]}`;
   case "min": return Number.isNaN(data.min_rank[i]) ? "no min rank" : `min rank ${data.min_rank[i]}`;
   case "parts": return Number.isNaN(data.start[i]) ? ""
-    : `path: late start ${time(data.start[i], true)}, CPU ${time(data.cpu[i], true)}, ` +
-      `GPU ${time(data.gpu[i], true)}, transfers ${time(data.transfer[i], true)}`;
-  case "cause": return data.cause[i] == "none" ? "nothing leaves the noise" : `cause: ${data.cause[i]}`;
+    : `critical path: late start ${time(data.start[i], true)}, CPU ${time(data.cpu[i], true)}, ` +
+      `GPU ${time(data.gpu[i], true)}, communication ${time(data.transfer[i], true)}`;
+  case "cause": return data.cause[i] == "none" ? "nothing stands out above the noise" : `cause: ${data.cause[i]}`;
   case "began": return Number.isNaN(data.index[i]) ? "" : `diverges at kernel ${data.index[i]} ${data.kernel[i]}`;
   default: return String(value);
 }

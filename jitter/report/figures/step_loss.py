@@ -1,4 +1,4 @@
-"""What jitter costs each step."""
+"""Loss of each step."""
 
 from bokeh.models import DataRange1d
 from bokeh.plotting import figure
@@ -12,7 +12,7 @@ def build(axis: StepAxis) -> figure:
     """Draw the figure."""
     y_range = DataRange1d(start=0)
     plot = new_step_figure(
-        axis, "Loss of every step: what it would take less at the median's pace", "step_loss", y_range
+        axis, "Loss of each step: time saved if every rank ran at the median speed", "step_loss", y_range
     )
     format_time_axis(plot, "loss")
     bars = plot.vbar("x", top="bar", width=0.7, source=axis.steps, fill_color=MAX_RANK_COLOR, line_color=None)

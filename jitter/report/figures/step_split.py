@@ -1,4 +1,4 @@
-"""What each step's critical path has above the medians, by where it arose: is it the CPU, the GPU, the network?"""
+"""Excess on each step's critical path by part: CPU, GPU or network."""
 
 from typing import Any, Final
 
@@ -17,19 +17,19 @@ from jitter.report.figures.palette import (
 )
 from jitter.report.figures.step_axis import StepAxis, add_step_hover, new_step_figure
 
-# patterns tell the parts apart where colours do not
+# patterns distinguish the parts without colour
 _DRAWN: Final = {
     "start": ("late start", LATE_START_COLOR, "horizontal_line"),
     "cpu": ("CPU_COLOR", CPU_COLOR, "right_diagonal_line"),
     "gpu": ("GPU_COLOR", GPU_COLOR, " "),
-    "transfer": ("transfers (communication)", TRANSFER_COLOR, "dot"),
+    "transfer": ("communication", TRANSFER_COLOR, "dot"),
 }
 
 
 def build(axis: StepAxis) -> figure:
     """Draw the figure."""
     y_range = DataRange1d()
-    title = "Excess on the critical path, all its ranks together, by where it arose"
+    title = "Excess on the critical path by part, summed over its ranks"
     plot = new_step_figure(axis, title, "step_split", y_range, height=260)
     format_time_axis(plot, "excess")
     bars: list[Any] = []

@@ -1,4 +1,4 @@
-"""Each step's time."""
+"""Time of each step."""
 
 import numpy as np
 from bokeh.models import Range1d
@@ -20,7 +20,7 @@ def build(axis: StepAxis) -> figure:
 
 
 def _y_range(axis: StepAxis) -> Range1d:
-    """Hold all times, and never less than a hundredth of them: of a single one the ticks would tell fractions of ns."""
+    """Return a range of all times, no narrower than 1%: ticks of equal times would be fractions of a ns."""
     times = np.array(axis.steps.data["time"], np.float64)
     least, most = float(np.nanmin(times)), float(np.nanmax(times))
     pad = max(0.12 * (most - least), 0.005 * most, 1.0)

@@ -1,4 +1,4 @@
-"""Time to kernel end against its mean: who is late, by how much, from where on."""
+"""Time to kernel end minus its mean over ranks: which rank is late, by how much, from which kernel."""
 
 from bokeh.plotting import figure
 

@@ -12,7 +12,7 @@
   const LIGHT = Object.fromEntries(Object.entries(DARK).map(([light, dark]) => [dark, light]));
   const partner = (value, map) =>
     value != null && typeof value == "object" ? (value.value in map ? { value: map[value.value] } : null) : map[value];
-  // what only the reader's eye needs stays here: a live page's server is not told
+  // colours and zoom stay in the browser: they are not sent to the server of a live page
   const set = (model, values) => model.setv(values, { sync: false });
   const paint = (dark) => {
     const map = dark ? DARK : LIGHT;
@@ -29,7 +29,7 @@
   const print = matchMedia("print");
   const dark = () => preference.matches && !print.matches;
 
-  // a page that was written holds its figures; a live one has them, and its text, from the server
+  // a written page contains its figures; a live page gets figures and text from the server
   let figures;
   const model = (name) => figures.get_model_by_name(name);
   const warm = (dark) => {
@@ -46,7 +46,7 @@
     document.title = figures.title();
     element("body").innerHTML = model("told").data.body[0];  // written by the server, texts from traces escaped
     element("body").ariaBusy = false;
-    // drawn in the right colours at once: a canvas keeps a rim of the first ones
+    // paint before the first drawing: a canvas keeps a rim of its first colours
     if (dark()) paint(true);
     const places = figures.roots().map((root) => element(`figures-${root.name}`));
     await Bokeh.embed.add_document_standalone(figures, element("body"), places);
@@ -74,8 +74,8 @@
   const first = live ? [] : PARTS.map((part) => ({ data: model(`shown:${part}`).data, tags: model(`shown:${part}`).tags }));
   const view = (n, part) => (n == 0 ? first[PARTS.indexOf(part)] : model(`view-${n}:${part}`));
   const kernels = model("kernels");
-  let whole = [kernels.start, kernels.end], at = -1;  // the kernel that is read by key
-  // after the sources have changed: what follows from them
+  let whole = [kernels.start, kernels.end], at = -1;  // position of the kernel chosen with the arrow keys
+  // update titles, ranges and marks after the sources have changed
   const follow = () => {
     const [, , values, count] = model("shown:ttke").tags;
     for (const metric of METRICS) {
@@ -107,17 +107,17 @@
   };
   const answered = () => {
     const { number, place, key, section, problem } = model("told").data;
-    if (number[0] != asked) return;  // more was asked for meanwhile
+    if (number[0] != asked) return;  // a newer request is under way
     element("status").textContent = problem[0];
     if (problem[0]) return;
     const changed = document.querySelector("section[data-view]").dataset.place != place[0];
     document.querySelector(".key[data-view]").outerHTML = key[0];
     document.querySelector("section[data-view]").outerHTML = section[0];
-    if (changed) follow();  // else the reader keeps what is zoomed in on
+    if (changed) follow();  // otherwise keep the zoom
   };
   if (live) {
     const say = (words) => () => (element("status").textContent = words);
-    figures.on_event("connection_lost", say("jitter serve does not answer any more: start it again, then load this page anew."));
+    figures.on_event("connection_lost", say("jitter serve does not respond: start it again, then reload this page."));
     figures.on_event("client_reconnected", say(""));
     model("told").properties.data.change.connect(answered);
     ranks.addEventListener("change", show);
@@ -138,7 +138,7 @@
     });
   }
 
-  // a cell of the map or a step, picked by pointer or key
+  // choose a cell of the map or a step, by pointer or key
   const steps = model("steps"), picked = model("picked"), shown = model("shown:excess"), cursor = model("cursor");
   const tell = (words, place) => {
     const line = element("cell");
@@ -151,13 +151,13 @@
   const pick = () => {
     const [at, rank] = [picked.data.step[0], picked.data.rank[0]];
     if (at == null) return;
-    set(picked, { data: { step: [], rank: [] } });  // so that the same can be picked again
+    set(picked, { data: { step: [], rank: [] } });  // so that the same cell can be chosen again
     const who = rank == null || Number.isNaN(rank) ? "" : `rank ${rank}, `;
     if (live && who && !ranks.value.split(",").some((one) => one.trim() == rank)) {
       ranks.value = ranks.value.trim() ? `${ranks.value.trim()},${rank}` : rank;
     }
-    if (!choose(at)) return tell(`${who}${steps.data.step[at]}: its details are not in this page; jitter serve shows any step.`);
-    tell(`${who}${steps.data.step[at]} is the step in view now.`, at);
+    if (!choose(at)) return tell(`${who}${steps.data.step[at]}: this page does not hold its details; jitter serve shows every step.`);
+    tell(`${who}${steps.data.step[at]} is now in view.`, at);
   };
   if (picked) picked.properties.data.change.connect(pick);
 
@@ -169,7 +169,7 @@
     const wide = Math.ceil(steps.data.x.length / width), left = cell.column * wide - 0.5;
     set(cursor, { data: { left: [left], right: [left + wide], top: [cell.row - 0.5], bottom: [cell.row + 0.5] } });
     const i = cell.row * width + cell.column, excess = image[i];
-    const words = Number.isNaN(excess) ? "nothing known here" : time(excess, true);
+    const words = Number.isNaN(excess) ? shown.tags[2] : time(excess, true);
     tell(`rank ${shown.data.rank[0][i]}, ${steps.data.step[shown.data.step[0][i]]}: ${words}`);
   };
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -189,7 +189,7 @@
     set(model("excess:colours"), { high: tags[1] });
   });
 
-  // kernels by key
+  // read kernels with the arrow keys
   const read = (by) => {
     const ttke = model("shown:ttke"), names = model("names").data;
     at = Math.min(ttke.data.kernel_index.length - 1, Math.max(0, at + by));
@@ -217,7 +217,7 @@
     event.preventDefault();
   });
 
-  if (!live && select.selectedIndex > 0) show();  // a browser that reloads keeps what was chosen
+  if (!live && select.selectedIndex > 0) show();  // after a reload the browser keeps the chosen step
   document.documentElement.dataset.drawn = "true";
 })().catch((error) => {
   document.getElementById("failure").hidden = false;

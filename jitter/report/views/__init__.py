@@ -1,1 +1,1 @@
-"""What the page's figures show, as arrays."""
+"""The data that the figures of the report draw, as arrays."""

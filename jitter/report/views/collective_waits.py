@@ -1,4 +1,4 @@
-"""A step's collectives: how long the others waited in each, for whom, and how long it took once all had arrived."""
+"""Collectives of a step: the longest wait in each, and the time from the last arrival to the end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,37 +21,37 @@ UNKNOWN_OPERATION = "collective"
 
 @dataclass(frozen=True)
 class CollectiveWaits:
-    """One entry a collective of a cohort's step, in the order of the kernel index. Times in ns, NaN for the unknown.
+    """The collectives of a cohort's step, one entry each, ordered by kernel index. Times in ns, NaN for the unknown.
 
-    Where several groups hold it at once, the longest wait is kept and both the fastest and the slowest group.
+    If several groups run a collective at once, an entry holds the longest wait, the fastest group and the slowest.
     """
 
     kernel_index: Ints
     operation: tuple[str, ...]
     waited_ns: Floats
-    """The longest that a rank of the cohort waited in it for the last to arrive."""
+    """Longest wait of a rank of the cohort for the last rank to arrive."""
     waiter: Ints
-    """Who did."""
+    """Rank that waited longest."""
     last: Ints
-    """Whom it waited for."""
+    """Rank that it waited for: the last of its group to arrive."""
     least_ns: Floats
-    """From the last arrival to the end, in the fastest group."""
+    """Time from the last arrival to the end, in the fastest group."""
     most_ns: Floats
-    """In the slowest."""
+    """The same in the slowest group."""
     usual_ns: Floats
-    """The run's median."""
+    """Median of that time over the run."""
     bytes: Floats
-    """The slowest group's message, as its last rank recorded it."""
+    """Message size of the slowest group, as its last rank recorded it."""
 
     @property
     def sized(self) -> bool:
-        """Whether any message's size was recorded."""
+        """Whether any message size was recorded."""
         return bool((~np.isnan(self.bytes)).any())
 
 
 @dataclass(frozen=True)
 class _Attended:
-    """Who attended one meeting: an entry a rank that has it; `index` is -1 for ranks of other cohorts."""
+    """The ranks that took part in one collective, one entry each; `index` is -1 for ranks of other cohorts."""
 
     rank: Ints
     group: Ints
@@ -61,7 +61,7 @@ class _Attended:
 
 
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
-    """Look at the collectives of the step and cohort that the grid is of."""
+    """Measure the collectives of one step and cohort, those of `grid`."""
     run = examined.run
     arrays = {team: run.placed(key, team) for team in run.programs}
     found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
@@ -121,13 +121,13 @@ def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays],
 
 
 def _position(run: Observed, team: int, step: StepArrays, place: int) -> Ints:
-    """Each rank's position of a place among the kernels that it ran, copies and calls left out."""
+    """Return, for each rank, the position of an operation among the kernels that the rank ran."""
     kernels = np.array([op.is_kernel for op in run.programs[team].operations[: place + 1]], np.bool_)
     position: Ints = step.present[: place + 1][kernels].sum(axis=0) - 1
     return position
 
 
 def _last(came: _Attended, member: int) -> int:
-    """The last of this one's group to arrive: it was in the collective for the shortest time."""
+    """Return the last member of a group to arrive: it spent the shortest time in the collective."""
     group = np.flatnonzero(came.group == came.group[member])
     return int(group[came.took[group].argmin()])

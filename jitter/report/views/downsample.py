@@ -1,4 +1,4 @@
-"""Fewer points for the same picture: in every pixel column, each line's lowest and highest point stay."""
+"""Downsampling that keeps each line's lowest and highest point in every pixel column."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ import numpy.typing as npt
 def keep_extremes(
     x: npt.NDArray[np.int32], lines: Sequence[npt.NDArray[np.float64]], columns: int
 ) -> npt.NDArray[np.int64]:
-    """Positions to keep, in order: first, last, and every line's extremes in each of `columns` equal parts of x.
+    """Return the positions to keep, ascending: first, last, and each line's extremes in `columns` equal parts of x.
 
-    `x` ascends; lines have its length, NaN for the unknown. Spikes are the signal: nothing is averaged.
+    `x` ascends; each line has the length of `x`, with NaN for the unknown. Nothing is averaged: spikes are the signal.
     """
     if x.size == 0:
         return np.empty(0, dtype=np.int64)
@@ -21,7 +21,7 @@ def keep_extremes(
     kept = [np.array([0, x.size - 1], dtype=np.int64)]
     for line in lines:
         known = np.flatnonzero(~np.isnan(line))
-        # by part, then value: the first of each part is its lowest, the last its highest
+        # sorted by part, then value: each part begins with its lowest and ends with its highest
         order = known[np.lexsort((line[known], part[known]))]
         edges = np.flatnonzero(np.diff(part[order])) + 1
         kept += [order[np.append(0, edges)], order[np.append(edges - 1, order.size - 1)]] if order.size else []

@@ -1,7 +1,7 @@
-"""Who takes longer than the others, ranks by steps: on the critical path, and in all own time.
+"""Heatmap of ranks by steps: excess on the critical path, and own time above the peers' median.
 
-The path's excess is what METRICS calls excess: own time above the median where it held the job up. Own time above the
-others' also counts what waits behind somebody else's lateness; its CPU and GPU parts overlap, so they are not added.
+Excess on the critical path is own time above the median where it delayed the job (`jitter explain reading`). Own time
+above the peers' median also includes time that slower ranks mask. Its CPU and GPU parts overlap, so they are not added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,46 +10,43 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.deviations import PARTS
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.replay.critical_path import Part
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 MAX_ROWS = 120
-"""Rows that can be told apart; of more ranks, neighbours on a host share one."""
+"""Rows that a reader can distinguish; with more ranks, neighbours on a host share a row."""
 MAX_COLUMNS = 300
 MIN_SCALE_FRACTION = 0.02
-"""Of a usual step: the scale ends there at the least."""
+"""Smallest end of the colour scale, as a fraction of the median step time."""
 PATH_LAYER, TRANSFER_LAYER = "path", "transfers"
-_OWN = {GPU: "GPU", CPU: "CPU", START: "late start"}
 
 
 @dataclass(frozen=True)
 class HeatmapLayer:
-    """One reading of excess; (rows, columns) each. Of ranks and steps that share a cell, the highest."""
+    """One layer of the map, arrays of shape (rows, columns). A cell shows the highest value of its ranks and steps."""
 
     name: str
     title: str
     excess_ns: Floats
-    """NaN: nothing is known, or the path did not pass there."""
+    """NaN: unknown, or not on the critical path."""
     rank: Ints
-    """Whose it is."""
+    """Rank of the value."""
     step: Ints
-    """Position in the run of the step it is of."""
+    """Position in the run of the value's step."""
     top_ns: float
-    """Where the scale ends: nine tenths of the steps have nothing above it, or what is worth seeing if that is more."""
+    """End of the colour scale: 90th percentile of the steps' maxima, at least `MIN_SCALE_FRACTION` of a step."""
     most: tuple[int, int, float] | None
-    """Rank, position and excess of the highest of all; None where nothing is above 0."""
+    """Rank, step position and excess (ns) of the highest value; None if no value is above 0."""
 
 
 @dataclass(frozen=True)
 class MissingCells:
-    """Columns `first` to `last` of a row in which no rank of it has the step."""
+    """Cells without a recording: columns `first` to `last` of a row."""
 
     row: int
     first: int
@@ -58,37 +55,38 @@ class MissingCells:
 
 @dataclass(frozen=True)
 class ExcessHeatmap:
-    """Ranks by steps."""
+    """The map of ranks by steps."""
 
     rows: tuple[tuple[int, ...], ...]
-    """The ranks of each row: by host, then by rank."""
+    """Ranks of each row, ordered by host, then by rank."""
     hosts: tuple[str | None, ...]
-    """Of each row."""
+    """Host of each row; None if unknown."""
     columns: tuple[tuple[int, int], ...]
-    """The first and the last step, as positions in the run, of each column."""
+    """First and last step of each column, as positions in the run."""
     layers: tuple[HeatmapLayer, ...]
-    """The path's first, where there is one."""
+    """The layer to show comes first."""
     holes: tuple[MissingCells, ...]
 
 
 def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LAYER) -> ExcessHeatmap | None:
-    """Lay out who took longer than the others, the layer `first` first; None of fewer than two ranks."""
+    """Build the map, with the layer named `first` first; None for fewer than two ranks."""
     ranks = sorted(examined.run.team_of)
     steps = len(examined.keys)
     if len(ranks) < 2:
         return None
     column = {rank: at for at, rank in enumerate(ranks)}
-    own = np.full((len(PARTS), len(ranks), steps), np.nan)
+    own = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     path, transfers = _charged(examined, column)
     values = {
         PATH_LAYER: ("on the critical path", path),
-        TRANSFER_LAYER: ("transfers on the critical path, at all ranks of their groups", transfers),
+        TRANSFER_LAYER: ("communication on the critical path, at all ranks of its groups", transfers),
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
-        self_time_layer(part): (f"{words}: own time above the others'", own[part]) for part, words in _OWN.items()
+        self_time_layer(part): (f"{part.label}: own time above the peers' median", own[part])
+        for part in reversed(OWN_PARTS)
     }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)
@@ -98,18 +96,21 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
 
 
 def self_time_layer(part: int) -> str:
-    """The name of the layer of one part of own time."""
+    """Return the name of the layer of one part of own time."""
     return f"own:{part}"
 
 
 def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
-    """Sum what the path charges ranks, and groups for transfers, (ranks, steps) each; NaN where it charges nothing."""
+    """Sum the excess on the critical path per rank, and of communication per group: two arrays (ranks, steps) in ns.
+
+    NaN marks a rank that is not on the path.
+    """
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
         own: dict[int, float] = {}
         shared: dict[tuple[int, int], float] = {}
         for charge in one.charges:
-            if charge.part != Part.TRANSFER:
+            if charge.part != TimePart.TRANSFER:
                 own[charge.rank] = own.get(charge.rank, 0.0) + charge.excess_ns
             elif charge.meeting is not None and charge.group is not None:
                 group = (charge.meeting, charge.group)
@@ -122,7 +123,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
 
 
 def _members(meetings: Meetings, meeting: int, group: int) -> list[int]:
-    """The ranks of one group that hold a collective."""
+    """Return the ranks of one group of a collective."""
     found = []
     for member in meetings.meetings[meeting].members:
         ranks = np.array(meetings.blocks[member.block].ranks)
@@ -137,9 +138,10 @@ def arrange_heatmap(
     there: npt.NDArray[np.bool_],
     least_top_ns: float,
 ) -> ExcessHeatmap:
-    """Arrange layers, name to (title, (ranks, steps) in ns), by host, and fold what is too fine to be seen.
+    """Arrange layers by host, and merge rows and columns that are too fine to see.
 
-    `there` tells which rank has which step; no scale ends below `least_top_ns`, so that noise stays pale.
+    `values` maps a layer's name to its title and its values, shape (ranks, steps), ns. `there` states which rank
+    recorded which step. No colour scale ends below `least_top_ns`, so that noise stays pale.
     """
     groups = _by_host(ranks, hosts)
     most = max(MAX_ROWS, len(groups))
@@ -163,7 +165,7 @@ def arrange_heatmap(
 
 
 def _by_host(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> list[list[int]]:
-    """Ranks of one host together, hosts by their first ranks; hosts too many to have a row each are passed over."""
+    """Group ranks by host, ordered by each host's first rank; one group if there are more hosts than rows."""
     found: dict[str | None, list[int]] = {}
     for rank in ranks:
         found.setdefault(hosts.get(rank), []).append(rank)
@@ -180,7 +182,7 @@ def _layer(
     least_top_ns: float,
 ) -> HeatmapLayer:
     comparable = np.where(np.isnan(ns), -np.inf, ns)
-    # each cell's ranks and steps, the last ones repeated where a cell has fewer
+    # ranks and steps of each cell; a cell with fewer repeats its last one
     fold = max(len(own) for own in members)
     which = np.array([[own[min(n, len(own) - 1)] for n in range(fold)] for own in members])
     when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])

@@ -1,4 +1,4 @@
-"""The run in figures: what went in, what is missing, what was left out, how ranks were aligned."""
+"""Counts over the run: what was recorded, what is missing or excluded, how the ranks were aligned."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from jitter.lake.records import SourceRecord
 
 @dataclass(frozen=True)
 class MissingSteps:
-    """Ranks that all lack the same steps."""
+    """Ranks that lack the same steps."""
 
     ranks: tuple[int, ...]
     steps: tuple[StepKey, ...]
@@ -22,7 +22,7 @@ class MissingSteps:
 
 @dataclass(frozen=True)
 class SourceProblem:
-    """What is wrong with sources, said once; `first_file` is one of them."""
+    """A problem that `sources` sources share; `first_file` is one of them."""
 
     text: str
     sources: int
@@ -31,63 +31,63 @@ class SourceProblem:
 
 @dataclass(frozen=True)
 class AlignmentSummary:
-    """How the steps' ranks were aligned. `steps` counts steps (one a cohort) by method."""
+    """How the clocks of the ranks were aligned. `steps` counts the steps of each peer group by method."""
 
     steps: dict[str, int]
     uncertainty_ns: int | None
-    """The largest over steps; None where no step tells it."""
+    """Largest uncertainty over the steps; None if unknown."""
     unsynchronised: int
-    """Collectives of one rank's step whose partners are unknown."""
+    """Collectives without a recorded group that do not end together, counted once per rank and step."""
 
 
 @dataclass(frozen=True)
 class RunOverview:
-    """Counts over the steps in the report; times in ns."""
+    """Counts over the steps of the report; times in ns."""
 
     ranks: int
     steps: int
     steps_left_out: int
-    """By --steps."""
+    """Steps that `--steps` leaves out."""
     hosts: tuple[str, ...]
     ranks_without_host: int
     cohorts: dict[int, tuple[int, ...]]
     kernels: int
-    """Kernels of all ranks and steps."""
+    """Kernels over all ranks and steps."""
     kernels_per_step: tuple[int, int]
-    """Least and most over steps and cohorts."""
+    """Smallest and largest number over steps and cohorts."""
     formats: tuple[str, ...]
     holes: tuple[MissingSteps, ...]
     cut: int
-    """Recordings of a rank's step that end before it does, or lost kernels."""
+    """Incomplete recordings of a step by a rank: they end early or lost kernels."""
     left_out: int
-    """Of these, so short that they are in no figure."""
+    """Those of them that are excluded from all results."""
     unmatched_kernels: int
     unmatched_ns: int
     outside_steps: int
     before_capture: int
     without_launches: int
-    """Ranks whose trace has no launches."""
+    """Ranks without recorded launches."""
     negative_latencies: int
-    """Kernels that start before their own launch, which cannot be."""
+    """Kernels that start before their own launch: a sign of disagreeing clocks."""
     problems: tuple[SourceProblem, ...]
     refused: tuple[SourceProblem, ...]
     alignment: AlignmentSummary
 
     @property
     def whole(self) -> bool:
-        """Whether every rank has every step, whole."""
+        """Whether all ranks recorded all steps completely."""
         return not (self.holes or self.cut or self.left_out)
 
 
 def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
-    """Count what the report is made from. `steps` are those asked for."""
+    """Count over these steps of the lake."""
     chosen = set(steps)
     held: dict[int, set[StepKey]] = {}
     records = [(source, step) for source in lake.sources for step in source.steps if step.key in chosen]
     for source, step in records:
         assert source.rank is not None
         held.setdefault(source.rank, set()).add(step.key)
-    answers = lake.answers(steps)
+    answers = lake.results(steps)
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}
@@ -140,12 +140,14 @@ def _problems(sources: Iterable[SourceRecord]) -> tuple[SourceProblem, ...]:
     for source in sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file)):
         for text in source.problems:
             counts[text] += 1
-            first.setdefault(text, "/".join(Path(source.file).parts[-2:]))  # enough to find it, on any machine
+            first.setdefault(
+                text, "/".join(Path(source.file).parts[-2:])
+            )  # folder and file name: the path differs between machines
     return tuple(SourceProblem(text, count, first[text]) for text, count in counts.items())
 
 
 def _alignment(lake: Lake, answers: Answers) -> AlignmentSummary:
-    """How steps were aligned: at a collective where all of a team leave one together, else by recorded clocks."""
+    """Count the alignment methods: a collective that all ranks of a peer group leave together, else recorded clocks."""
     offsets = {source.rank: source.utc_offset_ns for source in lake.sources if source.rank is not None}
     clocks = {source.rank: source.file_digest for source in lake.sources if source.rank is not None}
     methods: Counter[str] = Counter()

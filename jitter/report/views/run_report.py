@@ -1,13 +1,13 @@
-"""What the report shows of a run, whether in a page that is written or in a live one: each thing computed once."""
+"""The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import Cause, Diagnosis, StepAnswer
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
@@ -25,63 +25,56 @@ from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
 
-_PART_OF: Mapping[Cause, int] = {
-    "late_start": START,
-    "cpu_launch": CPU,
-    "gpu_compute": GPU,
-    "workload_imbalance": GPU,
-}
-
 
 @dataclass(frozen=True)
 class StepSection:
-    """One step in detail: what it answers and what is drawn of it."""
+    """One step in detail: its findings as text and as data of figures."""
 
     step: StepAnswer
     text: StepText
     view: StepView
     place: int
-    """Where it stands in the figures of the run."""
+    """Position of the step in the run."""
     max_rank: str
     min_rank: str
 
 
 class RunReport:
-    """A lake's steps as the report shows them; nothing is computed before it is asked for."""
+    """The steps of a lake as the report shows them. Every property is computed on first use."""
 
     def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
-        """Show these steps of the lake (all)."""
+        """Use these steps of the lake; all by default."""
         self.lake = lake
         self.steps = lake.steps if steps is None else list(steps)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The answers."""
+        """The diagnosis of the steps."""
         return self.lake.diagnose(self.steps)
 
     @cached_property
     def examined(self) -> RunAnalysis:
-        """What they rest on."""
+        """The analysis that the diagnosis rests on."""
         return self.lake.analyze(self.steps)
 
     @cached_property
     def run(self) -> RunSeries:
-        """The run step by step."""
+        """The steps as a series."""
         return build_run_series(self.diagnosis, self.examined.paths, sorted(self.examined.run.team_of))
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:
-        """Ranks × steps; None of fewer than two ranks."""
+        """The map of ranks by steps; None for fewer than two ranks."""
         return build_excess_heatmap(self.lake, self.examined, choose_first_layer(self.diagnosis))
 
     @cached_property
     def facts(self) -> RunOverview:
-        """What went in, what is missing."""
+        """Counts over the run."""
         return build_run_overview(self.lake, self.steps)
 
     @cached_property
     def named(self) -> frozenset[int]:
-        """Ranks that the answers name."""
+        """Ranks of the findings."""
         return frozenset(rank for culprit in self.diagnosis.culprits for rank in culprit.ranks)
 
     @cached_property
@@ -89,25 +82,25 @@ class RunReport:
         return {path.key: path for path in self.examined.paths}
 
     def answer(self, key: StepKey) -> StepAnswer:
-        """One step's answer; raises `UsageError` for a step that is left out."""
+        """Return the findings of a step; raise `UsageError` for a step that is not in the report."""
         for found in self.diagnosis.steps:
             if found.key == key:
                 return found
         raise UsageError(f"{key} is not among the steps of these figures", "name one of them")
 
     def grid(self, key: StepKey) -> StepGrid:
-        """Read one step; raises `UsageError` where no rank recorded it whole."""
+        """Read a step; raise `UsageError` if no rank recorded it completely."""
         grid = StepGrid(self.lake, self.answer(key))
         if grid.empty:
             raise UsageError(f"{key}: no rank recorded it whole", "choose another step")
         return grid
 
     def view(self, grid: StepGrid, names: KernelNames) -> StepView:
-        """Select what is drawn of a step that was read."""
+        """Return the data of the figures of a step."""
         return build_step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
 
     def section(self, grid: StepGrid, names: KernelNames) -> StepSection:
-        """Put a step that was read into words and lines."""
+        """Return the texts and the data of the figures of a step."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
         parts = self.run.parts_ns[place]
         cohorts = len(set(self.lake.cohorts.values()))
@@ -125,15 +118,15 @@ class RunReport:
 
 
 def choose_first_layer(diagnosis: Diagnosis) -> str:
-    """Choose the map that shows the first culprit whole.
+    """Return the layer of the map that shows the first finding best.
 
-    The path passes only the latest of ranks that are late together, and transfers are no rank's own.
+    Of several ranks that are slow together the critical path passes only the slowest, and communication is not
+    attributed to a rank.
     """
     if not diagnosis.culprits:
         return PATH_LAYER
     first = diagnosis.culprits[0]
     if first.cause == "communication":
         return TRANSFER_LAYER
-    return (
-        PATH_LAYER if first.scope == "rank" or first.cause not in _PART_OF else self_time_layer(_PART_OF[first.cause])
-    )
+    part = CAUSES[first.cause].part
+    return PATH_LAYER if first.scope == "rank" or part is None else self_time_layer(part)

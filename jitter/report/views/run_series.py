@@ -1,34 +1,31 @@
-"""The run step by step, ready to be drawn: each step's answer, and what its critical path's excess is made of."""
+"""The run as a series of steps: findings of each step, and the excess on its critical path by part."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
-
-PARTS = ("start", "cpu", "gpu", "transfer")
-"""What the path's excess is made of, in the order of `Part`."""
 
 
 @dataclass(frozen=True)
 class RunSeries:
-    """Steps in order; a step's place along x is its position."""
+    """The steps in order; the x coordinate of a step is its position."""
 
     steps: tuple[StepAnswer, ...]
     labels: tuple[str, ...]
     ranks: tuple[int, ...]
     parts_ns: tuple[tuple[float, float, float, float] | None, ...]
-    """Of each step's path, all ranks together, in the order of `PARTS`; None where no path is known."""
+    """Excess on each step's critical path, summed over its ranks, in the order of `TimePart`; None without a path."""
 
     def position(self, key: StepKey) -> int:
-        """Where the step stands."""
+        """Return the position of a step."""
         return next(at for at, step in enumerate(self.steps) if step.key == key)
 
 
 def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Sequence[int]) -> RunSeries:
-    """Put the diagnosis' steps in a row."""
+    """Build the series of the steps of a diagnosis."""
     several = len({step.key.epoch for step in diagnosis.steps}) > 1
     return RunSeries(
         steps=diagnosis.steps,
@@ -39,7 +36,7 @@ def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Seq
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    sums = dict.fromkeys(Part, 0.0)
+    sums = dict.fromkeys(TimePart, 0.0)
     for charge in path.charges:
         sums[charge.part] += charge.excess_ns
-    return (sums[Part.START], sums[Part.CPU], sums[Part.GPU], sums[Part.TRANSFER])
+    return (sums[TimePart.START], sums[TimePart.CPU], sums[TimePart.GPU], sums[TimePart.TRANSFER])

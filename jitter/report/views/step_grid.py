@@ -1,4 +1,4 @@
-"""One cohort's step as grids, kernels × ranks: what its figures select from."""
+"""One cohort's step as grids of kernels by ranks."""
 
 from collections.abc import Sequence
 
@@ -18,23 +18,23 @@ METRICS = tuple(MEASURED)
 
 
 class StepGrid:
-    """A cohort's ranks in one step. Times in ns, NaN for the unknown."""
+    """The metrics of a cohort in one step. Times in ns, NaN for the unknown."""
 
     def __init__(self, lake: Lake, step: StepAnswer) -> None:
-        """Read the cohort that the step's max rank is in (the first, where it has none)."""
-        measured = lake.metrics_of(step.key)
+        """Read the cohort of the step's max rank; the first cohort if the step has no max rank."""
+        measured = lake.metrics(step.key)
         kernels = measured.kernels
         cohorts = np.unique(kernels.cohort_of)
         self.empty = not cohorts.size
-        """Whether no rank recorded the step whole."""
+        """Whether no rank recorded the step completely; nothing else is set then."""
         if self.empty:
             return
         self.key = step.key
         self.cohort: int = int(cohorts[0]) if step.max_rank is None else lake.cohorts[step.max_rank]
         self.names = next(index.names for index in measured.indices if index.cohort == self.cohort)
-        """Of kernels, by index."""
+        """Kernel names by kernel index."""
         self.alignment: str = measured.alignments[self.cohort].method
-        """How the ranks were aligned: collective, wall clock or none."""
+        """Alignment method: collective, wall clock or none."""
         mine = kernels.cohort_of == self.cohort
         of_cohort = mine[kernels.of_rank]
         rows = np.flatnonzero(of_cohort & kernels.is_matched)
@@ -43,7 +43,7 @@ class StepGrid:
         present, held = np.bincount(index) > 0, np.bincount(rank, minlength=every.size) > 0
         self.kernel_index: Ints = np.flatnonzero(present).astype(np.int32)
         self.ranks: Longs = every[held]
-        # counted, not sorted: there are a million rows and few places
+        # bincount instead of sorting: a step can have a million rows and few kernels
         self._place = ((np.cumsum(present) - 1)[index], (np.cumsum(held) - 1)[rank])
         self._grids = {}
         for name in METRICS:
@@ -58,7 +58,7 @@ class StepGrid:
         ]
         spans = [int(kernels.end_ns[a:b].max() - kernels.start_ns[a:b].min()) for a, b in bounds if of_cohort[a]]
         self.span_ns = float(max(spans))
-        """How long the step's kernels take on the rank that takes longest."""
+        """Longest time from first start to last end of a rank's kernels."""
         sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
         self._held = every[mine]
         row = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]]
@@ -69,15 +69,15 @@ class StepGrid:
 
     @property
     def single(self) -> bool:
-        """Whether there is nobody to compare with: values stand for deviations then."""
+        """Whether the cohort has one rank: values take the place of deviations."""
         return self.ranks.size == 1
 
     def metric(self, name: str) -> Floats:
-        """Deviations of a metric (values of launch latency, and of a single rank), shape (kernels, ranks)."""
+        """Return the deviations of a metric, shape (kernels, ranks); values of launch latency and of a single rank."""
         return self._grids[name]
 
     def of(self, rank: int, name: str) -> Floats:
-        """One rank's; raises `UsageError` for a rank that the cohort lacks in this step."""
+        """Return one rank's column of a metric; raise `UsageError` for a rank that is not in the cohort's step."""
         at = int(np.searchsorted(self.ranks, rank))
         if at == self.ranks.size or self.ranks[at] != rank:
             raise UsageError(
@@ -87,7 +87,10 @@ class StepGrid:
         return column
 
     def at(self, ranks: Sequence[int] | Longs, positions: Longs) -> tuple[Ints, Floats]:
-        """Kernel index (-1: none, or of another cohort) and message size, bytes, of ranks' rows by position."""
+        """Return kernel index and message size (bytes) of kernels given by rank and position.
+
+        The index is -1 for a kernel without an index or of another cohort.
+        """
         given = np.asarray(ranks)
         here = np.isin(given, self._held)
         row = np.searchsorted(self._held, given[here])

@@ -1,4 +1,4 @@
-"""One cohort's step, ready to be drawn: rows selected and reduced by min and max, nothing else computed."""
+"""The data that the figures of one step draw: ranks selected, kernels downsampled; nothing else is computed."""
 
 from dataclasses import dataclass, field
 
@@ -16,22 +16,22 @@ from jitter.report.views.step_grid import METRICS, StepGrid
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 MAX_POINTS = 4000
-"""Kernels of a step that are drawn one by one; more are thinned."""
+"""Most kernels that are drawn without downsampling."""
 PIXEL_COLUMNS = 500
-"""Pixel columns that a figure is taken to have when it is thinned."""
+"""Pixel columns of a figure for downsampling."""
 MIN_WAIT_FRACTION = 0.01
-"""Of a step's time: waiting less in a collective is not worth a line."""
+"""Shortest wait in a collective that gets a line, as a fraction of the step time."""
 
 
 @dataclass
 class KernelNames:
-    """Every distinct kernel name once; figures carry positions in it."""
+    """A table of distinct kernel names; figures refer to names by position."""
 
     names: list[str] = field(default_factory=list)
     _codes: dict[str, int] = field(default_factory=dict)
 
     def code(self, name: str) -> int:
-        """The position of this name, added if it is new."""
+        """Return the position of a name; add the name if it is new."""
         if name not in self._codes:
             self._codes[name] = len(self.names)
             self.names.append(name)
@@ -40,10 +40,10 @@ class KernelNames:
 
 @dataclass(frozen=True)
 class MetricSeries:
-    """One metric along the kernel index; arrays of one length, ns, NaN for the unknown.
+    """One metric over the kernel index; arrays of one length, in ns, NaN for the unknown.
 
-    `max` and `min` are the max and the min rank's values; `high` and `low` the extremes of all other ranks, with the
-    ranks they belong to.
+    `max` and `min` are the values of the max rank and the min rank; `high` and `low` the extremes of all other ranks,
+    `high_rank` and `low_rank` the ranks of these extremes.
     """
 
     kernel_index: Ints
@@ -58,38 +58,38 @@ class MetricSeries:
 
 @dataclass(frozen=True)
 class StepView:
-    """What the figures of one cohort's step draw."""
+    """The data of the figures of one cohort's step."""
 
     key: StepKey
     cohort: int
     ranks: int
     max_rank: int | None
-    """The rank drawn as max rank; of a single rank, that rank."""
+    """The rank drawn as max rank; a single rank is its own max rank."""
     min_rank: int | None
-    """The one of the cohort that waits longest."""
+    """The rank of the cohort that waits longest."""
     others: int
-    """Ranks in the band."""
+    """Number of other ranks, drawn as a band."""
     values: bool
-    """A single rank has no deviations: its values are drawn instead."""
+    """Whether values are drawn instead of deviations: for a single rank."""
     kernels: int
     points: int
-    """The most points drawn in a figure; fewer than `kernels` where they were thinned."""
+    """Most points drawn in a figure; less than `kernels` after downsampling."""
     series: dict[str, MetricSeries]
     collectives: CollectiveWaits
     waits: tuple[int, ...]
-    """Which of the collectives others waited in, as positions in them."""
+    """Collectives with long waits, as positions in `collectives`, longest wait first."""
     divergence: int | None
-    """The kernel index from which the max rank leaves the others."""
+    """Kernel index at which the max rank begins to diverge."""
     alignment: str
     """How the ranks were aligned: collective, wall clock or none."""
     negative_latencies: int
-    """Kernels that start before their own launch, which cannot be."""
+    """Kernels that start before their own launch: a sign of disagreeing clocks."""
 
 
 def build_step_view(
     grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames
 ) -> StepView:
-    """Select what the figures of a step show; `grid` is its, and not empty."""
+    """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
     min_rank = None if grid.single else _least_late(step, path, set(ranks) - {max_rank})
@@ -97,6 +97,7 @@ def build_step_view(
     shown = _Shown(grid, codes, max_rank, min_rank)
     series = {metric: _thinned(shown.series(metric)) for metric in METRICS}
     collectives = measure_collective_waits(examined, step.key, grid)
+    began = step.divergence
     return StepView(
         key=step.key,
         cohort=grid.cohort,
@@ -110,14 +111,14 @@ def build_step_view(
         series=series,
         collectives=collectives,
         waits=_waits(collectives, step.step_time_ns or grid.span_ns),
-        divergence=None if step.divergence is None else step.divergence.kernel_index,
+        divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.alignment,
         negative_latencies=grid.negative_latencies,
     )
 
 
 def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
-    """One rank's line, thinned as the others are: kernel index, and ns; raises `UsageError` for a rank not there."""
+    """Return one rank's line, downsampled: kernel indices and values in ns; raises as `StepGrid.of`."""
     at, values = grid.kernel_index, grid.of(rank, metric)
     if at.size <= MAX_POINTS:
         return at, values
@@ -126,7 +127,7 @@ def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Float
 
 
 def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None:
-    """The run's min rank, or if it runs other kernels the one of these that waits longest."""
+    """Return the step's min rank; if it is of another cohort, the rank in `among` that waits longest."""
     if step.min_rank in among:
         return step.min_rank
     waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among and ns > 0}
@@ -134,13 +135,13 @@ def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None
 
 
 def _waits(met: CollectiveWaits, step_ns: float) -> tuple[int, ...]:
-    """The collectives that others waited in for a part of the step that counts, longest first."""
+    """Return the positions of collectives with long waits, longest wait first."""
     order = np.argsort(-met.waited_ns, kind="stable")
     return tuple(int(at) for at in order if met.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns)
 
 
 class _Shown:
-    """Which of the grid's ranks is the max rank, which the min rank, which are the others."""
+    """The columns of the grid that are max rank, min rank and the other ranks."""
 
     def __init__(self, grid: StepGrid, codes: Ints, max_rank: int | None, min_rank: int | None) -> None:
         self._grid, self._codes = grid, codes
@@ -158,7 +159,7 @@ class _Shown:
         )
 
     def _extreme(self, values: Floats, sign: float) -> tuple[Floats, Floats]:
-        """The others' greatest (sign 1) or least (-1) value of each kernel, and the rank that has it."""
+        """Return the other ranks' highest (sign 1) or lowest (-1) value of each kernel, and its rank."""
         nothing = np.full(values.shape[0], np.nan)
         if not self.others.any() or not values.shape[0]:
             return nothing, nothing

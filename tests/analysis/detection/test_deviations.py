@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from jitter.analysis.detection.deviations import StepDeviations, TeamDeviations, collect_deviations, estimate_sigma
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 
@@ -26,19 +26,19 @@ def test_each_ranks_own_time_of_a_step_less_the_others(job: OracleJob):
     ranks = sorted(job.recorded)
     assert team.ranks.tolist() == ranks
     for number in range(1, job.run.job.steps):
-        sums = {part: dict.fromkeys(ranks, 0.0) for part in (START, CPU, GPU)}
+        sums = {part: dict.fromkeys(ranks, 0.0) for part in (TimePart.START, TimePart.CPU, TimePart.GPU)}
         apart: dict[int, dict[int, list[float]]] = {part: {} for part in sums}
         usual_of: dict[int, dict[int, float]] = {part: {} for part in sums}
         for rank in ranks:
             for at in range(len(job.recorded[rank][number])):
                 own, usual = job.own[rank, number, at], job.usual[rank, number, at]
-                host = START if at <= job.first_kernel else CPU
+                host = TimePart.START if at <= job.first_kernel else TimePart.CPU
                 for part, excess in (
                     (host, own.host + own.call - usual.host - usual.call),
-                    (GPU, own.gpu + own.delay - usual.gpu - usual.delay),
+                    (TimePart.GPU, own.gpu + own.delay - usual.gpu - usual.delay),
                 ):
                     sums[part][rank] += excess
-                    usual_of[part][at] = usual.gpu + usual.delay if part == GPU else usual.host + usual.call
+                    usual_of[part][at] = usual.gpu + usual.delay if part == TimePart.GPU else usual.host + usual.call
                     apart[part].setdefault(at, []).append(excess)
         for part, own_sums in sums.items():
             told = team.total_ns[part, number].tolist()
@@ -115,7 +115,7 @@ def test_lower_median_is_quantile_disc(values: np.ndarray):
         assert value == told[row] if row in told else math.isnan(value)
 
 
-LIMITS = Thresholds()
+THRESHOLDS = Thresholds()
 STEPS, RANKS, NOISE = 20, 6, 1000.0
 
 
@@ -125,7 +125,8 @@ def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
 
 def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
     return [
-        (s.rank, s.part, s.steps) for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), LIMITS)
+        (s.rank, s.part, s.steps)
+        for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), THRESHOLDS)
     ]
 
 
@@ -140,92 +141,92 @@ def test_chance_makes_nobody_suspect(seed: int):
 
 def test_one_step_out_of_the_noise():
     total = chance()
-    total[GPU, 7, 3] = 40 * NOISE
-    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
-    assert (one.rank, one.part, one.steps, one.team) == (30, GPU, (7,), 0)
+    total[TimePart.GPU, 7, 3] = 40 * NOISE
+    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
+    assert (one.rank, one.part, one.steps, one.team) == (30, TimePart.GPU, (7,), 0)
     assert one.excess_ns == 40 * NOISE
     assert 30 < one.sigmas < 45
 
 
 def test_just_below_the_limit_is_nobody():
     total = np.zeros((3, STEPS, RANKS))
-    total[CPU, 7, 3] = 6 * NOISE - 1
+    total[TimePart.CPU, 7, 3] = 6 * NOISE - 1
     assert found(total) == []
-    total[CPU, 7, 3] = 6 * NOISE
-    assert found(total) == [(30, CPU, (7,))]
+    total[TimePart.CPU, 7, 3] = 6 * NOISE
+    assert found(total) == [(30, TimePart.CPU, (7,))]
 
 
 def test_all_along_though_no_step_is_out():
     total = chance()
-    total[START, :, 1] += 4.5 * NOISE
-    assert found(total) == [(10, START, tuple(range(STEPS)))]
+    total[TimePart.START, :, 1] += 4.5 * NOISE
+    assert found(total) == [(10, TimePart.START, tuple(range(STEPS)))]
 
 
 def test_a_mean_that_some_steps_carry_is_those_steps():
     total = np.zeros((3, STEPS, RANKS))
-    total[GPU, ::4, 2] = 50 * NOISE
-    assert found(total) == [(20, GPU, (0, 4, 8, 12, 16))]
+    total[TimePart.GPU, ::4, 2] = 50 * NOISE
+    assert found(total) == [(20, TimePart.GPU, (0, 4, 8, 12, 16))]
 
 
 def test_being_early_is_no_fault():
     total = chance()
-    total[GPU, 3, 3] = -80 * NOISE
-    total[CPU, :, 2] -= 80 * NOISE
+    total[TimePart.GPU, 3, 3] = -80 * NOISE
+    total[TimePart.CPU, :, 2] -= 80 * NOISE
     assert found(total) == []
 
 
 def test_what_is_too_small_a_part_of_the_step_is_not_tried():
     total = np.zeros((3, STEPS, RANKS))
-    total[GPU, 7, 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7,))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    total[TimePart.GPU, 7, 3] = 10 * NOISE
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share) == [(30, TimePart.GPU, (7,))]
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share * 1.01) == []
 
 
 def test_it_must_be_a_part_of_each_of_its_steps():
     total = np.zeros((3, STEPS, RANKS))
-    total[GPU, [7, 9], 3] = 10 * NOISE
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying) == [(30, GPU, (7, 9))]
-    assert found(total, step_ns=10 * NOISE / LIMITS.worth_replaying * 1.01) == []
+    total[TimePart.GPU, [7, 9], 3] = 10 * NOISE
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share) == [(30, TimePart.GPU, (7, 9))]
+    assert found(total, step_ns=10 * NOISE / THRESHOLDS.min_excess_share * 1.01) == []
 
 
 def test_scatter_counts_where_operations_alone_seem_quiet():
     """Their noise says 1 ns, but from step to step the sums differ by 1 µs."""
     total = chance()
-    total[GPU, 7, 3] = 4 * NOISE
+    total[TimePart.GPU, 7, 3] = 4 * NOISE
     assert found(total, noise=1.0) == []
-    total[GPU, 7, 3] = 30 * NOISE
-    assert found(total, noise=1.0) == [(30, GPU, (7,))]
+    total[TimePart.GPU, 7, 3] = 30 * NOISE
+    assert found(total, noise=1.0) == [(30, TimePart.GPU, (7,))]
 
 
 def test_ranks_that_lack_steps():
     total = chance()
     total[:, 5:, 4] = np.nan
     total[:, :, 5] = np.nan
-    total[GPU, 2, 4] = 60 * NOISE
-    assert found(total) == [(40, GPU, (2,))]
+    total[TimePart.GPU, 2, 4] = 60 * NOISE
+    assert found(total) == [(40, TimePart.GPU, (2,))]
 
 
 def test_a_rank_alone_stands_out_from_its_own_steps_if_there_are_enough():
     few, enough = np.zeros((3, 4, 1)), np.zeros((3, 5, 1))
-    few[GPU, 2, 0] = enough[GPU, 2, 0] = 60 * NOISE
+    few[TimePart.GPU, 2, 0] = enough[TimePart.GPU, 2, 0] = 60 * NOISE
     assert found(few) == []
-    assert found(enough) == [(0, GPU, (2,))]
+    assert found(enough) == [(0, TimePart.GPU, (2,))]
 
 
 def test_one_step_and_two_ranks():
     total = np.zeros((3, 1, 2))
-    total[CPU, 0, 1] = 50 * NOISE
-    assert found(total) == [(10, CPU, (0,))]
+    total[TimePart.CPU, 0, 1] = 50 * NOISE
+    assert found(total) == [(10, TimePart.CPU, (0,))]
     assert found(np.zeros((3, 1, 2)), noise=0.0) == []
-    assert find_outliers(team(total), np.array([np.nan]), LIMITS)[0].rank == 10
+    assert find_outliers(team(total), np.array([np.nan]), THRESHOLDS)[0].rank == 10
 
 
 def test_the_most_suspicious_are_kept():
     random.seed(1)
     total = np.zeros((3, STEPS, 40))
-    total[GPU, 0] = [1e5 + 1e3 * random.random() for _ in range(40)]
-    every = find_outliers(team(total), np.full(STEPS, 1e6), LIMITS)
-    kept = largest_outliers(every, LIMITS)
+    total[TimePart.GPU, 0] = [1e5 + 1e3 * random.random() for _ in range(40)]
+    every = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
+    kept = largest_outliers(every, THRESHOLDS)
     assert len(every) == 40
     assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
 

@@ -10,6 +10,7 @@ import pytest
 import jitter
 from jitter.analysis.detection import pool_executor
 from jitter.analysis.detection.passes import PassesHere
+from jitter.analysis.detection.pricing import Pricing
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -58,7 +59,7 @@ def test_the_same_paths(root: Path, wanted: "jitter.Diagnosis"):
     assert isinstance(alone._passes, pool_executor.PassesBeside)
     assert not multiprocessing.active_children()
     whole = jitter.open(root).analyze()
-    assert whole.found
+    assert Pricing(whole).findings
     assert whole.paths == paths
 
 

@@ -42,7 +42,7 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen, paths = [], []
     for first, last in pairwise(bounds):
-        other = ExaminedSteps(jitter.open(lake.root).run_of(lake.steps), shared)
+        other = ExaminedSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
         seen += look(other, first, last)
         paths += walk(other, first, last, usual)
     np.testing.assert_equal([asdict(one) for one in seen], [asdict(one) for one in look(whole.steps, 0, STEPS)])
@@ -54,8 +54,8 @@ def test_the_paths_alone(lake: "jitter.Lake"):
     """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
     first, then = jitter.open(lake.root), jitter.open(lake.root)
     paths = first.analyze().paths
-    assert first.analyze()._known == []
+    assert first.analyze()._priced == []
     answers = then.diagnose()
-    assert then.analyze()._known != []
+    assert then.analyze()._priced != []
     assert [asdict(one) for one in then.analyze().paths] == [asdict(one) for one in paths]
     assert first.diagnose() == answers

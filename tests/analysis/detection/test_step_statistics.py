@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection import step_statistics
-from jitter.analysis.detection.deviations import GPU, PARTS, START
 from jitter.analysis.detection.step_statistics import StepStatistics, compute_step_statistics
 from jitter.analysis.execution.own_time import OwnTimes
 from jitter.analysis.execution.team_times import Laid
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.run_steps import ExaminedSteps
 from jitter.core.kernels import COLLECTIVE
 from jitter.simulate import Fault, simulate
@@ -73,11 +73,11 @@ def _lower_median(values: list[float]) -> float:
 
 
 def _totals(own: OwnTimes, one: StepStatistics, first_kernel: int) -> np.ndarray:
-    found = np.zeros((len(PARTS), len(one.ranks)))
-    for names, parts in ((("host", "call"), None), (("gpu", "delay"), GPU)):
+    found = np.zeros((len(OWN_PARTS), len(one.ranks)))
+    for names, parts in ((("host", "call"), None), (("gpu", "delay"), TimePart.GPU)):
         more = sum(getattr(own, name) - getattr(one.typical, name) for name in names)
         for place, row in enumerate(np.nan_to_num(more)):
-            found[(START if place <= first_kernel else START + 1) if parts is None else parts] += row
+            found[(TimePart.START if place <= first_kernel else TimePart.CPU) if parts is None else parts] += row
     return found
 
 
@@ -86,7 +86,7 @@ def test_noise_does_not_depend_on_the_strips(steps: ExaminedSteps, monkeypatch: 
     monkeypatch.setattr(step_statistics, "_CELLS", 1)
     after = [one.deviations.noise_ns for _, _, one in looked(steps)]
     np.testing.assert_allclose(after, before, rtol=1e-12)
-    assert (np.array(before)[:, GPU] > 0).all()
+    assert (np.array(before)[:, TimePart.GPU] > 0).all()
 
 
 def test_kernels_before_their_launch_are_counted(steps: ExaminedSteps, monkeypatch: pytest.MonkeyPatch):

@@ -27,13 +27,20 @@ def examined(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+def prepared(root: Path) -> jitter.Lake:
+    """Return the lake, opened, with the answers for all steps kept."""
+    lake = jitter.open(root)
+    lake.prepare(forms=["answers"])
+    return lake
+
+
 def kept(lake: Path) -> list[Path]:
     return sorted((lake / ANSWER_CACHE).glob("*"))
 
 
 def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list[int]):
-    first = jitter.open(lake).answers()
-    again = jitter.open(lake).answers()
+    first = prepared(lake).results()
+    again = jitter.open(lake).results()
     assert again == first
     assert len(first.diagnosis.steps) == len(first.qualities) == len(jitter.open(lake).steps)
     assert len(examined) == len(kept(lake)) == 1
@@ -41,21 +48,21 @@ def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list
 
 
 def test_other_steps_are_another_question(lake: Path, examined: list[int]):
-    opened = jitter.open(lake)
-    opened.answers()
-    some = opened.answers(opened.steps[1:])
+    opened = prepared(lake)
+    opened.prepare(forms=["answers"], steps=opened.steps[1:])
+    some = opened.results(opened.steps[1:])
     assert len(some.diagnosis.steps) == len(opened.steps) - 1
     assert len(examined) == len(kept(lake)) == 2
-    assert jitter.open(lake).answers(opened.steps[1:]) == some
+    assert jitter.open(lake).results(opened.steps[1:]) == some
 
 
 def test_another_source_is_another_lake(lake: Path, examined: list[int]):
-    opened = jitter.open(lake)
-    before = opened.answers()
+    opened = prepared(lake)
+    before = opened.results()
     (old,) = kept(lake)
     gone = max(opened.sources, key=lambda source: source.rank or 0)
     (lake / "sources" / gone.name).unlink()
-    after = jitter.open(lake).answers()
+    after = prepared(lake).results()
     assert after.team_of.keys() == before.team_of.keys() - {gone.rank}
     assert len(examined) == 2
     assert len(kept(lake)) == 1
@@ -63,29 +70,30 @@ def test_another_source_is_another_lake(lake: Path, examined: list[int]):
 
 
 def test_what_other_code_made_is_made_again(lake: Path, examined: list[int], monkeypatch: pytest.MonkeyPatch):
-    jitter.open(lake).answers()
+    prepared(lake)
     monkeypatch.setattr(answer_cache, "_code", lambda: b"another version")
-    jitter.open(lake).answers()
+    prepared(lake)
     assert len(examined) == 2
     assert len(kept(lake)) == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"diagnosis": 1}', b"\xff"])
 def test_damage_is_mended(lake: Path, examined: list[int], damage: bytes):
-    first = jitter.open(lake).answers()
+    first = prepared(lake).results()
     kept(lake)[0].write_bytes(damage)
-    assert jitter.open(lake).answers() == first
-    assert jitter.open(lake).answers() == first
-    assert len(examined) == 2
+    assert jitter.open(lake).results() == first
+    assert prepared(lake).results() == first
+    assert jitter.open(lake).results() == first
+    assert len(examined) == 3
 
 
 def test_a_lake_that_cannot_be_written_is_answered_all_the_same(lake: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert jitter.open(lake).answers().diagnosis.steps
+    assert prepared(lake).results().diagnosis.steps
     assert kept(lake) == []
 
 
 def test_a_small_lake_keeps_nothing(small_lake: Path, tmp_path: Path):
     lake = Path(shutil.copytree(small_lake, tmp_path / "lake"))
-    jitter.open(lake).answers()
+    prepared(lake).results()
     assert kept(lake) == []

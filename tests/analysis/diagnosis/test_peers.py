@@ -1,11 +1,12 @@
 """A late GPU's launches are compared with those of some other ranks, of many: their files alone are read."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import jitter
-from jitter.analysis.diagnosis import workload
+from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.workload import _with_peers
 from jitter.analysis.execution.run_reader import LakeRun
 from jitter.simulate import Fault, simulate
@@ -22,11 +23,8 @@ from tests.support.simulated import ingest_run, small
         (0, range(8), [0, 1, 4, 7]),
     ],
 )
-def test_the_rank_and_others_from_first_to_last(
-    rank: int, ranks: list[int], chosen: list[int], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(workload, "_PEERS", 3)
-    assert _with_peers(rank, list(ranks)) == chosen
+def test_the_rank_and_others_from_first_to_last(rank: int, ranks: list[int], chosen: list[int]):
+    assert _with_peers(rank, list(ranks), 3) == chosen
 
 
 @pytest.mark.parametrize(
@@ -42,6 +40,7 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     monkeypatch.setattr(
         LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
-    monkeypatch.setattr(workload, "_PEERS", 3)
-    assert jitter.open(lake.root).diagnose() == with_all
+    few = jitter.open(lake.root)
+    few.analyze().thresholds = replace(THRESHOLDS, max_compared_peers=3)
+    assert few.diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

@@ -28,7 +28,7 @@ def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: in
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((rank,), cause, "low")
     assert {key.step for key in culprit.steps} == steps
-    assert "its other steps' " in culprit.evidence[-1]
+    assert "in its other steps" in culprit.evidence[-1]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -43,7 +43,7 @@ def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
     run = simulate(small("pipeline", steps=STEPS), [Fault.parse("slow_gpu:rank=2,factor=2")])
     found = ingest_run(run, tmp_path).diagnose()
     assert found.culprits == ()
-    said = "Ranks 0-3 each run a program of their own: with nobody to compare them with, what slows them in every step"
+    said = "Ranks 0-3 each run a program of their own: a fault that slows one of them in every step cannot be seen"
     assert said in found.verdict
     assert [note for note in found.notes if note.startswith(said)]
 
@@ -52,7 +52,7 @@ def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
 def test_who_has_peers_is_cleared(tmp_path: Path, shape: str):
     job = small(shape, steps=5, ranks=4, **({"stages": 2} if shape == "pipeline" else {}))
     found = ingest_run(simulate(job, []), tmp_path).diagnose()
-    assert "no rank, host or link is to blame" in found.verdict
+    assert "no rank, host or link stands out above the run's noise" in found.verdict
     assert not [note for note in found.notes if "of their own" in note]
 
 

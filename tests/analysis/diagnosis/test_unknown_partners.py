@@ -19,7 +19,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
 
 def test_nobody_is_cleared(lake: "jitter.Lake"):
     found = lake.diagnose()
-    assert lake.answers().unpaired > 0
+    assert lake.results().unpaired > 0
     assert found.culprits == ()
     assert "no rank, host or link can be blamed or cleared" in found.verdict
 
@@ -27,4 +27,4 @@ def test_nobody_is_cleared(lake: "jitter.Lake"):
 def test_whose_own_time_leaves_the_noise_is_told(lake: "jitter.Lake"):
     (told,) = (note for note in lake.diagnose().notes if note.startswith("Rank"))
     assert told.startswith("Rank 3's GPU time is ")
-    assert told.endswith("above its peers' in 8 steps: whether that holds others up cannot be told.")
+    assert told.endswith("above its peers' in 8 steps: whether that delays other ranks is unknown.")

@@ -47,7 +47,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
 
 
 def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:
-    began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)")
+    began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)", 0)
     split = None if max_rank is None else Split(0, 1, 2)
     return StepAnswer(StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, split, "none")
 
@@ -65,13 +65,15 @@ def told(found: Diagnosis, hosts=None) -> dict[str, str]:
 def test_nobody_to_blame():
     found = diagnosis()
     assert found.verdict == (
-        "Jitter costs 5.00 ms over 1 step (25.0%); nothing leaves the noise: no rank, host or link is to blame."
+        "Jitter costs 5.00 ms over 1 step (25.0%); no rank, host or link stands out above the run's noise."
     )
     answers = told(found)
     assert answers["Which node?"] == "None."
-    assert answers["Which GPU?"] == "None leaves the noise; rank 3 is the last one most often, in 1 of 2 steps."
+    assert answers["Which GPU?"] == (
+        "No rank stands out above the run's noise; rank 3 has the most excess on the critical path in 1 of 2 steps."
+    )
     assert answers["Where to look?"] == "Nowhere in particular."
-    assert answers["CPU or GPU?"] == "Neither: nothing leaves the noise."
+    assert answers["CPU or GPU?"] == "Neither: nothing stands out above the run's noise."
     alone = told(diagnosis(steps=(answer(0, None),)))
     untold = "It cannot be told: no rank can be compared with another."
     asked = ("Which node?", "Which GPU?", "When in the step does it begin?", "Where to look?", "CPU or GPU?")
@@ -81,7 +83,7 @@ def test_nobody_to_blame():
 def test_what_cannot_be_told():
     nothing = (answer(0, None),)
     said = write_verdict(Loss(None, None), [], nothing, 0, 4, [], partial=False)
-    assert said.startswith("What jitter costs cannot be told; ")
+    assert said.startswith("The cost of jitter is unknown; ")
     found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
     answers = told(found)
     assert answers["How much does jitter cost?"] == "It cannot be told."
@@ -91,29 +93,30 @@ def test_what_cannot_be_told():
 def test_one_rank_alone():
     said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, [], partial=False)
     assert said.startswith("Only one rank was recorded")
-    assert "cannot be told" in said
+    assert "cannot be measured" in said
+    assert "other" not in said
     assert "3.00 ms" in said
-    assert "Rank 3 computes" in write_verdict(
+    assert "Rank 3 executes" in write_verdict(
         Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, [], partial=False
     )
 
 
 def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
     steps = [answer(1, MS, 3), answer(2, MS, 3), answer(3, MS, 1)]
-    hint = ", though rank 3 comes last in 2 of 3 steps."
+    hint = ", although rank 3 is the slowest in 2 of 3 steps."
     assert write_verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, [], partial=False).endswith(
-        f"no rank, host or link is to blame{hint}"
+        f"no rank, host or link stands out above the run's noise{hint}"
     )
-    assert "comes last" not in write_verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
-    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
-    assert "comes last" not in write_verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
+    assert "slowest" not in write_verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, [], partial=False)
+    assert "slowest" not in write_verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, [], partial=False)
+    assert "slowest" not in write_verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, [], partial=False)
 
 
 def test_where_exchanges_name_no_partners_nobody_is_cleared():
     said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 4, [], partial=True)
     assert said.startswith("Jitter costs 3.00 ms over 1 step (10.0%) as far as can be told")
     assert said.endswith("no rank, host or link can be blamed or cleared.")
-    assert "Rank 3 computes" in write_verdict(
+    assert "Rank 3 executes" in write_verdict(
         Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, [], partial=True
     )
 
@@ -127,30 +130,31 @@ def test_a_loss_below_nothing_is_none():
 @pytest.mark.parametrize(
     ("more", "who"),
     [
-        ({}, "Rank 3 computes"),
-        ({"host": "n7"}, "Rank 3 (n7) computes"),
-        ({"scope": "host", "host": "n7", "ranks": (0, 1, 2, 3)}, "Host n7 (ranks 0-3) computes"),
-        ({"scope": "device", "device": 3, "ranks": (3, 7)}, "Device 3 of every host (ranks 3,7) computes"),
-        ({"scope": "ranks", "ranks": (1, 3, 5)}, "The group of ranks 1,3,5 computes"),
+        ({}, "Rank 3 executes"),
+        ({"host": "n7"}, "Rank 3 (n7) executes"),
+        ({"scope": "host", "host": "n7", "ranks": (0, 1, 2, 3)}, "Host n7 (ranks 0-3) executes"),
+        ({"scope": "device", "device": 3, "ranks": (3, 7)}, "Device 3 of every host (ranks 3,7) executes"),
+        ({"scope": "ranks", "ranks": (1, 3, 5)}, "The group of ranks 1,3,5 executes"),
     ],
 )
 def test_who_is_named(more, who: str):
     said = diagnosis(culprit(**more)).verdict
     assert said == (
-        f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: look at its GPU's clocks and "
-        "neighbours (one step: step 1); repairing it gains 4.00 ms."
+        f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: check its GPU's clocks, "
+        "temperature and neighbours (one step: step 1); fixing it would save about 4.00 ms."
     )
 
 
 def test_of_many_the_first_three_are_named():
     found = diagnosis(*(culprit(rank, cause="late_start") for rank in range(5)))
     assert found.verdict.endswith(
-        "Also rank 1 (late_start), rank 2 (late_start) and 2 more; repairing all of them gains 7.00 ms."
+        "Also rank 1 (late step starts), rank 2 (late step starts) and 2 more; "
+        "fixing all of them would save about 7.00 ms."
     )
     answers = told(found)
     assert answers["Which GPU?"].endswith("; and 2 more.")
-    assert answers["CPU or GPU?"] == "The CPU (late start)."
-    assert diagnosis(culprit(1), culprit(2)).verdict.count("Also rank 2 (gpu_compute);") == 1
+    assert answers["CPU or GPU?"] == "The CPU (late step starts)."
+    assert diagnosis(culprit(1), culprit(2)).verdict.count("Also rank 2 (slower execution of the same kernels);") == 1
 
 
 def test_the_seven_answers():
@@ -171,7 +175,7 @@ def test_the_seven_answers():
     assert answers["Which GPU?"] == "Rank 3 (n1), 4.00 ms to gain, high confidence."
     assert answers["When in the step does it begin?"] == "Rank 3 (n1): kernels 4 to 9, from kern on."
     assert answers["Where to look?"] == "/traces/r3.sqlite, 4.00 µs from 1,000 ns on."
-    assert answers["CPU or GPU?"] == "The GPU (the same kernels take longer)."
+    assert answers["CPU or GPU?"] == "The GPU (slower execution of the same kernels)."
 
 
 def test_a_node_and_a_network():
@@ -181,10 +185,10 @@ def test_a_node_and_a_network():
     answers = told(diagnosis(link), {0: "n0", 3: "n1"})
     assert answers["Which node?"] == "No node in particular."
     assert answers["CPU or GPU?"].startswith("Neither: the network")
-    assert answers["When in the step does it begin?"].startswith("It is hidden")
+    assert answers["When in the step does it begin?"].startswith("It is masked")
     assert told(diagnosis(link), {0: None, 3: None})["Which node?"] == "The traces do not name the hosts."
     both = told(diagnosis(host, culprit(0)), {2: "n1", 3: "n1", 0: "n0"})["CPU or GPU?"]
-    assert both == "The CPU (late launches); the GPU (the same kernels take longer)."
+    assert both == "The CPU (late kernel launches); the GPU (slower execution of the same kernels)."
 
 
 class TestQuality:
@@ -234,18 +238,16 @@ class TestQuality:
     [
         (
             [5],
-            "Rank 5 runs a program of its own: with nobody to compare it with, what slows it in every step is not "
-            + "seen.",
+            "Rank 5 runs a program of its own: a fault that slows it in every step cannot be seen.",
         ),
         (
             [0, 1, 2, 7],
-            "Ranks 0-2,7 each run a program of their own: with nobody to compare them with, what slows them in every "
-            "step is not seen.",
+            "Ranks 0-2,7 each run a program of their own: a fault that slows one of them in every step cannot be seen.",
         ),
     ],
 )
 def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
     words = write_verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, lone, partial=False)
-    assert words == f"Jitter costs 3.00 ms over 1 step (0.10%); nothing leaves the noise. {said}"
-    assert "to blame" not in words
+    assert words == f"Jitter costs 3.00 ms over 1 step (0.10%); no rank stands out above the run's noise. {said}"
+    assert "host or link" not in words
     assert said not in write_verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, lone, partial=False)

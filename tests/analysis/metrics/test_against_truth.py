@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.analysis.metrics.tables import select_unmatched
 from jitter.readers import readers
 from jitter.simulate import Fault, Job, KernelTruth, RankRecording, Run, simulate, truth_document, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
@@ -67,7 +68,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
     lake = ingest_run(run, tmp_path, "nsys")
     assert_matches_truth(lake, run.truth())
     assert_matches_oracle(lake)
-    unmatched = lake.unmatched(1, 1)
+    unmatched = select_unmatched(lake.metrics(1, 1).rows).to_pandas()
     assert unmatched[["rank", "position"]].to_numpy().tolist() == [[1, 17]]
     table = lake.table("duration", 1, 1)
     assert table.index.tolist() == list(range(40))
@@ -150,7 +151,7 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
     assert state[2][0] == state[3][0] == (False, 0)
     assert state[2][1][0]
     assert state[3][1][0]
-    (last,) = lake.indices(lake.step(1, 1))
+    (last,) = lake.kernel_indices(lake.step(1, 1))
     assert [member.rank for member in last.members] + list(last.left_out) == [0, 1, 2, 3]
     assert 3 in last.left_out
     found = {row["rank"] for row in lake.metrics(0, 1).rows.to_pylist()}
@@ -169,15 +170,17 @@ def test_the_last_range_is_open_on_every_rank(tmp_path):
 def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
     lake = ingest_run(simulate(Job(ranks=2, steps=1, kernels=40)), tmp_path, "nsys", open_last=True)
     assert lake.metrics(0, 1).rows.num_rows == 0
-    (step,) = lake.run().steps
-    assert (step.worst.ranks, step.worst.left_out, step.step_time_ns) == (0, (0, 1), None)
+    (index,) = lake.indices(lake.steps[0])
+    assert (index.members, index.left_out) == ((), (0, 1))
+    (reading,) = lake.ttke_readings()
+    assert (reading.last_index, reading.max_rank) == (None, None)
 
 
 def test_all_that_stalls_before_its_last_collective_is_left_out(tmp_path):
     run = simulate(Job(ranks=2, steps=2, kernels=40))
     lake = ingest_run(run, tmp_path, "nsys", cut_kernels=30)
     assert lake.metrics(1, 1).rows.num_rows == 0
-    assert [(step.step.step, step.worst.left_out) for step in lake.run().steps] == [(0, ()), (1, (0, 1))]
+    assert [index.left_out for key in lake.steps for index in lake.indices(key)] == [(), (0, 1)]
     assert_as_truth_of(lake, run, 0)
 
 
@@ -216,8 +219,8 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
         write(run, tmp_path / "traces" / f"epoch{run.job.epoch}", "nsys")
     lake = _ingested(tmp_path / "traces", tmp_path)
     assert_matches_truth(lake, {**runs[0].truth(), **runs[1].truth()})
-    assert [tuple(step.step) for step in lake.run().steps] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    assert [step.step_time_ns is None for step in lake.run().steps] == [True, False, True, False]
+    assert [tuple(step.key) for step in lake.diagnose().steps] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert [step.step_time_ns is None for step in lake.diagnose().steps] == [True, False, True, False]
     with pytest.raises(jitter.core.errors.UsageError, match="epochs 1, 2"):
         lake.table("gap", 0)
 
@@ -225,7 +228,9 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
 def test_step_times_are_those_of_the_job(tmp_path):
     run = simulate(Job(ranks=3, steps=4, kernels=40, seed=9), [Fault.parse("late_start:rank=1,step=2,ms=3")])
     lake = ingest_run(run, tmp_path, "nsys")
-    assert [step.step_time_ns for step in lake.run().steps] == [s["step_time_ns"] for s in truth_document(run)["steps"]]
+    assert [step.step_time_ns for step in lake.diagnose().steps] == [
+        step["step_time_ns"] for step in truth_document(run)["steps"]
+    ]
 
 
 def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
@@ -245,11 +250,11 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
     lake = _ingested(tmp_path / "traces", tmp_path)
     assert_matches_truth(lake, run.truth())
     times = [step["step_time_ns"] for step in truth_document(run)["steps"]]
-    assert [step.step_time_ns for step in lake.run().steps] == times
+    assert [step.step_time_ns for step in lake.diagnose().steps] == times
 
 
 def _ingested(folder: Path, tmp_path: Path) -> "jitter.Lake":
-    report = jitter.ingest([folder], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert report.refused == []
     return jitter.open(tmp_path / "lake")
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from jitter.analysis.execution.program import Example, lay_out
 from jitter.analysis.metrics.cohorts import RankSequence, assign_cohorts, find_commonest_sequences
 from jitter.analysis.metrics.kernel_index import align_step
 from jitter.core.step_key import StepKey
@@ -106,3 +107,18 @@ def test_a_rank_stands_for_what_it_ran_most_often_uncut():
 def test_the_usual_sequence_of_a_cohort_is_uncut(cut):
     members = [*ran("ab", "abc", "abc", step=S0, cut=cut | {1}), *ran("ab", "abc", step=S1, cut={1})]
     assert find_commonest_sequences(members, {0: 0, 1: 0, 2: 0}) == {0: "ab"}
+
+
+def test_the_kernel_index_and_the_program_align_differently():
+    """An autotuned kernel: the program gives it the place of the kernel it replaces, the kernel index gives it none."""
+    sequences = {"abc": [("a", False), ("b1", False), ("c", False)], "aXc": [("a", False), ("b2", False), ("c", False)]}
+    members = [RankSequence(rank, S0, sequence, False) for rank, sequence in enumerate(["abc", "abc", "aXc"])]
+    found = align_step(members, 0, sequences.__getitem__, is_collective, None)
+    assert found.partners["aXc"] == [0, None, 2]
+
+    def example(signature: tuple[str, bytes]) -> Example:
+        names = [name for name, _ in sequences[signature[0]]]
+        return Example([0] * 3, names, [0] * 3, [1] * 3)
+
+    program = lay_out({("abc", b""): 2, ("aXc", b""): 1}, example)
+    assert [program.places[sequence, b""].tolist() for sequence in ("abc", "aXc")] == [[0, 1, 2], [0, 1, 2]]

@@ -17,7 +17,7 @@ def lines(table, *columns: str) -> list[tuple]:
 
 
 def told(lake, step: int, **more) -> list[tuple]:
-    table = lake.metric_table("duration", step, **more).to_arrow()
+    table = lake.arrow_table("duration", step, **more)
     return lines(table, *table.column_names[2:])
 
 

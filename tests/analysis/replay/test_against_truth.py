@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
@@ -16,10 +16,10 @@ from tests.support.simulated import ingest_partial_run, ingest_run, small
 pytestmark = pytest.mark.slow
 
 FAULTS = {
-    Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],
-    Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, START), (1, CPU)],
-    Fault.parse("cpu_stall:rank=3,step=1,kernel=20,ms=4"): [(3, CPU)],
-    Fault.parse("late_start:rank=0,step=3,ms=3"): [(0, START)],
+    Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, TimePart.GPU)],
+    Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, TimePart.START), (1, TimePart.CPU)],
+    Fault.parse("cpu_stall:rank=3,step=1,kernel=20,ms=4"): [(3, TimePart.CPU)],
+    Fault.parse("late_start:rank=0,step=3,ms=3"): [(0, TimePart.START)],
 }
 JOBS = {
     "overlap": small("data_parallel"),
@@ -69,7 +69,9 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
     examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).analyze()
-    replay = WhatIf(examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.usual_transfers)
+    replay = WhatIf(
+        examined.run, examined.ends, [Scenario({(1, TimePart.GPU): frozenset(range(6))})], examined.usual_transfers
+    )
     for number, work in examined.steps.works():
         replay.step(number, work)
     told = [float(gained[0]) for gained in replay.gained[1:]]

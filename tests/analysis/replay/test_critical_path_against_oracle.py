@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.replay.critical_path import Part
+from jitter.analysis.execution.time_part import TimePart
 from tests.support.oracles.critical_path import Charged, Path
 from tests.support.oracles.replay_jobs import OracleJob
 
@@ -33,7 +33,7 @@ def oracle_paths(job: OracleJob) -> dict[int, tuple[Path, float]]:
     last = max(at for at, op in enumerate(job.recorded[0][0]) if op.kind == "collective")
     for number in range(1, job.run.job.steps):
         first = job.examined.paths[number].charges[0]
-        assert (first.place, first.part) == (last, Part.TRANSFER)
+        assert (first.place, first.part) == (last, TimePart.TRANSFER)
         path = Path(job, number, usual_transfers(job))
         found[number] = path, path.walk(first.rank, first.place)
     return found
@@ -41,7 +41,9 @@ def oracle_paths(job: OracleJob) -> dict[int, tuple[Path, float]]:
 
 def test_the_same_operations_with_the_same_excess(job: OracleJob):
     for number, (path, _) in oracle_paths(job).items():
-        told = [Charged(c.rank, c.place, Part(c.part).name, c.excess_ns) for c in job.examined.paths[number].charges]
+        told = [
+            Charged(c.rank, c.place, TimePart(c.part).name, c.excess_ns) for c in job.examined.paths[number].charges
+        ]
         assert [one[:3] for one in told] == [one[:3] for one in path.charges]
         assert [one.excess for one in told] == pytest.approx([one.excess for one in path.charges], abs=1e-3)
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.analysis.replay.scenario_times import GPU
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, remove_derived_data, small
@@ -35,7 +35,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path, shape: 
     lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
     forget_launches(lake)
     examined = lake.analyze()
-    repaired = Scenario({(1, GPU): frozenset(range(STEPS))})
+    repaired = Scenario({(1, TimePart.GPU): frozenset(range(STEPS))})
     replay = WhatIf(examined.run, examined.ends, [repaired], examined.usual_transfers)
     for number, work in examined.steps.works():
         replay.step(number, work)

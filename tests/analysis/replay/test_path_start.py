@@ -8,7 +8,8 @@ from jitter.analysis.execution.ready_times import no_tail
 from jitter.analysis.execution.rules import Wait
 from jitter.analysis.execution.step_model import ObservedStep, TeamStep
 from jitter.analysis.execution.step_times import StepArrays
-from jitter.analysis.replay.critical_path import Charge, Part, PathWalker
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.critical_path import Charge, PathWalker
 from jitter.analysis.replay.replay import BlockStep
 from jitter.analysis.replay.step_inputs import StepWork, medians, transfers_of
 from jitter.core.step_key import StepKey
@@ -37,10 +38,10 @@ def charges(*, joined: bool) -> list[Charge]:
 def test_a_first_start_is_nobodys_delay(joined: bool, excess_us: int):
     found = charges(joined=joined)
     assert [(one.rank, one.place, one.part) for one in found] == [
-        (0, 1, Part.TRANSFER),
-        (0, 1, Part.GPU),
-        (0, 0, Part.GPU),
-        (0, 0, Part.CPU),
-        (0, 0, Part.START),
+        (0, 1, TimePart.TRANSFER),
+        (0, 1, TimePart.GPU),
+        (0, 0, TimePart.GPU),
+        (0, 0, TimePart.CPU),
+        (0, 0, TimePart.START),
     ]
     assert [one.excess_ns for one in found] == [0, 0, 0, excess_us * US, 0]

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay import scenario_times
 from jitter.analysis.replay.replay import Replay
-from jitter.analysis.replay.scenario_times import CPU, GPU, START, Repairs
+from jitter.analysis.replay.scenario_times import Repairs
 from jitter.core.kernels import SYNC
 from tests.support.oracles.replay import Own, replay
 from tests.support.oracles.replay_jobs import OracleJob
@@ -18,9 +19,9 @@ def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pyt
     monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", cells)
     scenarios = {
         "nothing": [],
-        "one host": [(1, CPU)],
-        "one start and one GPU": [(0, START), (2, GPU)],
-        "everything": [(rank, part) for rank in job.recorded for part in (START, CPU, GPU)],
+        "one host": [(1, TimePart.CPU)],
+        "one start and one GPU": [(0, TimePart.START), (2, TimePart.GPU)],
+        "everything": [(rank, part) for rank in job.recorded for part in (TimePart.START, TimePart.CPU, TimePart.GPU)],
     }
     replayed = {
         key: [end - job.zeros[key[0]] for end in ends]
@@ -30,7 +31,10 @@ def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pyt
         mixed = {}
         for (rank, number, op), mine in job.own.items():
             other = job.usual[rank, number, op]
-            host, gpu = (rank, START if op <= job.first_kernel else CPU) in which, (rank, GPU) in which
+            host, gpu = (
+                (rank, TimePart.START if op <= job.first_kernel else TimePart.CPU) in which,
+                (rank, TimePart.GPU) in which,
+            )
             mixed[rank, number, op] = Own(*(other if host else mine)[:3], *(other if gpu else mine)[3:])
         slow = replay(job.recorded, job.rule, mixed, job.group, job.transfers)
         assert slow.keys() == replayed.keys()
@@ -49,7 +53,8 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
         repairs = []
         for block in run.meetings.blocks:
             masks = [
-                [[(rank, part) in which for rank in block.ranks] for which in scenarios] for part in (START, CPU, GPU)
+                [[(rank, part) in which for rank in block.ranks] for which in scenarios]
+                for part in (TimePart.START, TimePart.CPU, TimePart.GPU)
             ]
             repairs.append(Repairs(*map(np.array, masks)))
         transfers = {

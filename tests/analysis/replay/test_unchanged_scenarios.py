@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.passes import PassesHere
-from jitter.analysis.replay.scenario_times import CPU, GPU, START
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.step_inputs import StepWork
 from jitter.analysis.replay.what_if import Scenario, WhatIf
 from jitter.core.arrays import Ints
@@ -78,14 +78,14 @@ def scenarios(examined) -> list[Scenario]:
     (meeting, group) = (len(examined.run.meetings.meetings) - 1, 0)
     return [
         Scenario(),
-        Scenario({(1, CPU): frozenset({2})}),
-        Scenario({(2, GPU): frozenset({4})}),
-        Scenario({(0, START): frozenset({5})}),
-        Scenario({(1, CPU): frozenset({2}), (2, GPU): frozenset({2, 6})}),
-        Scenario({(0, GPU): frozenset({0})}),
-        Scenario({(3, CPU): frozenset({STEPS - 1})}),
+        Scenario({(1, TimePart.CPU): frozenset({2})}),
+        Scenario({(2, TimePart.GPU): frozenset({4})}),
+        Scenario({(0, TimePart.START): frozenset({5})}),
+        Scenario({(1, TimePart.CPU): frozenset({2}), (2, TimePart.GPU): frozenset({2, 6})}),
+        Scenario({(0, TimePart.GPU): frozenset({0})}),
+        Scenario({(3, TimePart.CPU): frozenset({STEPS - 1})}),
         Scenario(transfers={(meeting, group): frozenset({1, 2})}),
-        Scenario({(2, GPU): frozenset(range(STEPS))}),
+        Scenario({(2, TimePart.GPU): frozenset(range(STEPS))}),
         Scenario(everything=True),
     ]
 
@@ -125,7 +125,7 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
 
 
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
-@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
+@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, TimePart.CPU): frozenset({2})})]])
 def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
     examined = lake.analyze()
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
@@ -138,7 +138,10 @@ def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chos
 @pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
 def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
     examined = lake.analyze()
-    chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
+    chosen = [
+        Scenario({(1, TimePart.CPU): frozenset({2})}),
+        Scenario({(1, TimePart.CPU): frozenset({2}), (0, TimePart.START): frozenset({3})}),
+    ]
     every = gone(Everything, examined, chosen)
     gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns
     np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))

@@ -114,14 +114,14 @@ def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
 )
 def test_ranks_of_launchers(tmp_path: Path, environment: str, told: str):
     sample(tmp_path / "traces", environment=environment)
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert sorted((record.rank, record.rank_told_by) for record in report.added) == [(0, told), (1, told)]
     assert {record.host for record in report.added} == {"node0000"}
 
 
 def test_nothing_else_of_the_environment_leaves(tmp_path: Path):
     sample(tmp_path / "traces")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     for file in (tmp_path / "lake").rglob("*"):
         if file.is_file():
             content = file.read_bytes()
@@ -132,11 +132,11 @@ def test_nothing_else_of_the_environment_leaves(tmp_path: Path):
 
 def test_ranks_nobody_recorded(tmp_path: Path):
     sample(tmp_path / "traces", environment="none")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert len(report.refused) == 2
     assert "%env{RANK}%" in str(report.refused[0])
     sample(tmp_path / "named", environment="none", names="rank")
-    report = jitter.ingest([tmp_path / "named"], tmp_path / "other", jobs=1)
+    report = jitter.ingest([tmp_path / "named"], tmp_path / "other", executor=jitter.LocalExecutor())
     assert [(record.rank, record.rank_told_by) for record in report.added] == [(0, "file name"), (1, "file name")]
 
 
@@ -167,7 +167,7 @@ def test_several_sessions_in_one_database(tmp_path: Path):
     assert sorted(p.rank or 0 for p in found.recording.processes) == [0, 1]
     starts = {k["start_ns"]: (one.launch(k) or {})["start_ns"] for one in apart for k in one.kernels}
     assert {k["start_ns"]: (found.launch(k) or {})["start_ns"] for k in found.kernels} == starts
-    report = jitter.ingest([path], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert sorted(record.rank or 0 for record in report.added) == [0, 1]
 
 
@@ -176,13 +176,13 @@ def test_two_databases_of_one_guid(tmp_path: Path):
     (path, other) = sample(tmp_path / "traces")
     copy = path.with_name("copy_results.db")
     copy.write_bytes(path.read_bytes())
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert sorted(record.rank or 0 for record in report.added) == [0, 1]
     assert any("the same content" in warning for warning in report.warnings)
     suffix = suffix_of(copy)
     change(copy, f'DELETE FROM "rocpd_kernel_dispatch{suffix}" WHERE id > 40')
-    report = jitter.ingest([copy, other], tmp_path / "second", jobs=1)
-    report = jitter.ingest([path], tmp_path / "second", jobs=1)
+    report = jitter.ingest([copy, other], tmp_path / "second", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "second", executor=jitter.LocalExecutor())
     (error,) = report.refused
     assert "rank 0 has" in str(error)
     assert copy.name in str(error)
@@ -232,8 +232,8 @@ def test_no_calls_and_no_ranges(tmp_path: Path):
     assert len(found.kernels) == len(whole.kernels)
     assert (found.calls, found.ranges) == ([], [])
     assert [problem.split(":")[0] for problem in found.recording.problems] == [
-        "no HIP API calls in it",
-        "no roctx ranges in it; record with --marker-trace",
+        "no HIP API calls recorded",
+        "no roctx ranges recorded; record with --marker-trace",
     ]
 
 
@@ -282,9 +282,9 @@ def test_an_empty_database_is_no_trace(tmp_path: Path):
         database.commit()
     path.with_name("zero_results.db").write_bytes(b"")
     sample(tmp_path / "good")
-    report = jitter.ingest([tmp_path], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert (len(report.added), report.other_files) == (2, 2)
-    report = jitter.ingest([path], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert "not a trace that jitter reads" in str(report.refused[0])
 
 
@@ -299,7 +299,7 @@ def test_tables_of_an_unknown_schema(tmp_path: Path):
 def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):
     write(simulate(JOB), tmp_path, "rocprof-csv")
     sample(tmp_path, names="rank")
-    report = jitter.ingest([tmp_path], tmp_path / "lake", jobs=1)
+    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert {record.format for record in report.added} == {"rocpd"}
     assert (len(report.added), report.refused, report.other_files) == (2, [], 0)
 

@@ -68,7 +68,7 @@ def test_cut_at_every_byte(tmp_path: Path, indent: int | None) -> None:
             unfinished = len(content[:cut]) - int(told.split("to byte ")[1].split(" ")[0].replace(",", ""))
             assert (f"1 unfinished event of {unfinished:,} bytes is lost" in told) == ("1 unfinished" in told)
         else:
-            assert "all events are there, but what stands behind them is cut" in told
+            assert "all events are complete, but the members after them are cut" in told
         assert recording.processes[0].rank == 5
 
 
@@ -184,7 +184,7 @@ def test_invalid_utf8_is_replaced_and_told(tmp_path: Path) -> None:
     recording, rows = one(tmp_path, content)
     assert len(rows["activities"]) == 5
     assert "ker\ufffdnel<a, b>" in recording.names
-    assert recording.problems == ["1 names are not valid UTF-8: their bad bytes were replaced"]
+    assert recording.problems == ["1 names are not valid UTF-8: their invalid bytes were replaced"]
 
 
 def test_nested_too_deeply(tmp_path: Path) -> None:
@@ -221,4 +221,4 @@ def test_text_without_an_end_is_not_held_for_ever(tmp_path: Path, monkeypatch: p
     recording, rows = one(tmp_path, content, 1000)
     assert len(rows["activities"]) == 7
     assert any("never closed" in problem for problem in recording.problems)
-    assert any("what stands behind them is cut or damaged" in problem for problem in recording.problems)
+    assert any("the members after them are cut or damaged" in problem for problem in recording.problems)

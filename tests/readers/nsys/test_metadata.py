@@ -68,7 +68,7 @@ def test_a_process_with_two_ranks_has_none(at: Path, form: str) -> None:
     events = [marker(kind=39, text="MPI Rank 1"), marker(kind=39, text="MPI Rank 2")]
     recording, _ = nsys.read(nsys.write(at, form, export(NVTX_EVENTS=events)))
     assert recording.processes[0].rank is None
-    assert recording.problems == ["process 7 is given several MPI ranks (1, 2)"]
+    assert recording.problems == ["process 7 has several MPI ranks (1, 2)"]
 
 
 @pytest.mark.parametrize("separator", [";", "\x00"])

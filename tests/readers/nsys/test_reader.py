@@ -271,7 +271,7 @@ def test_invalid_utf8_is_replaced_and_counted(at: Path, form: str) -> None:
     )
     assert sorted(recording.names) == ["cudaLaunchKernel_v7000", "gemm \ufffd\ufffd"]
     assert [row["text"] for row in rows["ranges"]] == ["step \ufffd", "caf\ufffd", "schön"]
-    assert recording.problems == ["3 texts are not valid UTF-8: their bad bytes were replaced"]
+    assert recording.problems == ["3 texts are not valid UTF-8: their invalid bytes were replaced"]
 
 
 def test_a_name_that_is_not_in_the_export(at: Path, form: str) -> None:

@@ -63,6 +63,7 @@ def _batches(recording: Recording, database: Database, sessions: list[Session], 
     for session in sessions:
         origin = read_session_metadata(database, session)
         recording.profiler_version = recording.profiler_version or origin.version
+        recording.world_size = recording.world_size or origin.world_size
         parts = SessionBatches(database, session, origin, rows)
         for batch, read in parts.batches():
             advance(progress.seen(read))

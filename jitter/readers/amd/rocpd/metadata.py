@@ -1,7 +1,7 @@
 """Metadata of a rocpd session: processes, hosts, GPUs, versions; of the environment only the rank."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,7 +11,8 @@ from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
 
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Environment variables in which launchers give a process its rank, in order of trust; no others are read."""
+"""Environment variables in which launchers give a process its rank, in order of trust."""
+_SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
 @dataclass
@@ -19,6 +20,7 @@ class SessionMetadata:
     """Contents of the small tables of one session."""
 
     version: str | None = None
+    world_size: int | None = None
     processes: dict[int, Process] = field(default_factory=dict)
     """By the row id of info_process."""
     threads: dict[int, int] = field(default_factory=dict)
@@ -41,6 +43,7 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
     for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
         process = Process(row["pid"], hosts.get(row["nid"]))
         process.rank, process.rank_from = rank_of(row["environment"])
+        origin.world_size = origin.world_size or _first_number(row["environment"], _SIZE_VARIABLES)[0] or None
         origin.processes[row["id"]] = process
     for row in _rows(database, session, "info_thread", ["id", "tid"]):
         origin.threads[row["id"]] = row["tid"]
@@ -56,6 +59,10 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
 
 def rank_of(environment: object) -> tuple[int | None, str | None]:
     """Return the rank in a process's environment (JSON) and its variable; (None, None) if there is none."""
+    return _first_number(environment, RANK_VARIABLES)
+
+
+def _first_number(environment: object, names: Sequence[str]) -> tuple[int | None, str | None]:
     variables: Mapping[str, Any] = {}
     if isinstance(environment, str | bytes):
         try:
@@ -64,7 +71,7 @@ def rank_of(environment: object) -> tuple[int | None, str | None]:
             found = None
         if isinstance(found, dict):
             variables = found
-    for name in RANK_VARIABLES:
+    for name in names:
         value = variables.get(name)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).isdecimal():
             return int(value), name

@@ -160,6 +160,7 @@ class _Trace:
                 recording.problems.append(f"no {kind}_api_trace.csv in the folder: {consequence}; record with {option}")
         for file in files:
             recording.problems += file.problems()
+            recording.is_incomplete |= file.is_cut
             unknown = [name for name in file.columns if name not in KNOWN_COLUMNS]
             if unknown:
                 recording.problems.append(

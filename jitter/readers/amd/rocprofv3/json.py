@@ -1,15 +1,15 @@
 """Reader of rocprofv3's JSON: one document for all processes, memory-mapped and decoded a few MB at a time."""
 
+import errno
 import gzip
 import mmap
 import re
-import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, BinaryIO, Final
 
 import msgspec
 
@@ -21,6 +21,10 @@ from jitter.readers.amd.rocprofv3.json_batches import ToolBatches
 from jitter.readers.amd.rocprofv3.json_records import Tool
 
 _HEAD: Final = 4096
+_MOST_RATIO: Final = 200
+"""Largest ratio of unpacked to packed size; JSON of profilers compresses to about a tenth."""
+_SMALL_BYTES: Final = 64 << 20
+"""Bytes that are unpacked whatever the ratio."""
 _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
 
 
@@ -114,24 +118,47 @@ def _damaged(path: Path, error: BaseException) -> UnreadableTraceError:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    """The document's bytes, in the file and not in memory; a compressed one is unpacked beside the system's scratch."""
+    """Yield the document memory-mapped; a compressed one is unpacked into a temporary file first."""
     with ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
         if path.suffix.lower() == ".gz":
             plain = stack.enter_context(tempfile.TemporaryFile())
-            try:
-                with gzip.open(file) as packed:
-                    shutil.copyfileobj(packed, plain, 1 << 20)
-            except (OSError, EOFError, zlib.error) as error:
-                raise _damaged(path, error) from error
-            plain.flush()
+            _unpack(path, file, plain)
             file = plain  # type: ignore[assignment]
         try:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:
             raise _damaged(path, EOFError("0 bytes")) from error
         yield content
-        # views of it may be alive in what was decoded: it goes when they do
+        # not closed here: decoded records may still refer to it
+
+
+def _unpack(path: Path, file: BinaryIO, plain: IO[bytes]) -> None:
+    """Decompress `file` into `plain`. Raises UnreadableTraceError for damage, a full disk and suspicious sizes."""
+    most = max(_MOST_RATIO * path.stat().st_size, _SMALL_BYTES)
+    try:
+        with gzip.open(file) as packed:
+            while chunk := packed.read(1 << 20):
+                if plain.tell() + len(chunk) > most:
+                    raise UnreadableTraceError(
+                        f"{path}: unpacks to more than {most:,} bytes, over {_MOST_RATIO} times its size",
+                        "unpack it yourself if that is right, and give the .json",
+                    )
+                _write(path, plain, chunk)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _damaged(path, error) from error
+    plain.flush()
+
+
+def _write(path: Path, plain: IO[bytes], chunk: bytes) -> None:
+    try:
+        plain.write(chunk)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UnreadableTraceError(
+            f"{path}: no space to unpack it in {tempfile.gettempdir()}", "set TMPDIR to a folder with more space"
+        ) from error
 
 
 def _opened(path: Path) -> Any:

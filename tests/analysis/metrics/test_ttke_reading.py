@@ -1,4 +1,4 @@
-"""What the steps' summaries say of simulated runs with one known fault, and of healthy ones: nothing."""
+"""The talk's reading of steps: of simulated runs with one known fault, and of steps made by hand."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,39 +12,22 @@ from tests.support.lakes import RankLake, collective, kernel, lake_of
 from tests.support.metric_assertions import assert_matches_oracle
 
 
-def summaries(tmp_path, job, *faults):
-    run = simulate(job, [Fault.parse(fault) for fault in faults])
-    write(run, tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
-    lake = jitter.open(tmp_path / "lake")
-    return lake, {step.step.step: step.worst for step in lake.run().steps}
-
-
-@pytest.mark.parametrize(("ranks", "seed"), [(2, 0), (3, 1), (4, 4), (6, 2), (8, 3)])
-def test_a_healthy_run_diverges_nowhere(tmp_path, ranks, seed):
-    _, found = summaries(tmp_path, Job(ranks=ranks, steps=4, kernels=60, seed=seed))
-    assert [step.divergence for step in found.values()] == [None] * 4
-
-
 @pytest.mark.parametrize(
-    ("fault", "kernel_index", "part"),
+    "fault",
     [
-        ("cpu_stall:rank=2,step=1,kernel=17,ms=3", 17, "cpu_ns"),
-        ("slow_gpu:rank=2,step=1,kernels=8-30,factor=4", 8, "gpu_ns"),
-        ("late_start:rank=2,step=1,ms=3", 0, "start_ns"),
+        "cpu_stall:rank=2,step=1,kernel=17,ms=3",
+        "slow_gpu:rank=2,step=1,kernels=8-30,factor=4",
+        "late_start:rank=2,step=1,ms=3",
     ],
 )
-def test_where_it_diverges_and_by_what(tmp_path, fault, kernel_index, part):
-    lake, found = summaries(tmp_path, Job(ranks=5, steps=3, kernels=60, seed=4), fault)
-    step = found[1]
-    assert (step.max_rank, step.divergence.kernel_index) == (2, kernel_index)
-    assert lake.run().costliest.step.step == 1
-    assert [found[other].divergence for other in (0, 2)] == [None, None]
-    parts = {name: getattr(step.split, name) for name in ("start_ns", "cpu_ns", "gpu_ns")}
-    assert max(parts, key=parts.__getitem__) == part
-    assert sum(parts.values()) == pytest.approx(step.max_deviation_ns)
-    names = {row["kernel_index"]: row["kernel_name"] for row in lake.metrics(1, 1).rows.to_pylist()}
-    assert step.divergence.kernel_name == names[kernel_index]
+def test_the_late_rank_is_the_max_rank(tmp_path, fault):
+    run = simulate(Job(ranks=5, steps=3, kernels=60, seed=4), [Fault.parse(fault)])
+    write(run, tmp_path / "traces", "nsys")
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    readings = jitter.open(tmp_path / "lake").ttke_readings()
+    assert [tuple(one.step) for one in readings] == [(1, 0), (1, 1), (1, 2)]
+    assert readings[1].max_rank == 2
+    assert max(readings, key=lambda one: one.magnitude_ns) is readings[1]
 
 
 def by_hand(tmp_path, gaps, durations, **more):
@@ -61,27 +44,23 @@ def by_hand(tmp_path, gaps, durations, **more):
     return lake_of(tmp_path / "lake", ranks)
 
 
-def test_loss_and_extremes_by_hand(tmp_path):
+def test_extremes_by_hand(tmp_path):
     lake = by_hand(
         tmp_path,
         gaps=[(0, 10, 10), (40, 10, 10), (0, 10, 500), (20, 30, 10)],
         durations=[(100, 100, 100), (100, 100, 100), (100, 100, 160), (100, 90, 100)],
     )
-    (step,) = lake.summaries()
+    (reading,) = lake.ttke_readings()
     # times to kernel end at c: 320, 360, 870, 350; the optimizer starts after the all-reduce
-    assert step.last_index == 2
-    assert (step.min_rank, step.max_rank) == (0, 2)
-    assert (step.min_deviation_ns, step.max_deviation_ns) == (-155.0, 395.0)
-    # lower medians: gaps 0, 10, 10 (of 0 0 20 40; 10 10 10 30; 10 10 10 500), durations 100 each
-    assert step.loss_ns == 870 - (0 + 10 + 10 + 100 + 100 + 100)
-    assert (step.split.start_ns, step.split.cpu_ns) == (-15.0, -5.0 + 367.5)
-    assert step.split.gpu_ns == 395 + 15 - 362.5
+    assert reading.last_index == 2
+    assert (reading.min_rank, reading.max_rank, reading.magnitude_ns) == (0, 2, 395.0)
+    assert reading.deviation_ns == {0: -155.0, 1: -115.0, 2: 395.0, 3: -125.0}
     assert_matches_oracle(lake)
 
 
 def test_one_rank_alone_is_compared_with_nobody(tmp_path):
-    (step,) = by_hand(tmp_path, [(0, 5, 5)], [(10, 10, 10)]).summaries()
-    assert (step.min_rank, step.max_rank, step.loss_ns, step.divergence) == (None, None, None, None)
+    (reading,) = by_hand(tmp_path, [(0, 5, 5)], [(10, 10, 10)]).ttke_readings()
+    assert (reading.min_rank, reading.max_rank, reading.magnitude_ns) == (None, None, None)
 
 
 def stages(tmp_path):
@@ -104,7 +83,7 @@ def test_pipeline_stages_are_compared_with_their_own(tmp_path):
     first, second = (lake.table("gap", 0, cohort=number) for number in (0, 1))
     assert first.columns.tolist() == ["kernel_name", "mean", "rank_0", "rank_2"]
     assert second.loc[0].tolist() == ["head", 100.0, 0, 200]
-    assert [(s.cohort, s.min_rank, s.max_rank) for s in lake.summaries()] == [(0, 0, 2), (1, 1, 3)]
+    assert [(s.cohort, s.min_rank, s.max_rank) for s in lake.ttke_readings()] == [(0, 0, 2), (1, 1, 3)]
     assert_matches_oracle(lake)
 
 
@@ -121,7 +100,7 @@ def test_unknown_gaps_are_unknown_not_zero(tmp_path):
 def test_impossible_latencies_are_kept_and_counted(tmp_path):
     rows = [kernel("a", 100, 200, launch_start_ns=150), kernel("b", 230, 300)]
     lake = lake_of(tmp_path / "lake", [RankLake(0, {(None, 0): rows})])
-    assert [found.negative_latencies for found in lake.summaries()] == [1]
+    assert [quality.negative_latencies for quality in lake.analyze().qualities] == [1]
     assert lake.metrics(0).rows["launch_latency_ns"].to_pylist() == [-50, 5000]
 
 

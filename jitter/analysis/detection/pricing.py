@@ -1,0 +1,58 @@
+"""What fixing the candidates would save, and which of them save enough to be reported."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.slow_collectives import SlowCommunication
+from jitter.analysis.replay.what_if import Scenario, together
+
+
+class Pricing:
+    """Prices findings of an analysis by replay."""
+
+    def __init__(self, analysis: RunAnalysis) -> None:
+        self._analysis = analysis
+
+    @cached_property
+    def findings(self) -> list[PricedFinding]:
+        """The candidates worth fixing, with the largest gain first."""
+        candidates = self._analysis.candidates
+        prices = self.price([repair_scenario(candidate) for candidate in candidates])
+        priced = [
+            PricedFinding(candidate, alone, marginal)
+            for candidate, (alone, marginal) in zip(candidates, prices, strict=True)
+        ]
+        kept = [one for one in priced if self.is_worth_fixing(one.candidate, one.gain_ns, one.marginal_ns)]
+        return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
+
+    def price(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:
+        """Return what each scenario saves alone, ns, and what it saves in addition to all the others.
+
+        The second is computed for slow communication, and where the first is below the minimum; else it is the first.
+        """
+        alone = self._analysis.gains(scenarios)
+        masked = [
+            at
+            for at, (scenario, gain) in enumerate(zip(scenarios, alone, strict=True))
+            if scenario.transfers or gain < self.min_gain_ns(sorted(scenario.steps))
+        ]
+        others = [together([*scenarios[:at], *scenarios[at + 1 :]]) for at in masked]
+        every, *without = self._analysis.gains([together(scenarios), *others])
+        marginal = dict(zip(masked, (every - gain for gain in without), strict=True))
+        return [(gain, marginal.get(at, gain)) for at, gain in enumerate(alone)]
+
+    def is_worth_fixing(self, candidate: Candidate, alone_ns: float, marginal_ns: float) -> bool:
+        """Return whether fixing the candidate saves enough, alone or in addition to everything else."""
+        least = self.min_gain_ns(candidate.steps)
+        if isinstance(candidate, SlowCommunication):
+            meetings = self._analysis.run.meetings.meetings
+            if any(meetings[number].incomplete[group] for number, group in candidate.meetings):
+                # the group may wait for unrecorded ranks, which waited for another fault
+                return marginal_ns >= self._analysis.thresholds.unrecorded_factor * least
+        return max(alone_ns, marginal_ns) >= least
+
+    def min_gain_ns(self, steps: Sequence[int]) -> float:
+        """Return what fixing something that occurs in these steps must save for it to be reported."""
+        return self._analysis.thresholds.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())

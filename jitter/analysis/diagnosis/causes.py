@@ -1,0 +1,149 @@
+"""The causes that a culprit can have: for each its words, side, part of time, advice, and how it is detected.
+
+To add a cause: a name in `model.Cause`, an entry of `CAUSES` here, a detector below, and a fault in
+`jitter.simulate.faults` whose cause it is. A test compares the four; the guide's topic `causes` has a line for each.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.execution.time_part import TimePart
+from jitter.core.formatting import format_count, format_percent, format_time
+
+if TYPE_CHECKING:
+    from jitter.analysis.detection.findings import Candidate
+    from jitter.analysis.detection.outliers import Outlier
+    from jitter.analysis.detection.slow_collectives import SlowCommunication
+    from jitter.analysis.diagnosis.evidence import Evidence
+
+Side = Literal["CPU", "GPU", "network"]
+Detector = Callable[["Evidence", "Candidate"], tuple[str, ...] | None]
+"""Returns the evidence that a candidate has the cause, in sentences; None if it does not have it."""
+
+
+@dataclass(frozen=True)
+class CauseInfo:
+    """Everything about one cause."""
+
+    words: str
+    """Its name in prose."""
+    side: Side | None
+    part: TimePart | None
+    """Where its excess is."""
+    advice: str
+    """What the culprit does and where to look, as the end of a sentence that begins with the culprit."""
+    detect: Detector | None
+
+
+def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tuple[str, ...]]:
+    """Return the candidate's cause and its evidence: the first cause of its part of time whose detector finds it."""
+    for cause, info in CAUSES.items():
+        if info.part is candidate.part and info.detect is not None:
+            found = info.detect(evidence, candidate)
+            if found is not None:
+                return cause, found
+    return "none", ()
+
+
+def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+    outlier = cast("Outlier", candidate)
+    loading = evidence.data_loading(outlier)
+    if loading is None:
+        return ("no data-loading range was recorded",)
+    told = f"its data-loading ranges take {format_time(loading.own_ns)} per step"
+    if loading.others_ns is not None:
+        told += f", the other ranks' {format_time(loading.others_ns)}"
+    more = loading.own_ns - (loading.others_ns or 0.0)
+    if more >= evidence.thresholds.cause_share * outlier.excess_ns / len(outlier.steps):
+        return (f"{told}: the input pipeline stalled",)
+    return (f"{told}: they do not explain the late start",)
+
+
+def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+    outlier = cast("Outlier", candidate)
+    launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
+    if gaps:
+        return (f"{launch_bound} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
+    if not evidence.has_path(outlier.steps):
+        return ("its launches are late; no critical path across ranks is known in these steps",)
+    return ("its launches are late, but slower ranks mask them: they are not on the critical path",)
+
+
+def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+    found = evidence.workload(cast("Outlier", candidate))
+    if not found.excess_ns or found.differing_ns < evidence.thresholds.cause_share * found.excess_ns:
+        return None
+    where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
+    told = (
+        f"{format_percent(found.differing_ns / found.excess_ns)} of the excess GPU time is in "
+        f"{format_count(found.differing, 'operation')} with another kernel name or launch shape than {where}"
+    )
+    return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""),)
+
+
+def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+    found = evidence.workload(cast("Outlier", candidate))
+    same = found.operations - found.differing
+    where = "in its other steps" if found.own_steps else "on the other ranks"
+    return (f"{same} of {format_count(found.operations, 'slower operation')} have the same launch shape as {where}",)
+
+
+def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+    slow = cast("SlowCommunication", candidate)
+    usual = evidence.baseline_ns(slow)
+    taken = usual + slow.excess_ns / max(len(slow.steps), 1)
+    told = [
+        f"from the last arrival to the end, {format_count(len(slow.meetings), 'collective')} per step take "
+        f"{format_time(taken)} (baseline {format_time(usual)})"
+    ]
+    if len(slow.ranks) == 1:
+        told.append("all slow groups contain this rank, and no other group is slow")
+    if evidence.is_doubtful(slow.ranks, communication=True):
+        told.append("the groups have members that were not recorded: the time may be spent waiting for them")
+    return tuple(told)
+
+
+CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
+    {
+        "late_start": CauseInfo(
+            words="late step starts",
+            side="CPU",
+            part=TimePart.START,
+            advice="starts its steps late: check its data loading and its host",
+            detect=_late_start,
+        ),
+        "cpu_launch": CauseInfo(
+            words="late kernel launches",
+            side="CPU",
+            part=TimePart.CPU,
+            advice="launches its kernels late: check its host's CPU",
+            detect=_late_launches,
+        ),
+        "workload_imbalance": CauseInfo(
+            words="more or different work",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="has more or different work: check how work is divided",
+            detect=_different_work,
+        ),
+        "gpu_compute": CauseInfo(
+            words="slower execution of the same kernels",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="executes the same kernels more slowly: check its GPU's clocks, temperature and neighbours",
+            detect=_same_work,
+        ),
+        "communication": CauseInfo(
+            words="slow communication",
+            side="network",
+            part=TimePart.TRANSFER,
+            advice="communicates slowly although its ranks arrive at the same time: check its network",
+            detect=_slow_communication,
+        ),
+        "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
+    }
+)
+"""The causes. Where two have the same part of time, the first whose detector finds it is the cause."""

@@ -1,0 +1,168 @@
+"""Groups findings that have one cause and one place: each group is one thing to fix."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jitter.analysis.detection.findings import PricedFinding
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.slow_collectives import SlowCommunication
+from jitter.analysis.diagnosis.causes import find_cause
+from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.diagnosis.scopes import RankGroup, group_late_ranks
+from jitter.analysis.diagnosis.step_pattern import format_ordinal
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.what_if import Scenario, together
+from jitter.core.formatting import format_count, format_numbers
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """Findings that are one thing to fix."""
+
+    findings: tuple[PricedFinding, ...]
+    group: RankGroup
+    cause: Cause
+    evidence: tuple[str, ...]
+
+    @property
+    def outliers(self) -> list[Outlier]:
+        """The outliers among the findings."""
+        return [one.candidate for one in self.findings if isinstance(one.candidate, Outlier)]
+
+    @property
+    def slow_communication(self) -> list[SlowCommunication]:
+        """The slow communication among the findings."""
+        return [one.candidate for one in self.findings if isinstance(one.candidate, SlowCommunication)]
+
+    @property
+    def parts(self) -> frozenset[TimePart]:
+        """The parts of own time; empty for communication."""
+        return frozenset(outlier.part for outlier in self.outliers)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions in the run of the steps in which it occurs."""
+        return tuple(sorted({step for finding in self.findings for step in finding.steps}))
+
+    @property
+    def excess_ns(self) -> float:
+        """The findings' excess, summed."""
+        return sum(one.candidate.excess_ns for one in self.findings)
+
+    @property
+    def sigmas(self) -> float:
+        """The deviation of the worst finding, in standard deviations of the noise."""
+        return max(one.candidate.sigmas for one in self.findings)
+
+    @property
+    def scenario(self) -> Scenario:
+        """The what-if scenario in which it is fixed."""
+        return together(finding.scenario for finding in self.findings)
+
+
+def group_findings(evidence: Evidence) -> list[FindingGroup]:
+    """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
+    findings = evidence.pricing.findings
+    by_cause: dict[tuple[Cause, TimePart], list[_RankFindings]] = {}
+    groups = [
+        _group_communication(one, one.candidate, evidence)
+        for one in findings
+        if isinstance(one.candidate, SlowCommunication)
+    ]
+    for own in _by_rank(findings):
+        cause, sentences = find_cause(evidence, own.outliers[0])
+        by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(evidence=sentences))
+    for (cause, _), members in by_cause.items():
+        for alike in _by_steps(members, evidence.thresholds.same_steps_share):
+            by_rank = {own.rank: own for own in alike}
+            masked = [rank for rank, own in by_rank.items() if _is_masked(own, evidence)]
+            for group in group_late_ranks(by_rank, evidence.locations, masked):
+                chosen = [by_rank[rank] for rank in group.ranks]
+                worst = max(chosen, key=lambda own: own.excess_ns)
+                found = tuple(one for own in chosen for one in own.findings)
+                groups.append(FindingGroup(found, group, cause, (*_describe_place(group), *worst.evidence)))
+    return groups
+
+
+class _RankFindings(NamedTuple):
+    """One rank's own time: one finding, or both parts of a host that is slow throughout, the larger first."""
+
+    findings: tuple[PricedFinding, ...]
+    outliers: tuple[Outlier, ...]
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        return self.outliers[0].rank
+
+    @property
+    def excess_ns(self) -> float:
+        return sum(one.excess_ns for one in self.outliers)
+
+
+def _by_rank(findings: Sequence[PricedFinding]) -> list[_RankFindings]:
+    """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
+    own = {
+        (one.candidate.rank, one.candidate.part): _RankFindings((one,), (one.candidate,))
+        for one in findings
+        if isinstance(one.candidate, Outlier)
+    }
+    merged = []
+    for (rank, part), one in own.items():
+        start, cpu = own.get((rank, TimePart.START)), own.get((rank, TimePart.CPU))
+        throughout = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
+        if part == TimePart.CPU and throughout and start is not None:
+            merged.append(_RankFindings(one.findings + start.findings, one.outliers + start.outliers))
+        elif not (part == TimePart.START and throughout):
+            merged.append(one)
+    return merged
+
+
+def _is_masked(own: _RankFindings, evidence: Evidence) -> bool:
+    """Return whether fixing the rank alone saves too little, because other ranks are as late."""
+    least = min(evidence.pricing.min_gain_ns(one.steps) for one in own.findings)
+    return max(one.gain_ns for one in own.findings) < least
+
+
+def _by_steps(members: Sequence[_RankFindings], share: float) -> list[list[_RankFindings]]:
+    """Divide ranks into clusters that are late in the same steps: with at least this Jaccard index."""
+    clusters: list[tuple[set[int], list[_RankFindings]]] = []
+    for own in members:
+        steps = {step for one in own.outliers for step in one.steps}
+        for known, cluster in clusters:
+            if len(known & steps) >= share * len(known | steps):
+                cluster.append(own)
+                break
+        else:
+            clusters.append((steps, [own]))
+    return [cluster for _, cluster in clusters]
+
+
+def _describe_place(group: RankGroup) -> tuple[str, ...]:
+    """Say what the ranks of a group have in common."""
+    if group.scope == "host" and group.host is None:
+        return (f"ranks {format_numbers(group.ranks)}, one node by their device numbers, are late in the same steps",)
+    if group.scope == "host":
+        return (f"{format_count(len(group.ranks), 'rank')} of host {group.host} are late in the same steps",)
+    if group.scope == "device":
+        return (f"device {group.device} is late on {format_count(len(group.ranks), 'host')} in the same steps",)
+    if group.every is not None:
+        return (f"every {format_ordinal(group.every)} rank is late in the same steps: they may share a NIC or switch",)
+    return ()
+
+
+def _group_communication(finding: PricedFinding, slow: SlowCommunication, evidence: Evidence) -> FindingGroup:
+    ordered = tuple(sorted(slow.ranks))
+    location = evidence.locations[ordered[0]]
+    is_whole_run = len(ordered) == len(evidence.locations)
+    hosts = {evidence.locations[rank].host for rank in ordered}
+    if len(ordered) == 1:
+        group = RankGroup("rank", ordered, location.host, location.device)
+    elif len(hosts) == 1 and not is_whole_run and location.host is not None:
+        group = RankGroup("host", ordered, host=location.host)
+    else:
+        group = RankGroup("ranks", ordered)
+    cause, sentences = find_cause(evidence, slow)
+    return FindingGroup((finding,), group, cause, sentences)

@@ -1,0 +1,56 @@
+"""What limits a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
+
+from typing import Final
+
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.verdict import explain_no_peers
+from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.time_part import TimePart
+from jitter.core.formatting import format_count, format_time
+
+_PART_WORDS: Final = {
+    TimePart.START: "host time before its first kernel",
+    TimePart.CPU: "host time",
+    TimePart.GPU: "GPU time",
+}
+_MAX_UNPRICED = 3
+
+
+def list_limitations(evidence: Evidence) -> tuple[str, ...]:
+    """Return the limitations of the diagnosis, each as a sentence."""
+    run = evidence.analysis.run
+    found: list[str] = []
+    if run.meetings.unrecorded:
+        found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
+    if run.meetings.unpaired:
+        found.append(
+            "Some exchanges name no partners, and their ends show that not all ranks take part: "
+            "waiting in them counts as own time."
+        )
+        found += _unpriced(evidence)
+    if run.schedule.uncoupled:
+        found.append("The recorded groups of some collectives contradict their order: each rank's is taken by itself.")
+    if peerless := find_peerless(run):
+        found.append(explain_no_peers(peerless))
+    if len(run.team_of) < 2:
+        found.append("Only one rank was recorded: it cannot be compared with other ranks.")
+    if len(run.keys) < 2:
+        found.append("Only one step was recorded: changes from step to step cannot be seen.")
+    return tuple(found)
+
+
+def find_peerless(run: Observed) -> list[int]:
+    """Return ranks that cannot be compared with any other rank, although there are others."""
+    return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
+
+
+def _unpriced(evidence: Evidence) -> list[str]:
+    """Describe outliers whose effect on the other ranks the replay cannot compute."""
+    priced = [finding.candidate for finding in evidence.pricing.findings]
+    own = [one for one in evidence.analysis.candidates if isinstance(one, Outlier) and one not in priced]
+    return [
+        f"Rank {one.rank}'s {_PART_WORDS[one.part]} is {format_time(one.excess_ns / len(one.steps))} per step above "
+        f"its peers' in {format_count(len(one.steps), 'step')}: whether that delays other ranks is unknown."
+        for one in own[:_MAX_UNPRICED]
+    ]

@@ -1,0 +1,129 @@
+"""Where a charge of the critical path lies: its kernel index in the step, and its time range in the recording."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.model import ProfileLocation
+from jitter.analysis.metrics.kernel_index import KernelIndex
+from jitter.analysis.metrics.step_kernels import UNMATCHED
+from jitter.analysis.replay.critical_path import Charge
+from jitter.core.arrays import Ints
+from jitter.core.kernels import MEMORY
+from jitter.core.step_key import StepKey
+from jitter.lake.records import RankStepRecord
+
+
+class KernelLocation(NamedTuple):
+    """A kernel of a cohort's step."""
+
+    kernel_index: int
+    kernel_name: str
+    cohort: int
+
+
+class KernelLocator:
+    """Finds kernel indices of operations: the ones that `KernelIndex` gives, as in tables, SQL and figures."""
+
+    def __init__(self, analysis: RunAnalysis) -> None:
+        self._analysis = analysis
+        self._members: dict[StepKey, dict[int, tuple[KernelIndex, str]]] = {}
+        self._known: dict[tuple[int, str | None, str], Ints] = {}
+
+    def locate(self, key: StepKey, charge: Charge) -> KernelLocation | None:
+        """Return the kernel of a charge in this step; None where no kernel of the rank's step has an index.
+
+        An operation without a kernel index (a copy, a synchronising call, an unmatched kernel) has that of the next
+        kernel with one, or else of the last.
+        """
+        member = self._members_of(key).get(charge.rank)
+        if member is None:
+            return None
+        index, sequence = member
+        found = int(self._indices(key, charge, index, sequence)[charge.place])
+        return None if found == UNMATCHED else KernelLocation(found, index.names[found], index.cohort)
+
+    def _members_of(self, key: StepKey) -> dict[int, tuple[KernelIndex, str]]:
+        if key not in self._members:
+            self._members[key] = {
+                member.rank: (index, member.sequence)
+                for index in self._analysis.lake.indices(key)
+                for member in index.members
+            }
+        return self._members[key]
+
+    def _indices(self, key: StepKey, charge: Charge, index: KernelIndex, sequence: str) -> Ints:
+        """Return (operations,) the kernel index of each operation of the team's program, for ranks of this sequence."""
+        known = (charge.team, index.reference, sequence)
+        if known not in self._known:
+            places = self._kernel_places(key, charge, sequence)
+            partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
+            found = np.full(len(self._analysis.run.programs[charge.team].operations), UNMATCHED, np.int64)
+            has_both = (places >= 0) & (partners != UNMATCHED)
+            found[places[has_both]] = partners[has_both]
+            self._known[known] = _fill_from_next(found)
+        return self._known[known]
+
+    def _kernel_places(self, key: StepKey, charge: Charge, sequence: str) -> Ints:
+        """Return (kernels,) for each kernel of the sequence the number of its operation in the program, -1 for none."""
+        run, program = self._analysis.run, self._analysis.run.programs[charge.team]
+        kernels = np.array([operation.is_kernel for operation in program.operations], np.bool_)
+        surveyed = [places for signature, places in program.places.items() if signature[0] == sequence]
+        if surveyed and all((places >= 0).all() for places in surveyed):
+            of_kernels = [places[kernels[places]] for places in surveyed]
+            if all(np.array_equal(places, of_kernels[0]) for places in of_kernels):
+                return of_kernels[0]
+        # where copies or synchronising calls decide which operation a kernel is, the rank's own step must be read
+        run.rows(key, charge.team, [charge.rank])
+        sheet = next(sheet for sheet in self._analysis.lake.sheets(key) if charge.rank in sheet.ranks)
+        found: Ints = program.places[sheet.signature][sheet.kind < MEMORY]
+        return found
+
+
+def _fill_from_next(indices: Ints) -> Ints:
+    """Replace each UNMATCHED by the next index, those at the end by the last."""
+    known = np.flatnonzero(indices != UNMATCHED)
+    if not len(known):
+        return indices
+    following = np.searchsorted(known, np.arange(len(indices)))
+    filled: Ints = indices[known[np.minimum(following, len(known) - 1)]]
+    return filled
+
+
+def find_profile_location(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    rank: int,
+    charges: Mapping[int, Sequence[Charge]],
+    steps: Sequence[int],
+) -> ProfileLocation | None:
+    """Return the time range of the charges of the worst step in the rank's recording.
+
+    Args:
+        analysis: of the run.
+        records: by step and rank.
+        rank: whose recording; None is returned if it lacks the worst step.
+        charges: by position of the step in the run; may be empty.
+        steps: positions of the steps to choose from without charges; the whole first one is returned then.
+
+    """
+    number = max(charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ())))
+    key = analysis.keys[number]
+    if rank not in records[key]:
+        return None
+    team = analysis.run.team_of[rank]
+    times = analysis.run.of_rank(key, rank)
+    worst = max((c.excess_ns for c in charges.get(number, ())), default=0.0)
+    places = sorted({c.place for c in charges.get(number, ()) if c.excess_ns >= worst / 100 and c.team == team})
+    chosen = places or list(range(len(times.start)))
+    begun = np.fmin(times.call[chosen, 0], times.start[chosen, 0])
+    ended = np.fmax(times.back[chosen, 0], times.end[chosen, 0])
+    before = times.back[: chosen[0], 0]
+    # a stall of the host lies before the launch that it delays
+    since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun)
+    first = float(np.fmin(since, np.nanmin(begun)))
+    origin = analysis.lake.origins(key)[rank]
+    file = records[key][rank].record.file
+    return ProfileLocation(file, origin + round(first), origin + round(float(np.nanmax(ended))))

@@ -1,0 +1,65 @@
+"""Which forms of the report `jitter report` writes, and where: stdout or files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jitter.core.errors import UsageError
+
+DEFAULT_PAGE: Final = Path("jitter-report.html")
+"""Where the HTML page goes without `-o`: a page is never written to stdout."""
+_FORM_OF_SUFFIX: Final = {
+    ".html": "html",
+    ".htm": "html",
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+}
+
+
+class ReportOutputs(NamedTuple):
+    """What one run of `jitter report` writes."""
+
+    files: Mapping[str, Path]
+    """File of each form: html, json, markdown."""
+    stdout: str | None
+    """Form that goes to stdout: json, markdown or terminal; None for none."""
+
+
+def choose_outputs(forms: Sequence[str], outputs: Sequence[Path], *, of_traces: bool) -> ReportOutputs:
+    """Decide which form goes to which file, and which to stdout.
+
+    `forms` are the forms named by flags, `outputs` the files named by `-o`. A single form takes a single file of any
+    suffix; otherwise the suffix of each file picks its form. With neither, the report goes to the terminal; a report
+    of traces (`of_traces`) then also writes the page. It prints the terminal form unless another form takes stdout.
+    Raises `UsageError` for a suffix that picks no form, two files of one form, and two forms on stdout.
+    """
+    if len(forms) == 1 and len(outputs) == 1:
+        files = {forms[0]: outputs[0]}
+    else:
+        files = {}
+        for path in outputs:
+            form = _form_of(path)
+            if form in files:
+                raise UsageError(f"{files[form]} and {path}: two files of one form", "name one")
+            if forms and form not in forms:
+                raise UsageError(f"{path}: its suffix picks {form}", f"add --{form}, or name another file")
+            files[form] = path
+    if "html" in forms or (of_traces and not forms and not outputs):
+        files.setdefault("html", DEFAULT_PAGE)
+    on_stdout = [form for form in forms if form not in files]
+    if len(on_stdout) > 1:
+        raise UsageError(
+            f"--{' and --'.join(on_stdout)} would both go to stdout", "name a file for one of them with -o"
+        )
+    terminal = "terminal" if of_traces or not files else None
+    return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
+
+
+def _form_of(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in _FORM_OF_SUFFIX:
+        raise UsageError(
+            f"{path}: its suffix picks no form of report", "add --html, --json or --markdown, or end it in one of these"
+        )
+    return _FORM_OF_SUFFIX[suffix]

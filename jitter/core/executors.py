@@ -1,0 +1,39 @@
+"""Where the work of an ingest or a diagnosis is done: descriptions, which ingestion and detection interpret."""
+
+from dataclasses import dataclass
+
+from jitter.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """Do the work in the calling process, one piece after the other."""
+
+
+@dataclass(frozen=True)
+class PoolExecutor:
+    """Do the work on this machine with several workers.
+
+    `workers` is their number; None means one per processor that this process may use. Raises `UsageError` for a
+    number below 1.
+    """
+
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"PoolExecutor({self.workers}): needs at least one worker")
+
+
+@dataclass(frozen=True)
+class DaskExecutor:
+    """Do the work on a running Dask cluster.
+
+    `address` is its scheduler's, such as "tcp://head-node:8786". The workers must see traces and lake under the same
+    paths as this process. Needs `pip install 'gpu-jitter[cluster]'`.
+    """
+
+    address: str
+
+
+Executor = LocalExecutor | PoolExecutor | DaskExecutor

@@ -1,0 +1,55 @@
+"""The registry of causes is complete: names, entries, detectors and simulated faults."""
+
+from typing import get_args
+
+import pytest
+
+from jitter.analysis.diagnosis.causes import CAUSES, CauseInfo, find_cause
+from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.execution.time_part import TimePart
+from jitter.simulate import faults
+
+NAMED = [cause for cause in get_args(Cause) if cause != "none"]
+
+
+def test_every_cause_has_an_entry():
+    assert set(CAUSES) == set(get_args(Cause))
+
+
+@pytest.mark.parametrize("cause", NAMED)
+def test_an_entry_says_all_that_a_report_needs(cause: Cause):
+    info = CAUSES[cause]
+    assert info.words
+    assert info.advice
+    assert info.side is not None
+    assert info.part is not None
+    assert info.detect is not None
+
+
+def test_every_cause_has_a_simulated_fault():
+    (named,) = [
+        value for value in vars(faults).values() if isinstance(value, dict) and value.get("slow_gpu") == "gpu_compute"
+    ]
+    assert set(named.values()) == set(NAMED)
+
+
+def test_every_part_of_time_has_a_cause_that_is_always_found():
+    for part in TimePart:
+        of_part = [info for info in CAUSES.values() if info.part is part]
+        assert of_part, part
+
+
+def test_the_first_cause_that_is_found_counts(monkeypatch: pytest.MonkeyPatch):
+    class Candidate:
+        part = TimePart.GPU
+
+    def entry(found: tuple[str, ...] | None, part: TimePart = TimePart.GPU) -> CauseInfo:
+        return CauseInfo("", None, part, "", lambda evidence, candidate: found)
+
+    def found(registry: dict[str, CauseInfo]) -> tuple[str, tuple[str, ...]]:
+        monkeypatch.setattr("jitter.analysis.diagnosis.causes.CAUSES", registry)
+        return find_cause(None, Candidate())  # type: ignore[arg-type]
+
+    assert found({"a": entry(None), "b": entry(("b",)), "c": entry(("c",))}) == ("b", ("b",))
+    assert found({"a": entry(("a",), TimePart.CPU), "c": entry(("c",))}) == ("c", ("c",))
+    assert found({"a": entry(None)}) == ("none", ())

@@ -1,0 +1,91 @@
+"""Reports state numbers that a reader can use: bounded shares and sigmas, no saving above the loss."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import jitter
+from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
+from jitter.analysis.diagnosis.diagnose import diagnose
+from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.report.questions import answer_questions
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
+
+
+def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
+    group = SimpleNamespace(
+        outliers=[SimpleNamespace(rank=2)],
+        excess_ns=4 * per_step_ns,
+        steps=(0, 1, 2, 3),
+        sigmas=sigmas,
+        group=SimpleNamespace(ranks=(2,)),
+    )
+    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6))
+    return describe_excess(group, evidence)  # type: ignore[arg-type]
+
+
+def test_what_is_small_is_said_exactly():
+    assert excess_of(120_000, 7.4) == "120 µs per step above the median of the other ranks (12.0% of a step, 7σ)"
+    assert excess_of(1e7, 10.0).endswith("(1000.0% of a step, 10σ)")
+
+
+def test_no_percentage_above_1000_and_no_sigma_above_10():
+    assert excess_of(5.55e9, 1.7e9).endswith("(more than 10 steps' time, > 10σ)")
+
+
+def test_a_rank_without_peers_is_not_compared_with_others():
+    assert "other ranks" not in excess_of(1e5, 7.0, peers=0)
+
+
+@pytest.mark.parametrize(
+    ("gain", "loss", "capped"),
+    [(5.0, 9.0, 5), (9.6, 9.0, 9), (5.0, None, 5), (5.0, -3.0, 0), (-2.0, 9.0, -2), (-2.0, -3.0, -2)],
+)
+def test_no_saving_above_the_loss(gain: float, loss: float | None, capped: int):
+    assert cap_gain(gain, loss) == capped
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    faults = [Fault.parse("slow_gpu:rank=2,factor=1.5"), Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=80")]
+    return ingest_run(simulate(small(steps=5), faults), tmp_path_factory.mktemp("slow"))
+
+
+def test_every_text_of_a_diagnosis(slow: "jitter.Lake"):
+    found = slow.diagnose()
+    assert {one.ranks for one in found.culprits} == {(1,), (2,)}
+    assert all(one.gain_ns <= max(found.loss.ns or 0, 0) for one in found.culprits)
+    assert (found.what_if.culprits_repaired_ns or 0) <= (found.loss.ns or 0)
+    said = [found.verdict, *(line for one in found.culprits for line in one.evidence)]
+    said += [line for one in answer_questions(found, slow.hosts) for line in (one.answer, *one.evidence)]
+    for line in said:
+        assert all(float(number) <= 1000 for number in re.findall(r"([\d.]+)%", line)), line
+        assert all(float(number) <= 10 for number in re.findall(r"([\d.]+)σ", line)), line
+        assert "standard deviations" not in line
+        assert "noise:" not in line
+
+
+def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
+    analysis = jitter.open(slow.root).analyze()
+    gains = analysis.gains
+    monkeypatch.setattr(analysis, "gains", lambda scenarios: [3 * gain for gain in gains(scenarios)])
+    found = diagnose(analysis, Evidence(analysis, slow._by_step), lambda key: (None, None))
+    assert found.culprits
+    assert max(one.gain_ns for one in found.culprits) == found.what_if.culprits_repaired_ns == found.loss.ns
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_one_rank_hears_nothing_of_others(tmp_path: Path, steps: int):
+    lake = ingest_run(simulate(small(ranks=1, steps=steps)), tmp_path)
+    found = lake.diagnose()
+    said = [found.verdict, *(one.answer for one in answer_questions(found, lake.hosts))]
+    assert not [line for line in said if re.search(r"other ranks|the others|slower ranks", line)]
+
+
+def test_the_only_step_is_not_counted(tmp_path: Path):
+    lake = ingest_run(simulate(small(ranks=4, steps=1)), tmp_path)
+    said = " ".join([lake.diagnose().verdict, *(one.answer for one in answer_questions(lake.diagnose(), lake.hosts))])
+    assert "1 of 1" not in said

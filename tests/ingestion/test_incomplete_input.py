@@ -1,0 +1,210 @@
+"""What is missing or damaged is named, recorded and counted: no rank or kernel is left out without a word."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import run
+from jitter.core.step_key import StepKey
+from jitter.ingestion.ingest import IngestReport
+from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
+from jitter.lake.rank_coverage import rank_coverage
+from jitter.simulate import Job, simulate, write
+from tests.support import kineto_traces, nsys_exports
+
+
+@pytest.fixture
+def kineto(tmp_path: Path) -> Path:
+    folder = tmp_path / "t"
+    write(simulate(Job(ranks=4, steps=5, kernels=30)), folder, "kineto")
+    return folder
+
+
+def ingest(folder: Path) -> IngestReport:
+    return jitter.ingest(folder, folder.parent / "lake", jobs=1)
+
+
+def refusals(lake: Path) -> list[str]:
+    records = [json.loads(path.read_text()) for path in (lake / "sources").glob("*.json")]
+    return [Path(record["file"]).name for record in records if record["rank"] is None]
+
+
+DAMAGES = {
+    "empty": b"",
+    "broken gzip": b"\x1f\x8b\x08" + bytes(40),
+    "no gzip": b"oops, no gzip data",
+    "opening only": gzip.compress(b'{"traceEvents": ['),
+    "half a gzip header": b"\x1f\x8b",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_rank_among_good_ones(kineto: Path, damage: str, monkeypatch: pytest.MonkeyPatch):
+    (bad,) = kineto.glob("*2*")
+    bad.write_bytes(DAMAGES[damage])
+    report = ingest(kineto)
+    assert sorted(record.rank or 0 for record in report.added) == [0, 1, 3]
+    (error,) = report.refused
+    assert bad.name in error.message
+    assert report.other_files == 0
+    assert refusals(report.lake) == [bad.name]
+    assert any("rank 2 has no recording" in note for note in report.warnings)
+    assert [Path(record.file).name for record in jitter.open(report.lake).rejected] == [bad.name]
+    monkeypatch.setattr("sys.argv", ["jitter", "ingest", str(kineto), "-o", str(report.lake), "--strict"])
+    with pytest.raises(SystemExit) as end:
+        run()
+    assert end.value.code == 3
+
+
+def test_all_ranks_empty(tmp_path: Path):
+    for rank in range(3):
+        (tmp_path / "t").mkdir(exist_ok=True)
+        (tmp_path / "t" / f"rank{rank}.pt.trace.json").touch()
+    report = ingest(tmp_path / "t")
+    assert ["a damaged trace (0 bytes)" in str(error) for error in report.refused] == [True] * 3
+    assert not report.lake.exists()
+
+
+def test_two_empty_ranks_have_two_records_and_one_that_is_copied_again_has_none(kineto: Path):
+    first, second = sorted(kineto.iterdir())[1:3]
+    whole = first.read_bytes()
+    first.write_bytes(b"")
+    second.write_bytes(b"")
+    report = ingest(kineto)
+    assert sorted(refusals(report.lake)) == [first.name, second.name]
+    first.write_bytes(whole)
+    assert [record.rank for record in ingest(kineto).added] == [1]
+    assert refusals(report.lake) == [second.name]
+
+
+def test_an_empty_kernel_trace_of_rocprofv3(tmp_path: Path):
+    folder = tmp_path / "t"
+    write(simulate(Job(ranks=3, steps=3, kernels=20)), folder, "rocprof-csv")
+    (bad,) = [path for path in folder.rglob("*kernel_trace.csv") if "2" in path.relative_to(folder).as_posix()]
+    bad.write_bytes(b"")
+    report = ingest(folder)
+    assert sorted(record.rank or 0 for record in report.added) == [0, 1]
+    assert any(bad.name in str(error) for error in report.refused)
+
+
+def test_files_of_other_names_stay_uncounted(kineto: Path):
+    (kineto / "notes.txt").write_text("x")
+    (kineto / "config.json").write_text("{}")
+    (kineto / "train.log").touch()
+    report = ingest(kineto)
+    assert (report.refused, report.other_files, report.warnings) == ([], 3, [])
+
+
+def test_a_rank_in_a_folder_of_its_own(tmp_path: Path, kineto: Path):
+    tree = tmp_path / "tree"
+    for rank, path in enumerate(sorted(kineto.iterdir())):
+        (tree / f"host{rank}").mkdir(parents=True)
+        path.rename(tree / f"host{rank}" / "trace.json.gz")
+    (tree / "host3" / "trace.json.gz").write_bytes(b"not gzip data")
+    (error,) = ingest(tree).refused
+    assert "host3/trace.json.gz: a damaged trace" in error.message
+
+
+def test_missing_ranks_of_the_world(tmp_path: Path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for rank in (0, 2):
+        info = {"distributedInfo": {"rank": rank, "world_size": 5}}
+        kineto_traces.write(folder / f"{rank}.json", kineto_traces.text(kineto_traces.small(), before=info))
+    report = ingest(folder)
+    assert [record.world_size for record in report.added] == [5, 5]
+    assert report.warnings == ["the job has 5 ranks, and ranks 1,3-4 have no recording in the lake"]
+    coverage = rank_coverage(report.added)
+    assert (coverage.ranks, coverage.missing, coverage.world_size) == ((0, 2), (1, 3, 4), 5)
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_world_size_in_the_environment_of_an_nsys_export(tmp_path: Path, variable: str):
+    environment = f"RANK=1;{variable}=4;HOME=/root"
+    system = [{"globalVid": 1, "name": "DeviceEnvironment", "value": environment, "nameEnum": 0, "devStateName": ""}]
+    tables = nsys_exports.export(TARGET_INFO_SYSTEM_ENV=system)
+    recording, _ = nsys_exports.read(nsys_exports.write(tmp_path / "x.sqlite", "sqlite", tables))
+    assert recording.world_size == 4
+
+
+def test_a_world_size_that_counts_nodes_is_ignored(tmp_path: Path):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for rank in range(4):
+        info = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        kineto_traces.write(folder / f"{rank}.json", kineto_traces.text(kineto_traces.small(), before=info))
+    report = ingest(folder)
+    assert report.warnings == []
+    assert rank_coverage(report.added) == ((0, 1, 2, 3), (), None)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.4, 0.5, 0.6, 0.99])
+def test_steps_of_a_cut_trace_that_lack_kernels_are_cut(tmp_path: Path, share: float):
+    folder = tmp_path / "t"
+    (path,) = write(simulate(Job(ranks=1, steps=6, kernels=40)), folder, "kineto", zipped=False)
+    whole = jitter.ingest(folder, tmp_path / "whole", jobs=1).added[0]
+    assert not any(step.cut for step in whole.steps)
+    kernels = {step.key: step.kernels for step in whole.steps}
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    (record,) = ingest(folder).added
+    short = {step.key for step in record.steps if step.kernels < kernels[step.key]}
+    assert bool(short or len(record.steps) < 6) == (share < 0.9)
+    assert {step.key for step in record.steps if step.cut} >= short
+    assert sum(not step.cut for step in record.steps) != 1  # one step alone is no evidence of its own completeness
+    assert any("is cut" in problem for problem in record.problems)
+
+
+@pytest.mark.parametrize(
+    "text", ["ProfilerStep#-1", "step -1", "step=-12", "iteration: -3", "train_step=-4", "[iter -2]"]
+)
+def test_negative_steps_are_no_steps(text: str):
+    assert parse_marker(compile_step_pattern(None), 1, text, 0, 10) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["step-12", "step_12", "ProfilerStep#12", "step - 12", "iter-12-rank-0", "epoch-1-step-12"]
+)
+def test_hyphens_between_word_and_number(text: str):
+    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 10)
+    assert marker is not None
+    assert marker.step == 12
+
+
+def test_a_negative_profiler_step_is_not_merged_into_another(tmp_path: Path):
+    events = [
+        kineto_traces.step(ts=0.0, dur=90.0, name="ProfilerStep#-1"),
+        kineto_traces.step(ts=100.0, dur=90.0, name="ProfilerStep#1"),
+        *(kineto_traces.call(ts=10.0 + 100 * n, correlation=n + 1) for n in range(2)),
+        *(kineto_traces.kernel(ts=20.0 + 100 * n, correlation=n + 1) for n in range(2)),
+    ]
+    (tmp_path / "t").mkdir()
+    kineto_traces.write(tmp_path / "t" / "rank0.json", events)
+    (record,) = ingest(tmp_path / "t").added
+    assert [(step.key, step.kernels) for step in record.steps] == [(StepKey(None, 1), 1)]
+    assert record.outside_steps == 1
+
+
+def test_a_source_that_yields_nothing_says_why(tmp_path: Path):
+    events = [kineto_traces.kernel(ts=100.0 * n, correlation=n, device=n) for n in range(300)]
+    (tmp_path / "t").mkdir()
+    kineto_traces.write(tmp_path / "t" / "rank0.json", [kineto_traces.step(ts=0.0, dur=1e6), *events])
+    report = ingest(tmp_path / "t")
+    assert (report.added, report.unchanged) == ([], 0)
+    (error,) = report.refused
+    assert "none of its 300 GPUs ran enough of its kernels" in error.message
+    assert (ingest(tmp_path / "t").unchanged, len(ingest(tmp_path / "t").refused)) == (0, 1)
+
+
+def test_long_names_are_cut_and_said(tmp_path: Path):
+    (tmp_path / "t").mkdir()
+    name = "k" * 200_000
+    events = [kineto_traces.step(name="step 1 " + "x" * 100_000), kineto_traces.call(), kineto_traces.kernel(name)]
+    kineto_traces.write(tmp_path / "t" / "rank0.json", events)
+    (record,) = ingest(tmp_path / "t").added
+    assert "1 names of kernels or calls are longer than 65,536 characters and were cut" in record.problems
+    assert "1 texts of ranges are longer than 65,536 characters and were cut" in record.problems
+    assert len(record.steps[0].marker or "") == 65_536

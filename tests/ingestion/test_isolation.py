@@ -1,0 +1,228 @@
+"""One bad file or reader never stops the others, and nothing but regular files is opened."""
+
+import gzip
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.core.errors import UnreadableTraceError
+from jitter.ingestion.discover import discover
+from jitter.readers import readers
+from jitter.readers.amd.rocprofv3 import json as rocprofv3_json
+from tests.support import nsys_exports
+from tests.support.added_reader import added_reader
+
+
+class Failing:
+    """A reader of `.bad` files that fails where it is told to."""
+
+    name = "failing"
+    version = 1
+
+    def __init__(self, where: str, error: BaseException) -> None:
+        self.where, self.error = where, error
+
+    def _fail(self, where: str) -> None:
+        if self.where == where:
+            raise self.error
+
+    def sniff(self, path: Path) -> bool:
+        self._fail("sniff")
+        return path.suffix == ".bad"
+
+    def files(self, path: Path):
+        self._fail("files")
+        return jitter.readers.Files((path,))
+
+    def open(self, path: Path):
+        self._fail("open")
+        recording = jitter.readers.Recording(path, self.name)
+
+        def batches(advance: Callable[[int], None]):
+            self._fail("batches")
+            yield from ()
+
+        return recording, batches
+
+
+ERRORS = [
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    RecursionError("maximum recursion depth exceeded"),
+    MemoryError(),
+    OverflowError("int too big to convert"),
+    ZeroDivisionError("first line\nsecond line"),
+]
+
+
+@pytest.mark.parametrize("where", ["files", "open", "batches"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_whatever_a_reader_raises_refuses_one_file(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
+):
+    (own_traces / "one.bad").write_text("x")
+    monkeypatch.setitem(readers(), "failing", Failing(where, error))
+    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    assert len(report.added) == 3
+    (refusal,) = report.refused
+    assert "one.bad" in refusal.message
+    assert "\n" not in str(refusal)
+    if not isinstance(error, MemoryError):
+        assert type(error).__name__ in refusal.message
+        assert "reader 'failing' failed" in refusal.message
+
+
+def test_a_sniff_that_raises_is_named_once_and_skipped(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (own_traces / "notes.txt").write_text("x")
+    monkeypatch.setitem(readers(), "failing", Failing("sniff", ValueError("no")))
+    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    assert (len(report.added), report.refused) == (3, [])
+    (note,) = report.warnings
+    assert note.startswith("reader 'failing' failed to examine")
+    assert "ValueError: no" in note
+
+
+BROKEN = {
+    "raise ImportError('no module named turbo')": "cannot be loaded: ImportError: no module named turbo",
+    "raise RuntimeError('no licence')": "cannot be loaded: RuntimeError: no licence",
+    "READER = object()": "is no reader: it has no name, version, sniff, files, open",
+    "x = = 1": "cannot be loaded: SyntaxError",
+}
+
+
+@pytest.mark.parametrize("source", BROKEN)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_broken_third_party_reader_is_named_and_skipped(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, jobs: int
+):
+    (own_traces / "notes.txt").write_text("x")
+    with added_reader("broken", source, tmp_path / "site", monkeypatch):
+        report = jitter.ingest(own_traces, tmp_path / "lake", jobs=jobs)
+    assert (len(report.added), report.refused) == (3, [])
+    (note,) = report.warnings
+    assert "reader 'broken' (broken_reader:READER)" in note
+    assert BROKEN[source] in note
+
+
+def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):
+    bad = own_traces / "rank9.rpd"
+    with closing(sqlite3.connect(bad)) as connection:
+        connection.execute("CREATE TABLE rocpd_op (id INTEGER)")
+        connection.commit()
+    content = bad.read_bytes()
+    at = content.index(b"rocpd_op")
+    bad.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    assert len(report.added) == 3
+    assert ["rank9.rpd" in str(error) for error in report.refused] == [True]
+
+
+def test_only_regular_files_are_opened(own_traces: Path, tmp_path: Path):
+    os.mkfifo(own_traces / "rank7.sqlite")
+    os.mkfifo(own_traces / "rank8.json")
+    (own_traces / "link.sqlite").symlink_to(own_traces / "rank7.sqlite")
+    (own_traces / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(own_traces / "s"))
+        report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    assert len(report.added) == 3
+    (_, error), *_ = discover([own_traces / "rank7.sqlite"]).unreadable
+    assert "rank7.sqlite: a pipe, not a file" in str(error)
+    (_, error), *_ = discover([Path("/dev/null")]).unreadable
+    assert "/dev/null: a device, not a file" in str(error)
+
+
+def test_a_folder_that_cannot_be_listed(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (own_traces / "locked").mkdir()
+    really = os.scandir
+
+    def deny(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", deny)
+    found = discover([own_traces])
+    assert len(found.sources) == 3
+    assert [str(error) for _, error in found.unreadable] == [
+        f"{own_traces / 'locked'}: cannot be listed (Permission denied); make it readable"
+    ]
+
+
+def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: Path):
+    for name in ("a.xplane.pb", "b.xplane.pb", "c.pftrace", "d.otf2", "e.ncu-rep"):
+        (own_traces / name).write_bytes(b"x")
+    (own_traces / "f.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
+    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    assert (len(report.added), report.refused, report.other_files) == (3, [], 6)
+    assert len(report.warnings) == 5
+    words = "\n".join(report.warnings)
+    for kind in ("XProf", "Perfetto", "OTF2", "Nsight Compute", "Chakra"):
+        assert words.count(kind) == 1
+    assert "a.xplane.pb and 1 more" in words
+
+
+def utf16(path: Path) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16le'")
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
+        connection.commit()
+    return path
+
+
+def test_a_utf16_database_is_refused_with_the_reason(tmp_path: Path):
+    path = utf16(tmp_path / "rank0.sqlite")
+    assert readers()["nsys"].sniff(path)
+    with pytest.raises(UnreadableTraceError, match="a UTF-16 database, which jitter does not read"):
+        readers()["nsys"].open(path)
+
+
+def test_tables_without_rowid(tmp_path: Path):
+    source = nsys_exports.write(tmp_path / "a.sqlite", "sqlite", nsys_exports.export())
+    _, expected = nsys_exports.read(source)
+    with closing(sqlite3.connect(source)) as connection:
+        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds"):
+            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
+            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
+            names = ", ".join(f'"{name}"' for name, _ in columns)
+            key = "id" if table == "StringIds" else "start"
+            connection.execute(f'CREATE TABLE new ({listed}, PRIMARY KEY ("{key}")) WITHOUT ROWID')
+            connection.execute(f'INSERT INTO new ({names}) SELECT {names} FROM "{table}"')
+            connection.execute(f'DROP TABLE "{table}"')
+            connection.execute(f'ALTER TABLE new RENAME TO "{table}"')
+        connection.commit()
+    _, found = nsys_exports.read(source)
+    assert found == expected
+
+
+def test_a_bomb_of_rocprofv3_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rocprofv3_json, "_SMALL_BYTES", 1 << 20)
+    path = tmp_path / "rank-0_results.json.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(b'{"rocprofiler-sdk-tool": [')
+        file.write(bytes(30 << 20))
+    assert readers()["rocprof-json"].sniff(path)
+    _, batches = readers()["rocprof-json"].open(path)
+    with pytest.raises(UnreadableTraceError, match="unpacks to more than"):
+        list(batches(lambda _: None))
+
+
+def test_no_space_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "rank-0_results.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"rocprofiler-sdk-tool": []}).encode()))
+
+    class Full:
+        def write(self, _: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(UnreadableTraceError, match="no space to unpack it in"):
+        rocprofv3_json._write(path, Full(), b"x")  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake.log_records import read_log_records, read_relation
 from jitter.lake.records import StepRecord, records_by_step
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ class Lake:
         """One record per recording in the lake."""
         self.rejected = [record for record in records if record.rank is None]
         """One record per recording that could not be ingested; `problems` states the reason."""
+        self.logs = read_log_records(root)
+        """One record per log in the lake."""
         self._by_step = records_by_step(self.sources)
-        if not self._by_step:
+        if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._kernel_indices = KernelIndices(root, self._by_step)
         self._analyses: dict[tuple[StepKey, ...], RunAnalysis] = {}
@@ -212,6 +215,8 @@ class Lake:
         from jitter.analysis.detection.thresholds import Thresholds
 
         chosen = self._chosen(steps)
+        if not chosen:
+            raise LakeError(f"{self.root}: holds logs and no steps", "ingest the job's traces too")
         if chosen not in self._analyses:
             passes = self._passes(chosen, executor)
             self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), passes)
@@ -241,6 +246,17 @@ class Lake:
 
         read = ((key, read_step(self.root, key, self._by_step[key], COLUMNS)) for key in self._chosen(steps))
         return measure_communication(read, self.hosts, group)
+
+    def log_table(self, relation: str) -> pa.Table:
+        """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.
+
+        Raises `UsageError` for an unknown relation, `LakeError` if a file of the lake is missing or damaged.
+        """
+        from jitter.logs import SCHEMAS
+
+        if relation not in SCHEMAS:
+            raise UsageError(f"no relation {relation!r}", f"logs fill {', '.join(SCHEMAS)}")
+        return read_relation(self.root, relation, SCHEMAS[relation], self.logs)
 
     def run_reader(self, steps: Sequence[StepKey]) -> "LakeRun":
         """Return the reader of these steps that an analysis uses."""

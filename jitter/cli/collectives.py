@@ -55,7 +55,7 @@ def collectives(
         jitter collectives --by group --format csv -o collectives.csv
     """
     from jitter.cli.collectives_text import CollectiveReport, format_report, report_document, report_rows
-    from jitter.cli.open_lake import open_lake_with_progress
+    from jitter.cli.open_lake import open_lake
     from jitter.cli.output.files import check_overwrite, write_text
     from jitter.cli.output.table import choose_format, write_table
     from jitter.core.errors import UsageError
@@ -69,7 +69,7 @@ def collectives(
         check_overwrite(output, force, b'"schema_version"')
     if chosen == "text" and output is not None:
         check_overwrite(output, force, b"collective")
-    opened = open_lake_with_progress(lake)
+    opened = open_lake(lake)
     report = CollectiveReport(
         opened.communication(_chosen_steps(opened, numbers), group),
         opened.hosts,
@@ -116,7 +116,7 @@ def _baseline(lake: "Lake", named: str) -> "Baseline":
         if not found:
             raise UsageError(f"{path}: holds no bandwidths", "give the output of nccl-tests or rccl-tests")
         return found
-    measured = lake.evidence("bandwidth").to_pylist()
+    measured = lake.log_table("bandwidth").to_pylist()
     labels = sorted({row["label"] for row in measured if row["label"] is not None})
     if named not in labels:
         told = f"labels of the lake: {', '.join(labels)}" if labels else "the lake holds no bandwidths"

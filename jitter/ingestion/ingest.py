@@ -12,6 +12,7 @@ from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
+from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
 from jitter.ingestion.publish import Publisher
 from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
@@ -46,7 +47,8 @@ class IngestReport:
     rejected: list[RejectedSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     other_files: int = 0
-    """Number of files that are not traces."""
+    """Number of files that are neither traces nor logs."""
+    logs: IngestedLogs = field(default_factory=IngestedLogs)
 
     @property
     def refused(self) -> list[JitterError]:
@@ -62,6 +64,7 @@ def ingest(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
+    label: str | None = None,
     replace: bool = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -70,7 +73,8 @@ def ingest(
 
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
     `step` for step markers. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
-    expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
+    expression with a group `rank`) give ranks. Logs beside the traces go into the lake too; `label` names what they
+    belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
     `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
 
@@ -81,7 +85,8 @@ def ingest(
     compile_step_pattern(step_pattern)
     found = discover(as_paths(paths))
     check_single_rank(rank, found)
-    return ingest_discovered(found, Path(lake), step_pattern, options, replace, choose_converter(executor), progress)
+    convert = choose_converter(executor)
+    return ingest_discovered(found, Path(lake), step_pattern, options, replace, convert, progress, label)
 
 
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -122,12 +127,15 @@ def ingest_discovered(
     replace: bool,
     convert: Converter,
     progress: Progress | None,
+    label: str | None = None,
 ) -> IngestReport:
     """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
     report = IngestReport(folder.root, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
-    if not found.sources and not lake.exists():  # a lake made for a mistyped path would hide the mistake
+    if (
+        not found.sources and not found.logs and not lake.exists()
+    ):  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
     folder.create()
@@ -146,6 +154,8 @@ def ingest_discovered(
             if isinstance(error, DamagedTraceError):
                 publisher.refuse_file(path, error)
         report.warnings += coverage_notes(publisher.records)
+        report.logs = ingest_logs(folder, found.logs, label)
+        report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
     finally:
         folder.close()
         catalog.refresh(folder.root, folder.records)

@@ -12,6 +12,7 @@ from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, c
 from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
+from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
@@ -24,6 +25,8 @@ class InspectedSource:
     records: tuple[SourceRecord, ...]
     error: JitterError | None
     warnings: tuple[str, ...]
+    log: LogRecord | None = None
+    """Set if the source is a log; `format` is the one that most of its records have."""
 
 
 def inspect(
@@ -49,7 +52,15 @@ def inspect(
             found, Path(folder, "lake"), step_pattern, options, False, choose_converter(executor), progress
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
-    return [*findings, *(_finding(source, report) for source in found.sources)]
+    return [*findings, *(_finding(source, report) for source in found.sources), *_logs(found.logs, report)]
+
+
+def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
+    shown = {str(path.resolve()): path for path in paths}
+    return [
+        InspectedSource(shown[record.file], max(record.formats, key=record.formats.__getitem__), (), None, (), record)
+        for record in report.logs.added
+    ]
 
 
 def _finding(source: Source, report: IngestReport) -> InspectedSource:

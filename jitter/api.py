@@ -202,7 +202,7 @@ class Lake:
         if chosen not in self._results:
             cache = self._answer_cache
             found = None if cache is None else cache.get(chosen)
-            self._results[chosen] = found or self._diagnose(chosen, executor)
+            self._results[chosen] = self._with_log_evidence(found or self._diagnose(chosen, executor), chosen)
         return self._results[chosen]
 
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
@@ -349,6 +349,20 @@ class Lake:
         analysis = self.analyze(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.meetings.unpaired)
+
+    def _with_log_evidence(self, answers: "Answers", steps: tuple[StepKey, ...]) -> "Answers":
+        """Add what the job's logs tell of the culprits; an empty lake of logs changes nothing."""
+        if not self.logs:
+            return answers
+        from dataclasses import replace
+
+        from jitter.analysis.diagnosis.log_evidence import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+
+        tables = {name: self.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
+        measured = self.communication(steps) if tables["bandwidth"] else None
+        devices = {record.rank: record.device for record in self.sources if record.rank is not None}
+        logs = job_logs(tables, measured, self.hosts, devices)
+        return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
 
     @cached_property
     def _answer_cache(self) -> "AnswerCache | None":

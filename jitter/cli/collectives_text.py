@@ -5,7 +5,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jitter.analysis.metrics.communication.baseline import Baseline, BaselineRow, compare_with_baseline
+from jitter.analysis.metrics.communication.baseline import (
+    BELOW_BASELINE,
+    Baseline,
+    BaselineRow,
+    compare_with_baseline,
+)
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.size_histogram import SizeBin
 from jitter.analysis.metrics.communication.table import (
@@ -22,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
-BELOW_BASELINE: Final = 0.8
-"""A bandwidth under this part of the baseline's is a finding."""
 _DECIMALS: Final = 3
 _DASH: Final = "-"
 

@@ -5,10 +5,17 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from math import log
 from statistics import median_low
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import numpy as np
+
+from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.table import CollectiveRow
+from jitter.core.bandwidth import bus_factor
 from jitter.core.formatting import format_count
+
+BELOW_BASELINE: Final = 0.8
+"""A bus bandwidth under this part of the baseline's is a finding."""
 
 
 class BaselineRow(NamedTuple):
@@ -83,3 +90,25 @@ def compare_with_baseline(rows: Iterable[CollectiveRow], baseline: Baseline) -> 
         for collective, count in outside.items()
     ]
     return found, reasons
+
+
+def below_in_every_step(found: Communication, baseline: Baseline, share: float) -> list[BaselineRow]:
+    """Return the kinds of calls whose bus bandwidth is under `share` of the baseline's in every step.
+
+    The bandwidths are medians over the calls of a step, then over steps.
+    """
+    rows = []
+    for kind, number in found.kinds.items():
+        if kind.operation is None or kind.size_bytes is None or kind.group_size is None or kind.is_unequal:
+            continue
+        reached = baseline.busbw(kind.operation, kind.size_bytes, kind.group_size)
+        times = [time[(keys == number) & (time > 0)] for keys, time in zip(found.keys, found.time_ns, strict=True)]
+        medians = [float(np.median(one)) for one in times if len(one)]
+        if reached is None or not medians:
+            continue
+        factor = bus_factor(kind.operation, kind.group_size)
+        steps = [kind.size_bytes / time * factor for time in medians]
+        if max(steps) < share * reached:
+            busbw = float(np.median(steps))
+            rows.append(BaselineRow(kind.operation, kind.size_bytes, busbw, reached, busbw / reached))
+    return sorted(rows, key=lambda row: row.ratio or 0.0)

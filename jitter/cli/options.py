@@ -24,6 +24,7 @@ class ReadingOptions(TypedDict):
     """Values of the options that say how traces are read, as `jitter.ingest` takes them."""
 
     step_pattern: str | None
+    collective: str | None
     rank_pattern: str | None
     rank: int | None
     rank_map: Path | None
@@ -39,6 +40,7 @@ def reading_options(options: IngestOptions) -> ReadingOptions:
     """Return the options without `jobs`."""
     return {
         "step_pattern": options["step_pattern"],
+        "collective": options["collective"],
         "rank_pattern": options["rank_pattern"],
         "rank": options["rank"],
         "rank_map": options["rank_map"],
@@ -62,6 +64,11 @@ def ingest_options(command: Command) -> Command:
                 "--step-pattern",
                 metavar="RE",
                 help="Regular expression of a step marker, with the group step (optional: epoch, rank).",
+            ),
+            click.option(
+                "--collective",
+                metavar="RE",
+                help="Regular expression of names of kernels that communicate, besides those of known libraries.",
             ),
             click.option(
                 "--rank-pattern",

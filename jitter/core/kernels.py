@@ -4,65 +4,32 @@ import re
 from functools import lru_cache
 from typing import Final, Literal
 
+from jitter.core.collective_names import OPERATIONS, collective_operation, find_collective_name, parse_operation
+
+__all__ = [
+    "ALIGNING_OPERATIONS",
+    "COLLECTIVE",
+    "COMPUTE",
+    "KINDS",
+    "MEMORY",
+    "OPERATIONS",
+    "SYNC",
+    "Kind",
+    "collective_operation",
+    "is_collective",
+    "parse_operation",
+    "short_name",
+]
+
 Kind = Literal["compute", "collective", "memory"]
 
-OPERATIONS: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send_recv",
-)
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
 
-# NCCL to 2.7 `ncclAllReduceRingLLKernel_sum_f16`, to 2.18 `ncclKernel_AllReduce_RING_LL_Sum_half`, then
-# `ncclDevKernel_AllReduce_Sum_f16_RING_LL`, symmetric memory `ncclSymkDevKernel_AllReduce_…`; RCCL the same
-# names or `rcclKernel_…`, and one kernel for everything: `ncclDevKernel_Generic`.
-_COLLECTIVE = re.compile(r"^(?:void\s+)?(?:\w+::)*(?:nccl|rccl)(?:Symk)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])")
-_OPERATION_WORDS: Final = (
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("bcast", "broadcast"),
-    ("sendrecv", "send_recv"),
-    ("barrier", "barrier"),
-    ("reduce", "reduce"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("send", "send_recv"),
-    ("recv", "send_recv"),
-)
 
-
-@lru_cache(maxsize=65536)
 def is_collective(name: str) -> bool:
-    """Return whether this is a device kernel of NCCL or RCCL, in any version's spelling."""
-    return _COLLECTIVE.match(name) is not None
-
-
-def parse_operation(text: str) -> str | None:
-    """Return the operation in a profiler's text ("_allgather_base", "AllReduce"); None if it names none."""
-    squeezed = re.sub(r"[^a-z]", "", text.lower())
-    return next((op for word, op in _OPERATION_WORDS if word in squeezed), None)
-
-
-@lru_cache(maxsize=65536)
-def collective_operation(name: str) -> str | None:
-    """Return the operation in a collective kernel's name; None for RCCL's generic kernel."""
-    if not is_collective(name):
-        return None
-    own = re.sub(r"^.*?(?:nccl|rccl)", "", name, count=1)
-    own = re.sub(r"\(.*", "", own)
-    # the reduction operator ("Sum", "PreMulSum") never contains an operation's word, so a search is enough
-    return parse_operation(own.replace("Kernel", ""))
+    """Return whether this is the name of a communication kernel of any known library."""
+    return find_collective_name(name) is not None
 
 
 _DIRECTION: Final = re.compile(

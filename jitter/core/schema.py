@@ -33,6 +33,8 @@ ACTIVITIES = pa.schema(
         pa.field("group_ranks", pa.list_(pa.int32())),
         pa.field("group_size", pa.int32()),
         pa.field("sequence", pa.int64()),
+        pa.field("source_rank", pa.int32()),  # of a send or a receive: the global rank that sends
+        pa.field("destination_rank", pa.int32()),
     ]
 )
 """GPU activities, in any order. A batch may omit any nullable column."""
@@ -89,6 +91,8 @@ KERNELS = pa.schema(
         pa.field("group_ranks", pa.list_(pa.int32())),
         pa.field("group_size", pa.int32()),
         pa.field("sequence", pa.int64()),
+        pa.field("source_rank", pa.int32()),
+        pa.field("destination_rank", pa.int32()),
         pa.field("size_bytes", pa.int64()),
         pa.field("split_imbalance", pa.float64()),
         pa.field("copy_direction", pa.string()),

@@ -10,10 +10,12 @@ from pathlib import Path
 import xxhash
 
 from jitter.core.errors import JitterError
+from jitter.core.formatting import format_count
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
+from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.launch_join import GpuUsage
 from jitter.ingestion.transform.step_markers import compile_step_pattern
@@ -31,6 +33,7 @@ class Task:
     source: Source
     staging: Path
     step_pattern: str | None = None
+    collective_pattern: str | None = None
     options: RankOptions = field(default_factory=RankOptions)
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that the lake holds: such a file is not read again."""
@@ -109,7 +112,8 @@ def file_digest(paths: Sequence[Path]) -> str:
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
     recording, batches = _open(task, advance)
-    with Capture(compile_step_pattern(task.step_pattern), outcome.staging) as capture:
+    declared = compile_collective_pattern(task.collective_pattern)
+    with Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared) as capture:
         for batch in batches:
             capture.add(batch)
         _shorten_names(recording, capture.long_texts)
@@ -121,6 +125,7 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             process: find_steps(
                 joined,
                 capture.markers[process],
+                capture.unnumbered[process],
                 recording,
                 [use for use in uses if use.gpu.process == process],
                 task.patterns,
@@ -130,7 +135,16 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
         decisions = decide_ranks(task.source.path, evidence, task.options, recording.rank_in_name, recording.rank_hint)
         outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
-        stager = Stager(task.source, outcome.file_digest, task.step_pattern, recording, joined, steps)
+        stager = Stager(
+            task.source,
+            outcome.file_digest,
+            task.step_pattern,
+            task.collective_pattern,
+            recording,
+            joined,
+            capture.communication,
+            steps,
+        )
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
         if not outcome.staged:
             raise JitterError(
@@ -181,9 +195,11 @@ def _shorten_names(recording: Recording, long_texts: int) -> None:
     long_names = sum(len(name) > LONGEST_NAME for name in recording.names)
     if long_names:
         recording.names = [name[:LONGEST_NAME] for name in recording.names]
-    for count, what in ((long_names, "names of kernels or calls"), (long_texts, "texts of ranges")):
-        if count:
-            recording.problems.append(f"{count:,} {what} are longer than {LONGEST_NAME:,} characters and were cut")
+    cut = f"cut to {LONGEST_NAME:,} characters"
+    if long_names:
+        recording.problems.append(f"{cut}: {format_count(long_names, 'name')} of kernels or calls")
+    if long_texts:
+        recording.problems.append(f"{cut}: {format_count(long_texts, 'text')} of ranges")
 
 
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:

@@ -13,9 +13,10 @@ from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
-from jitter.ingestion.publish import Publisher
+from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.unrecognized_files import DamagedTraceError
 from jitter.ingestion.workers import Progress, convert_in_pool
@@ -61,6 +62,7 @@ def ingest(
     lake: str | Path = DEFAULT_LAKE,
     *,
     step_pattern: str | None = None,
+    collective: str | None = None,
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
@@ -72,7 +74,8 @@ def ingest(
     """Add all recordings under `paths` (one path or several, files or folders) to the lake, and return a report.
 
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
-    `step` for step markers. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
+    `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
+    that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
     expression with a group `rank`) give ranks. Logs beside the traces go into the lake too; `label` names what they
     belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
@@ -83,10 +86,19 @@ def ingest(
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
+    compile_collective_pattern(collective)
     found = discover(as_paths(paths))
     check_single_rank(rank, found)
-    convert = choose_converter(executor)
-    return ingest_discovered(found, Path(lake), step_pattern, options, replace, convert, progress, label)
+    return ingest_discovered(
+        found,
+        Path(lake),
+        Patterns(step_pattern, collective),
+        options,
+        replace,
+        choose_converter(executor),
+        progress,
+        label,
+    )
 
 
 def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -122,7 +134,7 @@ def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
 def ingest_discovered(
     found: DiscoveredFiles,
     lake: Path,
-    step_pattern: str | None,
+    patterns: Patterns,
     options: RankOptions,
     replace: bool,
     convert: Converter,
@@ -141,14 +153,14 @@ def ingest_discovered(
     folder.create()
     folder.sweep()
     publisher = Publisher(folder, replace)
-    fresh = [source for source in found.sources if not publisher.holds(source, step_pattern, options)]
+    fresh = [source for source in found.sources if not publisher.holds(source, patterns, options)]
     report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
     report.warnings += publisher.outdated_readers(found.sources)
     staging = folder.staging()
     try:
-        known = publisher.digests(step_pattern, options)
-        tasks = [Task(source, staging, step_pattern, options, known.get(source.size, frozenset())) for source in fresh]
+        known = publisher.digests(patterns, options)
+        tasks = [Task(source, staging, *patterns, options, known.get(source.size, frozenset())) for source in fresh]
         _Run(folder, publisher, report, convert).run(tasks, progress)
         for path, error in found.unreadable:
             if isinstance(error, DamagedTraceError):

@@ -9,7 +9,9 @@ from jitter.core.errors import JitterError
 from jitter.core.executors import Executor
 from jitter.ingestion.discover import Source, discover
 from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.publish import Patterns
 from jitter.ingestion.ranks import parse_rank_options
+from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
@@ -33,6 +35,7 @@ def inspect(
     paths: str | Path | Sequence[str | Path],
     *,
     step_pattern: str | None = None,
+    collective: str | None = None,
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
@@ -45,11 +48,18 @@ def inspect(
     """
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
+    compile_collective_pattern(collective)
     found = discover(as_paths(paths))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(
-            found, Path(folder, "lake"), step_pattern, options, False, choose_converter(executor), progress
+            found,
+            Path(folder, "lake"),
+            Patterns(step_pattern, collective),
+            options,
+            False,
+            choose_converter(executor),
+            progress,
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     return [*findings, *(_finding(source, report) for source in found.sources), *_logs(found.logs, report)]

@@ -4,6 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
@@ -15,6 +16,13 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
 from jitter.readers import readers
+
+
+class Patterns(NamedTuple):
+    """The patterns that the user gives for reading traces; None: the default."""
+
+    step: str | None = None
+    collective: str | None = None
 
 
 class Publisher:
@@ -36,12 +44,12 @@ class Publisher:
         """Records of the sources in the lake; rejected sources are not included."""
         return [record for record in self._records.values() if record.rank is not None]
 
-    def holds(self, source: Source, step_pattern: str | None, options: RankOptions) -> bool:
+    def holds(self, source: Source, patterns: Patterns, options: RankOptions) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
         found = self._unchanged(source)
         if self._replace and any(_is_outdated(record) for record in found):
             return False
-        return _whole(found) and all(_as_told(record, source.path, step_pattern, options) for record in found)
+        return _whole(found) and all(_as_told(record, source.path, patterns, options) for record in found)
 
     def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
@@ -64,7 +72,7 @@ class Publisher:
         of_file = self._at_start.get(str(source.path.resolve()), [])
         return [record for record in of_file if (record.size, record.mtime_ns) == (source.size, source.changed_ns)]
 
-    def digests(self, step_pattern: str | None, options: RankOptions) -> dict[int, frozenset[str]]:
+    def digests(self, patterns: Patterns, options: RankOptions) -> dict[int, frozenset[str]]:
         """Return the digests of file contents that the lake holds, by file size in bytes."""
         if options != RankOptions():
             return {}
@@ -72,7 +80,7 @@ class Publisher:
         for digest, found in self._by_content().items():
             if self._replace and any(_is_outdated(record) for record in found):
                 continue
-            if _whole(found) and all(_as_told(record, Path(record.file), step_pattern, options) for record in found):
+            if _whole(found) and all(_as_told(record, Path(record.file), patterns, options) for record in found):
                 by_size.setdefault(found[0].size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
@@ -220,9 +228,10 @@ def _whole(records: list[SourceRecord]) -> bool:
     return bool(records) and {record.part for record in records} == set(range(records[0].parts))
 
 
-def _as_told(record: SourceRecord, path: Path, step_pattern: str | None, options: RankOptions) -> bool:
+def _as_told(record: SourceRecord, path: Path, patterns: Patterns, options: RankOptions) -> bool:
     """Return whether a record agrees with the options for this path; options that are not given always agree."""
-    if step_pattern is not None and record.step_pattern != step_pattern:
+    given = (patterns.step, record.step_pattern), (patterns.collective, record.collective_pattern)
+    if any(pattern is not None and pattern != recorded for pattern, recorded in given):
         return False
     if options.rank is not None:
         return record.rank == options.rank

@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.rank_names import rank_in_path, stated_rank
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
-# matches `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; not local ranks, dates, times
-_IN_NAME = re.compile(
-    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
-    r"|(?<![a-z])worker[_\-.]?(?P<worker>\d{1,9})(?!\d)"
-    r"|kineto[_\-.](?P<kineto>\d{1,9})(?!\d)"
-)
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
 _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
@@ -91,16 +86,6 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
     return tuple(rows)
 
 
-def rank_in_path(path: Path) -> int | None:
-    """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has."""
-    for part in (path.name, *(parent.name for parent in path.parents)):
-        found = list(_IN_NAME.finditer(part))
-        if found:
-            number = next(group for group in found[-1].groups() if group is not None)
-            return int(number)
-    return None
-
-
 def decide_ranks(
     path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
 ) -> list[RankDecision]:
@@ -108,9 +93,10 @@ def decide_ranks(
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank.
 
-    Order of trust: the user's options, the step markers' text, the rank that the recording states for the process,
-    the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
-    devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it.
+    Order of trust: the user's options, the rank that the recording states for the process, the environment of the
+    launched process (if one process used GPUs), the step markers' text, the file name (likewise), the order of
+    devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it,
+    or if two of them state different ranks.
     """
     by_user = _by_user(path, gpus, options)
     if by_user is not None:
@@ -118,12 +104,16 @@ def decide_ranks(
     processes = sorted({gpu.process for gpu in gpus})
     known: dict[int, tuple[int, str]] = {}
     for gpu in gpus:
-        if gpu.step_text_rank is not None:
-            known[gpu.process] = (gpu.step_text_rank, "step marker")
-        elif gpu.process_rank is not None:
-            known[gpu.process] = (gpu.process_rank, gpu.process_rank_from or "recording")
-        elif len(processes) == 1 and gpu.launcher_rank is not None:
-            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+        stated = _stated_ranks(path, gpu, is_alone=len(processes) == 1)
+        contradicting = [one for one in stated if one[0] != stated[0][0]]
+        if contradicting:
+            (first, first_from), (other, other_from) = stated[0], contradicting[0]
+            raise UnknownRankError(
+                f"{path}: {first_from} says rank {first}, and {other_from} says rank {other}",
+                f"give the right one: --rank {first} or --rank {other} (one file), or --rank-map CSV (file,rank)",
+            )
+        if stated and not stated[0][1].startswith("the file name"):
+            known[gpu.process] = stated[0]
     if len(processes) == 1 and not known:
         in_path = rank_in_path(path)
         in_path = in_name if in_path is None else in_path
@@ -137,6 +127,17 @@ def decide_ranks(
     for process, (rank, decided_by) in known.items():
         decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
     return [decisions[gpu.process, gpu.device] for gpu in gpus]
+
+
+def _stated_ranks(path: Path, gpu: GpuEvidence, *, is_alone: bool) -> list[tuple[int, str]]:
+    """Return the ranks that the evidence states for a GPU's process, with what states them, the most trusted first."""
+    found: list[tuple[int | None, str]] = [(gpu.process_rank, gpu.process_rank_from or "recording")]
+    if is_alone and gpu.process_rank is None:
+        found.append((gpu.launcher_rank, gpu.launcher_rank_from or "environment"))
+    found.append((gpu.step_text_rank, "step marker"))
+    if is_alone:
+        found.append((stated_rank(path), "the file name"))
+    return [(rank, told_by) for rank, told_by in found if rank is not None]
 
 
 def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:

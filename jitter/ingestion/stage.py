@@ -8,10 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.formatting import format_count
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import RankDecision
+from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.find_steps import ProcessSteps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
@@ -56,15 +58,19 @@ class Stager:
         source: Source,
         file_digest: str,
         step_pattern: str | None,
+        collective_pattern: str | None,
         recording: Recording,
         joined: JoinedCapture,
+        communication: Communication,
         steps: dict[int, ProcessSteps],
     ) -> None:
         self._source = source
         self._file_digest = file_digest
         self._step_pattern = step_pattern
+        self._collective_pattern = collective_pattern
         self._recording = recording
         self._joined = joined
+        self._communication = communication
         self._steps = steps
         self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
         self._lost = joined.lost_launches(self._ranges)
@@ -83,7 +89,7 @@ class Stager:
             own.mkdir(parents=True, exist_ok=True)
             ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
             assert record.rank is not None
-            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream)
+            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream, self._communication)
             extracts[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
@@ -141,19 +147,19 @@ class Stager:
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
         if record.outside_steps:
-            record.problems.append(f"{record.outside_steps} kernels lie outside every step")
-        if record.before_capture:
             record.problems.append(
-                f"{record.before_capture} kernels were launched before the capture and are in no step"
+                f"{format_count(record.outside_steps, 'kernel lies', 'kernels lie')} outside every step"
             )
+        if record.before_capture:
+            early = format_count(record.before_capture, "kernel was", "kernels were")
+            record.problems.append(f"{early} launched before the capture, in no step")
         if not record.has_launches:
             record.problems.append("no launches were recorded: kernels belong to the step in which they start")
         if empty:
-            record.problems.append(f"{empty} steps have no activity on this GPU")
+            record.problems.append(f"{format_count(empty, 'step has', 'steps have')} no activity on this GPU")
         if cut:
-            record.problems.append(
-                f"{len(cut)} steps are cut ({', '.join(map(str, cut[:3]))}{', …' if len(cut) > 3 else ''})"
-            )
+            listed = ", ".join(map(str, cut[:3])) + (", …" if len(cut) > 3 else "")
+            record.problems.append(f"{format_count(len(cut), 'step is', 'steps are')} cut ({listed})")
 
     def _record(self, use: GpuUsage, decision: RankDecision, number: int, ranks: int) -> SourceRecord:
         source, recording, steps = self._source, self._recording, self._steps[use.gpu.process]
@@ -195,6 +201,7 @@ class Stager:
             before_capture=self._before_capture.get(use.gpu, 0),
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
+            collective_pattern=self._collective_pattern,
             reader=source.reader,
             world_size=recording.world_size,
             kernel_columns=len(KERNELS),

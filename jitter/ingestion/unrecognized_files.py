@@ -1,17 +1,20 @@
-"""Files that no reader accepts: which are damaged traces, which are of a kind that jitter does not read, and why."""
+"""Files that no reader accepts: which of them are damaged traces, and the error or note for each."""
 
 import re
 import shlex
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.unsupported_formats import UnsupportedFormat, unsupported_format
 
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
+_MOST_REPORTS: Final = 3
+"""Reports with an error of their own; more are summarized in one."""
 _HEAD_BYTES: Final = 1 << 16
 _DAMAGED_HINT: Final = "copy it again, or record again"
 _NUMBER: Final = re.compile(r"\d+")
@@ -21,40 +24,10 @@ _TRACE_SUFFIX: Final = re.compile(
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
 _TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
-_CHAKRA: Final = re.compile(rb'"schema"\s*:\s*"[^"]*chakra')
 
 
 class DamagedTraceError(UnreadableTraceError):
     """A file that is a trace by its name or contents and that no reader can read."""
-
-
-class _Kind(NamedTuple):
-    """A kind of file that jitter does not read."""
-
-    pattern: re.Pattern[str]
-    what: str
-    instead: str
-
-
-_KINDS: Final = (
-    _Kind(
-        re.compile(r"\.xplane\.pb$"),
-        "XProf profiles of JAX or TensorFlow",
-        "record with `nsys profile -t cuda,nvtx` or `rocprofv3 --sys-trace`",
-    ),
-    _Kind(re.compile(r"\.pb$"), "protobuf files", "export PyTorch profiles with `prof.export_chrome_trace(...)`"),
-    _Kind(re.compile(r"\.qdstrm$"), "unfinished Nsight Systems reports", "convert with `QdstrmImporter -i FILE`"),
-    _Kind(re.compile(r"\.ncu-rep$"), "Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`"),
-    _Kind(
-        re.compile(r"\.(?:pftrace|perfetto-trace)$"),
-        "Perfetto traces",
-        "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`",
-    ),
-    _Kind(re.compile(r"\.otf2$"), "OTF2 traces", "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"),
-    _CHAKRA_KIND := _Kind(
-        re.compile(r"\.et$"), "Chakra execution traces", "export PyTorch profiles with `prof.export_chrome_trace(...)`"
-    ),
-)
 
 
 class UnrecognizedFiles:
@@ -87,31 +60,35 @@ class UnrecognizedFiles:
         patterns = {_name_pattern(path) for path in recordings}
         errors: dict[Path, JitterError] = {}
         for path, named in self._files.items():
-            if is_nsys_report(path):
-                error: JitterError | None = explain_report(path, named)
-            else:
-                error = _unreadable(path)
-                if error is None and (_name_pattern(path) in patterns or _is_damaged_trace(path)):
-                    failure = self._failures.get(path)
-                    error = DamagedTraceError(
-                        f"{path}: a damaged trace ({_damage(path)})" if failure is None else failure.message,
-                        _DAMAGED_HINT,
-                    )
-                if error is None:
-                    error = explain_unrecognized(path, named, formats)
+            try:
+                error = self._explain(path, named, patterns, formats)
+            except OSError as reason:
+                error = UnreadableTraceError(f"{path}: {reason.strerror or reason}", "make it readable")
             if error is not None:
                 errors[path] = error
-        return errors, len(self._files) - len(errors)
+        others = len(self._files) - len(errors)
+        return _summarize_reports(errors), others
+
+    def _explain(self, path: Path, named: bool, patterns: Set[tuple[str, str]], formats: str) -> JitterError | None:
+        if is_nsys_report(path):
+            return explain_report(path, named)
+        with path.open("rb"):
+            pass
+        if _name_pattern(path) in patterns or _is_damaged_trace(path):
+            failure = self._failures.get(path)
+            what = f"{path}: a damaged trace ({_damage(path)})" if failure is None else failure.message
+            return DamagedTraceError(what, _DAMAGED_HINT)
+        return explain_unrecognized(path, named, formats)
 
     def notes(self) -> list[str]:
         """Return one sentence per kind of file that jitter does not read, with the command to record instead."""
-        found: dict[_Kind, list[Path]] = {}
+        found: dict[UnsupportedFormat, list[Path]] = {}
         for path in self._files:
-            kind = _kind_of(path)
+            kind = unsupported_format(path)
             if kind is not None:
                 found.setdefault(kind, []).append(path)
         return [
-            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind.what}, which jitter does not "
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind.files}, which jitter does not "
             f"read; {kind.instead}"
             for kind, paths in found.items()
         ]
@@ -120,6 +97,22 @@ class UnrecognizedFiles:
 def is_nsys_report(path: Path) -> bool:
     """Return whether the file is an Nsight Systems report, which only nsys can read."""
     return path.suffix in _REPORTS
+
+
+def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterError]:
+    """Replace the errors of many reports that were not exported by one."""
+    reports = [path for path in errors if is_nsys_report(path)]
+    if len(reports) <= _MOST_REPORTS:
+        return errors
+    folders = sorted({str(path.parent) for path in reports})
+    patterns = " ".join(f"{shlex.quote(folder)}/*{reports[0].suffix}" for folder in folders[:_MOST_REPORTS])
+    error = UnreadableTraceError(
+        f"{reports[0]} and {len(reports) - 1} more: Nsight Systems reports, not exports",
+        f"run: for report in {patterns}; do "
+        'nsys export -t sqlite --lazy=false -o "${report%.*}.sqlite" "$report"; done',
+    )
+    kept = {path: one for path, one in errors.items() if path not in set(reports)}
+    return {**kept, reports[0]: error}
 
 
 def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
@@ -145,18 +138,10 @@ def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTra
         )
     if not named:
         return None
-    kind = _kind_of(path)
+    kind = unsupported_format(path)
     if kind is not None:
-        return UnreadableTraceError(f"{path}: one of the {kind.what}, which jitter does not read", kind.instead)
+        return UnreadableTraceError(f"{path}: one of the {kind.files}, which jitter does not read", kind.instead)
     return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {formats}")
-
-
-def _unreadable(path: Path) -> JitterError | None:
-    try:
-        with path.open("rb"):
-            return None
-    except OSError as error:
-        return UnreadableTraceError(f"{path}: {error.strerror or error}", "make it readable")
 
 
 def _name_pattern(path: Path) -> tuple[str, str]:
@@ -200,13 +185,6 @@ def _unzipped_head(path: Path) -> tuple[bytes, bool]:
     except zlib.error:
         return b"", False
     return head, bool(head)
-
-
-def _kind_of(path: Path) -> _Kind | None:
-    if path.suffix == ".json" and path.stat().st_size:
-        with path.open("rb") as file:
-            return _CHAKRA_KIND if _CHAKRA.search(file.read(_HEAD_BYTES)) else None
-    return next((kind for kind in _KINDS if kind.pattern.search(path.name)), None)
 
 
 def _is_database(path: Path) -> bool:

@@ -91,6 +91,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Kernels outside every step because they were launched before the capture."""
     steps: list[StepRecord]
     problems: list[str]
+    collective_pattern: str | None = None
+    """The --collective it was read with: names of kernels that the user declares as communication."""
     host_rows: int | None = None
     """Rows of the file of host events, which exists if there are any; None: not known."""
     reader: str | None = None

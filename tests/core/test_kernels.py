@@ -2,6 +2,7 @@
 
 import pytest
 
+from jitter.core.collective_names import COLLECTIVE_NAMES, CollectiveName, find_collective_name
 from jitter.core.kernels import ALIGNING_OPERATIONS, OPERATIONS, collective_operation, is_collective, short_name
 
 
@@ -44,6 +45,115 @@ def test_collectives(name: str, operation: str | None):
     ],
 )
 def test_others(name: str):
+    assert not is_collective(name)
+    assert collective_operation(name) is None
+
+
+@pytest.mark.parametrize("row", COLLECTIVE_NAMES, ids=lambda row: row.pattern[:40])
+def test_every_row_matches_its_example(row: CollectiveName):
+    assert find_collective_name(row.example) is row
+    assert row.operation in {None, "by words", *OPERATIONS}
+    assert collective_operation(row.example) in {None, *OPERATIONS}
+    assert row.is_verified or "unverified" in row.source
+
+
+# names as reported in public profiles of these libraries: the operation must be right, too
+@pytest.mark.parametrize(
+    ("name", "operation", "library"),
+    [
+        ("void rcclGenericKernel<1, false>(ncclDevKernelArgsStorage<4096ul>)", None, "NCCL"),
+        ("ncclSymDevKernel_AllReduce_RSxLD_AGxST_sum_bf16(ncclSymDevArgs)", "all_reduce", "NCCL"),
+        ("ncclSymkDevKernel_AllReduce_AGxLLMC_R_sum_f32", "all_reduce", "NCCL"),
+        ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>) [clone .kd]", None, "NCCL"),
+        ("ncclKernelAllGatherCtranDirect(int*)", "all_gather", "NCCL"),
+        ("mscclKernel_Sum_hip_bfloat16_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)", None, "MSCCL"),
+        ("void allreduce7<(Op)0, __half>(__half*, __half*)", "all_reduce", "MSCCL++"),
+        ("void allgather6<true>(void*, unsigned long)", "all_gather", "MSCCL++"),
+        ("void sglang::cross_device_reduce_1stage<__half, 8>(sglang::RankData*, int)", "all_reduce", "vLLM"),
+        ("void aiter::cross_device_reduce_2stage_naive<__half, 8>(aiter::RankData*)", "all_reduce", "vLLM"),
+        ("_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE", "reduce_scatter", "aiter"),
+        ("void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)", "all_reduce", "PyTorch"),
+        ("void (anonymous namespace)::multimem_all_gather_kernel<16>(char*)", "all_gather", "PyTorch"),
+        ("void (anonymous namespace)::multimem_one_shot_all_reduce_kernel<float, 16>(int)", "all_reduce", "PyTorch"),
+        ("void (anonymous namespace)::one_shot_all_reduce_kernel<float, 16, 8>(float**)", "all_reduce", "PyTorch"),
+        ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<float, 16, 8>(int)", "all_reduce", "PyTorch"),
+        ("one_shot_all_reduce_kernel_0d1d2d3de", "all_reduce", "PyTorch"),
+        ("all_to_all_vdev_2d_offset(long)", "all_to_all", "PyTorch"),
+        ("void c10d::nvshmem_extension::exchangeSplitAndOffset_2d<false>(long*)", "all_to_all", "PyTorch"),
+        ("void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(int)", "all_to_all", "DeepEP"),
+        ("void deep_ep::intranode::cached_notify_combine<8>(void**, int*, int)", "all_to_all", "DeepEP"),
+        ("void deep_ep::intranode::notify_dispatch<8>(int const*)", "all_to_all", "DeepEP"),
+        ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*)", "all_to_all", "DeepEP"),
+        ("void uccl::internode_ll::combine<true, 7168>(void*)", "all_to_all", "DeepEP"),
+        ("void primus_turbo::deep_ep::intranode::dispatch<8, 768>(int4*)", "all_to_all", "DeepEP"),
+        ("void hybrid_ep::dispatch_kernel<unsigned char, 4>(int)", "all_to_all", "DeepEP"),
+        ("EpDispatchIntraNodeKernel_bf16", "all_to_all", "mori"),
+        ("void mori::moe::EpCombineInterNodeV1KernelLowLatency<hip_bfloat16>(int)", "all_to_all", "mori"),
+        ("void mori::moe::EpDispatchLowLatencyAsyncSend<hip_bfloat16>(int)", "all_to_all", "mori"),
+        ("kuserbuffers_pushsend(int*, int*, int*, int4*, int4*, int)", "send_recv", "Transformer"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_stride<4>(int)", "reduce_scatter", "Transformer"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rr_ag<4>(int)", "all_gather", "Transformer"),
+        ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)", "barrier", "NVSHMEM"),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_twoshot_sync<int>(int)",
+            "all_reduce",
+            "Fl",
+        ),
+        ("moefinalize_allreduce_fusion_kernel_oneshot_lamport", "all_reduce", "FlashInfer"),
+        ("void tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel<int>(int)", "all_to_all", "TensorRT"),
+        ("moeAllToAllKernel(MoeEpWorldInfo, MoeCommWorkspace)", "all_to_all", "TensorRT"),
+        ("oneccl_allgatherv_pcie<sycl::half, Rt64_128_PCIE, RingTransmit>", "all_gather", "oneCCL"),
+    ],
+)
+def test_names_of_other_libraries(name: str, operation: str | None, library: str):
+    row = find_collective_name(name)
+    assert row is not None
+    assert row.library.startswith(library)
+    assert is_collective(name)
+    assert collective_operation(name) == operation
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allreduce_input_norm",
+        "void dispatch_elementwise<float>(float*)",
+        "void cub::CUB_200200_800_900_NS::DeviceReduceKernel<cub::DispatchReduce<float*> >(float*)",
+        "void cub::detail::dispatch::combine<int>(int)",
+        "void cub::DeviceScanByKeyKernel<cub::DispatchScan<int> >(int)",
+        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64> >(int)",
+        "combine_kernel",
+        "void adam_combine_momentum<float>(float*)",
+        "void splitKreduce_kernel<32, 16, int, float>(float*)",
+        "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
+        "void deep_ep::internode_ll::query_mask_buffer<32>(int*)",
+        "void mori::moe::EpDispatchCopyToStaging<hip_bfloat16>(int)",
+        "EpDispatchLowLatencyAsyncSendCopySlotAssign_bf16",
+        "void moe_combine<float>(float*)",
+        "void tensorrt_llm::kernels::moe_comm::moeA2APrepareDispatchKernel(int*)",
+        "void vllm::moe::moe_align_block_size_kernel<int>(int*)",
+        "void vllm::rms_norm_kernel<c10::BFloat16>(int)",
+        "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 8>(int)",
+        "void at::native::index_put_with_sort_kernel<c10::BFloat16, 4>(long*)",
+        "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
+        "reduce_1Block_kernel",
+        "void reduce_segments<float>(float*)",
+        "triton_red_fused__to_copy_all_reduce_0",
+        "triton_poi_fused_all_gather_into_tensor_wait_tensor_3",
+        "reduce_scatter_gradient_bucket_norm",
+        "gather_scatter_kernel",
+        "void reshape_and_cache_kernel<ncclKernel_AllReduce>(int)",
+        "notify_dispatch",
+        "dispatch",
+        "barrier_kernel",
+        "void cooperative_groups::barrier<int>(int)",
+        "void my_allreduce_kernel(float*)",
+        "CUDA graph",
+        "_ZN7cutlass6KernelI3ncclEEvNT_6ParamsE",
+        "_Z",
+    ],
+)
+def test_kernels_that_only_sound_like_communication(name: str):
     assert not is_collective(name)
     assert collective_operation(name) is None
 

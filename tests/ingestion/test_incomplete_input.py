@@ -24,7 +24,7 @@ def kineto(tmp_path: Path) -> Path:
 
 
 def ingest(folder: Path) -> IngestReport:
-    return jitter.ingest(folder, folder.parent / "lake", jobs=1)
+    return jitter.ingest(folder, folder.parent / "lake", executor=jitter.LocalExecutor())
 
 
 def refusals(lake: Path) -> list[str]:
@@ -145,7 +145,7 @@ def test_a_world_size_that_counts_nodes_is_ignored(tmp_path: Path):
 def test_steps_of_a_cut_trace_that_lack_kernels_are_cut(tmp_path: Path, share: float):
     folder = tmp_path / "t"
     (path,) = write(simulate(Job(ranks=1, steps=6, kernels=40)), folder, "kineto", zipped=False)
-    whole = jitter.ingest(folder, tmp_path / "whole", jobs=1).added[0]
+    whole = jitter.ingest(folder, tmp_path / "whole", executor=jitter.LocalExecutor()).added[0]
     assert not any(step.cut for step in whole.steps)
     kernels = {step.key: step.kernels for step in whole.steps}
     content = path.read_bytes()
@@ -205,6 +205,6 @@ def test_long_names_are_cut_and_said(tmp_path: Path):
     events = [kineto_traces.step(name="step 1 " + "x" * 100_000), kineto_traces.call(), kineto_traces.kernel(name)]
     kineto_traces.write(tmp_path / "t" / "rank0.json", events)
     (record,) = ingest(tmp_path / "t").added
-    assert "1 names of kernels or calls are longer than 65,536 characters and were cut" in record.problems
-    assert "1 texts of ranges are longer than 65,536 characters and were cut" in record.problems
+    assert "cut to 65,536 characters: 1 name of kernels or calls" in record.problems
+    assert "cut to 65,536 characters: 1 text of ranges" in record.problems
     assert len(record.steps[0].marker or "") == 65_536

@@ -68,7 +68,7 @@ def test_whatever_a_reader_raises_refuses_one_file(
 ):
     (own_traces / "one.bad").write_text("x")
     monkeypatch.setitem(readers(), "failing", Failing(where, error))
-    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert len(report.added) == 3
     (refusal,) = report.refused
     assert "one.bad" in refusal.message
@@ -83,7 +83,7 @@ def test_a_sniff_that_raises_is_named_once_and_skipped(
 ):
     (own_traces / "notes.txt").write_text("x")
     monkeypatch.setitem(readers(), "failing", Failing("sniff", ValueError("no")))
-    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert (len(report.added), report.refused) == (3, [])
     (note,) = report.warnings
     assert note.startswith("reader 'failing' failed to examine")
@@ -105,7 +105,7 @@ def test_a_broken_third_party_reader_is_named_and_skipped(
 ):
     (own_traces / "notes.txt").write_text("x")
     with added_reader("broken", source, tmp_path / "site", monkeypatch):
-        report = jitter.ingest(own_traces, tmp_path / "lake", jobs=jobs)
+        report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.PoolExecutor(jobs))
     assert (len(report.added), report.refused) == (3, [])
     (note,) = report.warnings
     assert "reader 'broken' (broken_reader:READER)" in note
@@ -120,7 +120,7 @@ def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):
     content = bad.read_bytes()
     at = content.index(b"rocpd_op")
     bad.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
-    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert len(report.added) == 3
     assert ["rank9.rpd" in str(error) for error in report.refused] == [True]
 
@@ -132,7 +132,7 @@ def test_only_regular_files_are_opened(own_traces: Path, tmp_path: Path):
     (own_traces / "loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(own_traces / "s"))
-        report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+        report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert len(report.added) == 3
     (_, error), *_ = discover([own_traces / "rank7.sqlite"]).unreadable
     assert "rank7.sqlite: a pipe, not a file" in str(error)
@@ -161,13 +161,23 @@ def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: P
     for name in ("a.xplane.pb", "b.xplane.pb", "c.pftrace", "d.otf2", "e.ncu-rep"):
         (own_traces / name).write_bytes(b"x")
     (own_traces / "f.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
-    report = jitter.ingest(own_traces, tmp_path / "lake", jobs=1)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert (len(report.added), report.refused, report.other_files) == (3, [], 6)
     assert len(report.warnings) == 5
     words = "\n".join(report.warnings)
     for kind in ("XProf", "Perfetto", "OTF2", "Nsight Compute", "Chakra"):
         assert words.count(kind) == 1
     assert "a.xplane.pb and 1 more" in words
+
+
+def test_many_reports_that_are_not_exported_are_one_error(own_traces: Path, tmp_path: Path):
+    for rank in range(3, 13):
+        (own_traces / f"rank{rank}.nsys-rep").write_bytes(b"report")
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    (error,) = report.refused
+    assert "rank10.nsys-rep and 9 more: Nsight Systems reports, not exports" in error.message
+    assert "nsys export -t sqlite" in (error.hint or "")
+    assert (len(report.added), report.other_files) == (3, 0)
 
 
 def utf16(path: Path) -> Path:

@@ -19,7 +19,13 @@ from jitter.ingestion.transform.step_markers import StepRange
 from jitter.readers import Batch
 
 NAMES = [
-    *("gemm", "relu", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "[CUDA memcpy HtoD]", "cudaLaunchKernel"),
+    *(
+        "gemm",
+        "void at::native::relu(int)",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+        "[CUDA memcpy HtoD]",
+        "cudaLaunchKernel",
+    ),
     *("cuLaunchKernel", "cudaGraphLaunch_v10000", "cudaMemcpy", "cudaMemcpyAsync", "cudaStreamSynchronize"),
     *("cudaStreamBeginCapture_v10000", "cudaStreamEndCapture_v10000", "cudaEventRecord", "gemm"),
 ]
@@ -40,6 +46,7 @@ class Oddities:
         self._nested = pick.choice((0, 0, 0.2))
         for process in range(pick.choice((1, 1, 2, 4))):
             self._process(process)
+        self.library = self._library_calls(random.Random(seed + 1000))
         pick.shuffle(self.activities)
         pick.shuffle(self.calls)
 
@@ -106,6 +113,54 @@ class Oddities:
             "group_ranks": [0, 1] if name == COLLECTIVE else None,
         }
 
+    def _library_calls(self, pick: random.Random) -> list[dict[str, Any]]:
+        """Ranges of a communication library and of a framework, nested on their thread; groups that are recorded."""
+        for row in self.activities:
+            if not row["is_memory"] and row["start_ns"] % 19 == 0:  # by start: equal rows would tie
+                row["group_size"] = 4
+        found = []
+        for process, thread in {(call["process"], call["thread"]): None for call in self.calls}:
+            at = pick.randrange(-20, 300)
+            for _ in range(pick.choice((0, 0, 1, 4))):
+                at += pick.randrange(1, 200)
+                text = pick.choice(("ncclAllReduce", "ncclGroupEnd", "nccl:all_gather", "ncclCommInitRank", "nccl"))
+                end = at + pick.randrange(1, 60)
+                range_of = {"process": process, "thread": thread}
+                found.append(range_of | {"text": text, "start_ns": at, "end_ns": pick.choice((end, end, None))})
+                if pick.random() < 0.5 and end > at + 6:
+                    inner = pick.choice(("ncclBroadcast", "nccl:reduce"))
+                    found.append(range_of | {"text": inner, "start_ns": at + 2, "end_ns": end - 2})
+                at = end
+        pick.shuffle(found)
+        return found
+
+    def is_communication(self, row: dict[str, Any], call: dict[str, Any] | None) -> bool:
+        """By its name, its group, or the range around its launch; a framework's own kernels by none of its ranges."""
+        if row["is_memory"]:
+            return False
+        if row["name"] == COLLECTIVE or row.get("group_size") is not None:
+            return True
+        around = [
+            one
+            for one in self.library
+            if call is not None
+            and (one["process"], one["thread"]) == (call["process"], call["thread"])
+            and one["end_ns"] is not None
+            and one["start_ns"] <= call["start_ns"] <= one["end_ns"]
+        ]
+        if any(one["text"] in {"ncclAllReduce", "ncclGroupEnd", "ncclBroadcast"} for one in around):
+            return True
+        return row["name"] != 1 and any(one["text"].startswith("nccl:") and not self._holds(one) for one in around)
+
+    def _holds(self, one: dict[str, Any]) -> bool:
+        """Whether a framework's range holds a library's call."""
+        return any(
+            other["text"] in {"ncclAllReduce", "ncclGroupEnd", "ncclBroadcast"}
+            and (one["process"], one["thread"]) == (other["process"], other["thread"])
+            and one["start_ns"] < other["start_ns"] <= one["end_ns"]
+            for other in self.library
+        )
+
     def _steps_of(self, process: int, until: int) -> None:
         pick = self._random
         if pick.random() < 0.1:
@@ -123,7 +178,8 @@ class Oddities:
 
     def batches(self) -> list[Batch]:
         """In several batches; some leave out columns in which they know nothing."""
-        found = [Batch("ranges", _rows(self.loading, RANGES))] if self.loading else []
+        ranges = [*self.loading, *self.library]
+        found = [Batch("ranges", _rows(ranges, RANGES))] if ranges else []
         for table, rows, schema in (("activities", self.activities, ACTIVITIES), ("calls", self.calls, CALLS)):
             for first in range(0, len(rows), 37):
                 some = rows[first : first + 37]
@@ -142,7 +198,7 @@ def account(joined: JoinedCapture, steps: dict[int, list[StepRange]]) -> dict[st
     in_steps: dict[Gpu, list[dict[str, Any]]] = {}
     for gpu, rows in joined.in_steps(steps):
         in_steps.setdefault(gpu, []).extend(
-            {name: row.get(name) for name in (*ACTIVITIES.names[1:], *LAUNCH_NAMES, "step_row")}
+            {name: row.get(name) for name in (*ACTIVITIES.names[1:], *LAUNCH_NAMES, "is_collective", "step_row")}
             for row in rows.to_pylist()
         )
     uses = joined.gpus()
@@ -173,22 +229,41 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
         return account(found.join(NAMES), oddities.steps)
 
 
+JOINS = ("memory", "disk")
+CASES = [
+    pytest.param(join, seed, id=f"{join}-{seed}")
+    for seed in range(60)
+    for join in JOINS
+    if join == "memory" or seed < 30
+]
+"""The random captures that both joins are tested with, by seed; a join on disk takes longer."""
+
+
+def use_join(join: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make captures use one of the two joins, with small blocks whose size depends on the seed."""
+    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    if join == "disk":
+        monkeypatch.setattr(capture, "SPILL_BYTES", 0)
+        monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
+        monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+        monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
-    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    use_join("memory", seed, monkeypatch)
     in_memory = told(oddities, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(capture, "SPILL_BYTES", 0)
-    monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
-    monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-    monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+    use_join("disk", seed, monkeypatch)
     on_disk = told(oddities, tmp_path)
     for what, found in on_disk.items():
         assert in_memory[what] == found, what
 
 
-def test_without_a_row(tmp_path: Path):
+@pytest.mark.parametrize("join", JOINS)
+def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    use_join(join, 1, monkeypatch)
     with Capture(re.compile("(?P<step>)x"), tmp_path) as found:
         joined = found.join([])
         assert account(joined, {}) == {
@@ -202,9 +277,10 @@ def test_without_a_row(tmp_path: Path):
         }
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_against_an_oracle(seed: int, tmp_path: Path):
+@pytest.mark.parametrize(("join", "seed"), CASES)
+def test_against_an_oracle(join: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
+    use_join(join, seed, monkeypatch)
     found = told(oddities, tmp_path)
     calls, placed = _oracle(oddities)
     for gpu, rows in found["in_steps"].items():
@@ -226,6 +302,9 @@ def test_against_an_oracle(seed: int, tmp_path: Path):
             )
             for r in rows
         )
+        assert Counter(
+            (r["start_ns"], r["end_ns"], r["name"], oddities.is_communication(r, c)) for _, r, c, _ in mine
+        ) == (Counter((r["start_ns"], r["end_ns"], r["name"], r["is_collective"]) for r in rows))
         assert [place for place, *_ in sorted(mine, key=lambda one: one[0])] == _places(rows, placed, gpu)
     assert set(found["in_steps"]) == {
         Gpu(row["process"], row["device"])

@@ -53,7 +53,7 @@ def test_lost_kernels_cut_their_step(own_traces: Path, tmp_path: Path):
     lost = record.steps[1].launches_without_kernel
     assert 0 < lost <= 5
     assert record.steps[1].kernels == 16 - lost
-    assert "1 steps are cut (epoch 1, step 2001)" in record.problems
+    assert "1 step is cut (epoch 1, step 2001)" in record.problems
 
 
 def test_an_open_last_range_is_cut_and_holds_the_rest(own_traces: Path, tmp_path: Path):

@@ -1,6 +1,7 @@
 """Ranks from names, and from what is known of the GPUs of one recording."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from jitter.ingestion.ranks import (
     rank_in_path,
     read_rank_map,
 )
+from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
 
 
 @pytest.mark.parametrize(
@@ -110,9 +112,33 @@ def test_told_rank_for_a_file_of_several():
 
 
 def test_rank_zero_is_a_rank():
-    gpu = _gpu(0, 1, step_text_rank=0, process_rank=3, launcher_rank=4)
-    assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions())) == [0]
+    gpu = _gpu(0, 1, process_rank=0, launcher_rank=4)
+    assert _ranks(decide_ranks(NAMELESS, [gpu], RankOptions())) == [0]
     assert _ranks(decide_ranks(Path("rank6.sqlite"), [gpu], RankOptions(rank=0))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("path", "known", "first", "second"),
+    [
+        ("a.json", {"process_rank": 7, "process_rank_from": "distributedInfo", "step_text_rank": 2}, 7, 2),
+        ("rank_2.json", {"process_rank": 7, "process_rank_from": "distributedInfo"}, 7, 2),
+        ("rank_2.json", {"step_text_rank": 7}, 7, 2),
+        ("rank_2.json", {"launcher_rank": 7, "launcher_rank_from": "RANK"}, 7, 2),
+        ("a.json", {"launcher_rank": 7, "launcher_rank_from": "RANK", "step_text_rank": 2}, 7, 2),
+    ],
+)
+def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict[str, Any], first: int, second: int):
+    with pytest.raises(UnknownRankError) as error:
+        decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions())
+    assert f"says rank {first}, and" in str(error.value)
+    assert f"says rank {second}" in str(error.value)
+    assert f"--rank {first} or --rank {second}" in str(error.value)
+    assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions(rank=second))) == [second]
+
+
+@pytest.mark.parametrize("path", ["trace_2.json", "gpu2.json", "rank_2/trace.json", "x-TP-2.trace.json.gz"])
+def test_weak_names_contradict_nobody(path: str):
+    assert _ranks(decide_ranks(Path(path), [_gpu(process_rank=7)], RankOptions())) == [7]
 
 
 def test_pattern():
@@ -134,3 +160,45 @@ def test_map_files(tmp_path: Path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"map\.csv"):
         read_rank_map(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("trace_rank3.json", 3),
+        ("global_rank_3.json", 3),
+        ("http-rank-3.json", 3),
+        ("setup-rank-3.json", 3),
+        ("tp_rank_0-rank_5.json", 5),
+        ("rank5_tp_rank_0.json", 5),
+        *(
+            (f"{group}{separator}rank_1.json", None)
+            for group in ("tp", "PP", "dp", "cp", "ep", "mp", "sp")
+            for separator in "_-."
+        ),
+        ("dp_rank_1_tp_rank_0.json", None),
+        ("node-rank-1.json", None),
+        ("machine_rank_1.json", None),
+        ("local_rank_1.json", None),
+    ],
+)
+def test_only_a_global_rank_in_a_file_name_is_a_rank(name: str, rank: int | None):
+    assert rank_in_path(Path("/t", name)) == rank
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        ("iteration 0 tp-rank:2", None),
+        ("iteration 0 tp-rank:2 rank:7", 7),
+        ("step 3 dp_rank=1", None),
+        ("step 3 node rank 1", None),
+        ("step 3 rank=1", 1),
+        ("step 3 global_rank=1", 1),
+        ("step 3 warmup rank=1", 1),
+    ],
+)
+def test_only_a_global_rank_in_a_marker_is_a_rank(text: str, rank: int | None):
+    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 10)
+    assert marker is not None
+    assert marker.rank == rank

@@ -12,10 +12,10 @@ from jitter.ingestion.transform.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
     compile_step_pattern,
-    is_data_loading,
     parse_marker,
     select_step_ranges,
 )
+from jitter.ingestion.transform.step_names import is_data_loading
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.communication_limits import limit_to_communication
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings
@@ -33,7 +35,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     ]
     run = analysis.run
     what_if = WhatIf(cap_gain(all_gain, loss.ns), loss.ns)
-    return Diagnosis(
+    found = Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
@@ -45,10 +47,11 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             what_if.culprits_repaired_ns or 0,
             len(run.team_of),
             find_peerless(run),
-            partial=bool(run.meetings.unpaired),
+            partial=bool(run.matching.unpaired),
         ),
         notes=list_limitations(evidence),
     )
+    return limit_to_communication(found, survey_communication(run))
 
 
 def _select_worth_fixing(

@@ -26,7 +26,6 @@ from jitter.analysis.metrics.cohorts import (
     find_commonest_sequences,
 )
 from jitter.analysis.metrics.lcs import lcs_partners
-from jitter.core.kernels import is_collective
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
@@ -112,6 +111,8 @@ class KernelIndices:
         self._unsearched_steps = iter(self._steps)
         self._examples: dict[str, tuple[StepKey, int]] = {}
         self._contents: dict[str, list[KernelSignature]] = {}
+        self._collectives: set[str] = set()
+        """Names of the collectives in the sequences read so far."""
         self._indices: dict[StepKey, list[KernelIndex]] = {}
 
     @cached_property
@@ -143,7 +144,7 @@ class KernelIndices:
                     members,
                     cohort,
                     self._kernels_of,
-                    is_collective,
+                    self._collectives.__contains__,
                     self._commonest.get(cohort) if all(member.cut for member in members) else None,
                 )
                 for cohort, members in sorted(by_cohort.items())
@@ -176,9 +177,9 @@ class KernelIndices:
             key, rank = self._example(sequence)
             rows = read_step(self._root, key, self._held[key], ("kernel_name", "kind", "stream"), [rank]).table
             main = self._held[key][rank].record.main_stream
+            found = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+            self._collectives.update(name for name, kind, _ in found if kind == "collective")
             self._contents[sequence] = [
-                (name, kind == "collective" or stream != main)
-                for name, kind, stream in zip(*(column.to_pylist() for column in rows.columns), strict=True)
-                if kind != "memory"
+                (name, kind == "collective" or stream != main) for name, kind, stream in found if kind != "memory"
             ]
         return self._contents[sequence]

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.launch_join import DataLoading, JoinedCapture
 from jitter.ingestion.transform.memory_join import MemoryJoin
-from jitter.ingestion.transform.step_markers import Marker, is_data_loading, parse_marker
+from jitter.ingestion.transform.step_markers import Marker, parse_marker
+from jitter.ingestion.transform.step_names import is_data_loading, is_unnumbered_step
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
@@ -33,8 +35,11 @@ class Capture:
     A context manager; the result of `join` is valid within its block.
     """
 
-    def __init__(self, pattern: re.Pattern[str], scratch: Path) -> None:
+    def __init__(self, pattern: re.Pattern[str], scratch: Path, declared: re.Pattern[str] | None = None) -> None:
+        """Start empty; `declared` is the pattern of kernels that the user declares as communication."""
         self._pattern = pattern
+        self._declared = declared
+        self._collective_calls: list[CollectiveCall] = []
         self._scratch = scratch
         self._end = ExitStack()
         self._held: list[Batch] = []
@@ -45,6 +50,8 @@ class Capture:
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
+        self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,13 +76,18 @@ class Capture:
     def join(self, names: Sequence[str]) -> JoinedCapture:
         """Join activities with their launching calls; `names` are the names of the recording."""
         if self._on_disk is not None:
-            self._on_disk.join(self._data_loading, names)
+            self._on_disk.join(self._data_loading, names, self.communication)
             return self._on_disk
         activities, calls = (
             [batch.rows for batch in self._held if batch.table == table] for table in ("activities", "calls")
         )
         self._held = []
-        return MemoryJoin(activities, calls, self._data_loading, names)
+        return MemoryJoin(activities, calls, self._data_loading, names, self.communication)
+
+    @property
+    def communication(self) -> Communication:
+        """What is known of the recording's communication besides its kernels; final after the last `add`."""
+        return Communication(self._declared, self._collective_calls)
 
     def _spill(self) -> None:
         """Move the rows held so far into a database on disk."""
@@ -100,5 +112,10 @@ class Capture:
             marker = parse_marker(self._pattern, thread, text, start_ns, end_ns)
             if marker is not None:
                 self.markers[process].append(marker)
+            elif is_unnumbered_step(text):
+                kind = "".join("N" if char.isdecimal() else char for char in text)
+                self.unnumbered[process].append(Marker(thread, text, start_ns, end_ns, None, 0, None, kind))
             elif is_data_loading(text):
                 self._data_loading.append(DataLoading(process, text, thread, start_ns, end_ns))
+            elif (call := parse_collective_call(text)) is not None:
+                self._collective_calls.append(CollectiveCall(process, thread, start_ns, end_ns, *call))

@@ -9,10 +9,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql
 from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.duckdb_launches import count_rows, join_launches
 from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
 from jitter.ingestion.transform.step_markers import StepRange
@@ -31,7 +31,8 @@ _NAMES = pa.schema(
     [
         ("name", pa.int32()),
         ("text", pa.string()),
-        ("kind", pa.string()),
+        ("is_collective", pa.bool_()),
+        ("may_be_in_framework_call", pa.bool_()),
         ("is_launch", pa.bool_()),
         ("is_synchronising", pa.bool_()),
         ("capture_edge", pa.string()),
@@ -39,6 +40,16 @@ _NAMES = pa.schema(
 )
 _STEP_RANGES = pa.schema(
     [("process", pa.int32()), ("step_row", pa.int32()), ("start_ns", pa.int64()), ("until_ns", pa.int64())]
+)
+_COLLECTIVE_CALLS = pa.schema(
+    [
+        ("process", pa.int32()),
+        ("thread", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("operation", pa.string()),
+        ("of_library", pa.bool_()),
+    ]
 )
 _DATA_LOADING = pa.schema(
     [
@@ -76,21 +87,25 @@ class DuckDbJoin:
         if sum(rows.num_rows for rows in held) >= ROWS_AN_INSERT:
             self._insert(table)
 
-    def join(self, data_loading: Sequence[DataLoading], names: Sequence[str]) -> None:
+    def join(self, data_loading: Sequence[DataLoading], names: Sequence[str], communication: Communication) -> None:
         """Join activities with their launching calls; call once, after the last `add`."""
         for table in self._held:
             self._insert(table)
         rows = {
             "name": range(len(names)),
             "text": names,
-            "kind": ["collective" if is_collective(name) else "compute" for name in names],
+            "is_collective": communication.of_names(names),
+            "may_be_in_framework_call": communication.may_be_in_framework_call(names),
             "is_launch": [is_launch(name) for name in names],
             "is_synchronising": [is_synchronising(name) for name in names],
             "capture_edge": [capture_boundary(name) for name in names],
         }
         self._create("names", pa.table(rows, schema=_NAMES))
         self._create("data_loading", _table(data_loading, _DATA_LOADING))
+        self._create("collective_calls", _table(communication.calls, _COLLECTIVE_CALLS))
         join_launches(self._db)
+        self._db.execute(load_sql(__package__, "enclosed"))
+        self._db.execute(load_sql(__package__, "typed"))
         self._db.execute("DROP TABLE activities")
         self.has_launches = frozenset(
             process
@@ -120,7 +135,12 @@ class DuckDbJoin:
         return list(uses.values())
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
-        bound = {"process": gpu.process, "device": gpu.device, "kind": kind, "stream": stream}
+        bound = {
+            "process": gpu.process,
+            "device": gpu.device,
+            "is_collective": kind == "collective",
+            "stream": stream,
+        }
         return self._db.sql(load_sql(__package__, "sequence"), params=bound).to_arrow_table()
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:

@@ -12,7 +12,13 @@ from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
 from jitter.ingestion.transform.repetition import Repetition, cut_at_pattern, find_repetition
 from jitter.ingestion.transform.step_alignment import find_rotation
 from jitter.ingestion.transform.step_cycles import StepCycles, find_cycles
-from jitter.ingestion.transform.step_markers import Marker, StepRange, StepRanges, select_step_ranges
+from jitter.ingestion.transform.step_markers import (
+    Marker,
+    StepRange,
+    StepRanges,
+    number_step_ranges,
+    select_step_ranges,
+)
 from jitter.readers import Recording
 
 
@@ -32,16 +38,17 @@ class ProcessSteps:
 def find_steps(
     joined: JoinedCapture,
     markers: Sequence[Marker],
+    unnumbered: Sequence[Marker],
     recording: Recording,
     uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
     """Find the steps of the process with these `markers` and the GPUs `uses`.
 
-    `patterns` are kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut
-    at the same kernel.
+    `unnumbered` are ranges of steps without a number, used where there are no `markers`. `patterns` are kernel
+    sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same kernel.
     """
-    marked = select_step_ranges(markers)
+    marked = select_step_ranges(markers) if markers else number_step_ranges(unnumbered)
     if marked.ranges:
         return ProcessSteps(marked, "marker")
     busiest = max(uses, key=lambda use: use.compute_kernels)

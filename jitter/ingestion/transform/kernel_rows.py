@@ -10,19 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.kernels import (
-    COLLECTIVE,
-    COMPUTE,
-    KINDS,
-    MEMORY,
-    collective_operation,
-    copy_direction,
-    is_collective,
-)
+from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.schema import KERNELS
+from jitter.ingestion.transform.collective_calls import Communication
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
-_COMPUTED = {*_NAMED, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective", "copy_direction"}
+_PEERS = ("source_rank", "destination_rank")
+_COMPUTED = {
+    *_NAMED,
+    *_PEERS,
+    "rank",
+    "ordinal",
+    "kind",
+    "duration_ns",
+    "correlation_id",
+    "collective",
+    "copy_direction",
+}
 _MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
@@ -41,12 +45,11 @@ class StepKernels(NamedTuple):
 class KernelRowBuilder:
     """Builds rows for one rank; `names` are the names of the recording, `main_stream` is the rank's main stream."""
 
-    def __init__(self, names: Sequence[str], rank: int, main_stream: int | None) -> None:
+    def __init__(self, names: Sequence[str], rank: int, main_stream: int | None, communication: Communication) -> None:
         self._names = pa.array(names, pa.string())
         self._kinds = pa.array(KINDS, pa.string())
-        self._operations = pa.array([collective_operation(name) for name in names], pa.string())
+        self._operations = pa.array(communication.operations(names), pa.string())
         self._directions = pa.array([copy_direction(name) for name in names], pa.string())
-        self._collective = np.array([is_collective(name) for name in names], dtype=bool)
         self._hashes = np.array(
             [
                 int.from_bytes(hashlib.blake2b(n.encode("utf-8", "replace"), digest_size=8).digest(), "little")
@@ -65,7 +68,8 @@ class KernelRowBuilder:
         bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), size]
         ids = activities["name"].to_numpy()
         is_memory = activities["is_memory"].to_numpy(zero_copy_only=False)
-        kinds = np.where(is_memory, MEMORY, np.where(self._collective[ids], COLLECTIVE, COMPUTE))
+        is_collective = activities["is_collective"].to_numpy(zero_copy_only=False)
+        kinds = np.where(is_memory, MEMORY, np.where(is_collective, COLLECTIVE, COMPUTE))
         on_main = (
             np.zeros(size, dtype=bool)
             if self._main_stream is None
@@ -92,6 +96,7 @@ class KernelRowBuilder:
                 activities["is_memory"], self._directions.take(activities["name"]), pa.scalar(None, pa.string())
             ),
             **{name: _column(activities, name) for name in _AS_READ},
+            **self._peers(activities),
         }
         rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)
         partly = {name: _lack_names(column, bounds) for name, column in named.items()}
@@ -104,6 +109,18 @@ class KernelRowBuilder:
                 _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
                 int(is_kernel.sum()),
             )
+
+    def _peers(self, activities: pa.Table) -> dict[str, pa.Array]:
+        """Return the ranks that send and receive; where the trace states one of them, this rank is the other."""
+        found = {name: _column(activities, name) for name in _PEERS}
+        if all(column.null_count == activities.num_rows for column in found.values()):
+            return found
+        own = pa.scalar(self._rank, pa.int32())
+        source, destination = found.values()
+        return {
+            "source_rank": pc.if_else(destination.is_valid(), source.fill_null(own), source),
+            "destination_rank": pc.if_else(source.is_valid(), destination.fill_null(own), destination),
+        }
 
     def _named(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
         """Return names as a dictionary array whose dictionary holds only names that occur."""

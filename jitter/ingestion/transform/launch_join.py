@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from jitter.ingestion.transform.step_markers import StepRange
 
+COLLECTIVE_COLUMNS = ("collective", "group_name", "group_size")
+"""Columns of `schema.ACTIVITIES` that only communication has: a kernel with one of them is communication."""
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -76,7 +78,7 @@ class JoinedCapture(Protocol):
         """Yield complete steps of one GPU at a time, in order, with rows in launch order.
 
         Columns: those of `schema.ACTIVITIES` (nullable ones optional), `launch_name`, `launch_start_ns`,
-        `launch_end_ns`, `launch_thread`, and `step_row`, the index into the process's steps.
+        `launch_end_ns`, `launch_thread`, `is_collective`, and `step_row`, the index into the process's steps.
         """
         ...
 

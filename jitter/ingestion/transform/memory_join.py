@@ -11,11 +11,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.kernels import is_collective
 from jitter.core.schema import ACTIVITIES, CALLS, HOST
 from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
 from jitter.ingestion.transform.correlation import match_launches
-from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
+from jitter.ingestion.transform.launch_join import (
+    COLLECTIVE_COLUMNS,
+    DataLoading,
+    Gpu,
+    GpuUsage,
+    Steps,
+    locate_in_steps,
+)
 from jitter.ingestion.transform.streams import Streams
 
 _LAUNCH_COLUMNS = {
@@ -40,12 +47,14 @@ class MemoryJoin:
         calls: Sequence[pa.RecordBatch],
         data_loading: Sequence[DataLoading],
         names: Sequence[str],
+        communication: Communication,
     ) -> None:
         """Join batches of `activities` and `calls` as readers yield them; `names` are the names of the recording."""
         self._activities = _one_table(activities, ACTIVITIES, ("device", "stream", "correlation"))
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
         self._data_loading = data_loading
         self._names = names
+        self._communication = communication
         self._streams = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
         self._start_ns = self._activities["start_ns"].to_numpy()
@@ -55,6 +64,7 @@ class MemoryJoin:
         self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
         self._place_ns, self._is_placed = self._placed()
+        self._is_collective = self._find_collectives()
 
     def gpus(self) -> list[GpuUsage]:
         return self._streams.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
@@ -159,6 +169,13 @@ class MemoryJoin:
         found = self._activities.take(pa.array(rows)).drop_columns("process")
         for ours, theirs in _LAUNCH_COLUMNS.items():
             found = found.append_column(ours, self._calls[theirs].take(calls))
+        found = found.append_column("is_collective", pa.array(self._is_collective[rows]))
+        if len(self._operations):
+            number = self._enclosing[rows]
+            operations = self._operations.take(pa.array(number, mask=number < 0))
+            told = found["collective"] if "collective" in found.schema.names else pa.nulls(len(found), pa.string())
+            found = found.drop_columns([name for name in found.schema.names if name == "collective"])
+            found = found.append_column("collective", pc.coalesce(told, operations))
         return found.append_column("step_row", pa.array(step_rows))
 
     def _taken_down(self) -> _Bools:
@@ -183,9 +200,40 @@ class MemoryJoin:
         return taken
 
     def _of_kind(self, kind: str) -> _Bools:
-        is_kind = [is_collective(name) == (kind == "collective") for name in self._names]
-        found: _Bools = self._is_kernel & _at(self._activities, is_kind)
+        found: _Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
         return found
+
+    def _find_collectives(self) -> _Bools:
+        """Return which kernels are communication: by their arguments, by the call around their launch, by name."""
+        found = _at(self._activities, self._communication.of_names(self._names))
+        for column in COLLECTIVE_COLUMNS:
+            if column in self._activities.schema.names:
+                found |= self._activities[column].is_valid().to_numpy()
+        if len(self._operations):
+            of_library = np.array([call.of_library for call in self._communication.calls], np.bool_)
+            open_to_framework = _at(self._activities, self._communication.may_be_in_framework_call(self._names))
+            self._enclosing[(self._enclosing >= 0) & ~of_library[self._enclosing] & ~(open_to_framework | found)] = -1
+            found |= self._enclosing >= 0
+            self._enclosing[~(found & self._is_kernel)] = -1
+        found &= self._is_kernel
+        return found
+
+    @cached_property
+    def _operations(self) -> pa.Array:
+        return pa.array([call.operation for call in self._communication.calls], pa.string())
+
+    @cached_property
+    def _enclosing(self) -> _Integers:
+        """Each activity's enclosing communication call (index); -1 if none."""
+        calls, threads = self._calls, self._calls["thread"]
+        around = find_enclosing_calls(
+            self._communication.calls,
+            calls["process"].to_numpy(),
+            threads.fill_null(0).to_numpy(),
+            threads.is_valid().to_numpy(),
+            calls["start_ns"].to_numpy(),
+        )
+        return np.where(self._call >= 0, np.append(around, -1)[self._call], -1)
 
     def _are(self, is_so: Sequence[bool]) -> _Bools:
         return _at(self._calls, is_so)

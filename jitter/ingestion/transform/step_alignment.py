@@ -71,14 +71,18 @@ def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
 
 def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
     """Match each start to the nearest start of the reference, at most a quarter of a period away."""
-    theirs = np.array(reference.repetition.starts_ns)
-    mine = np.array(other.repetition.starts_ns) + shift_ns
-    period_ns = float(np.median(np.diff(theirs)))
+    reference_starts = np.array(reference.repetition.starts_ns)
+    starts = np.array(other.repetition.starts_ns) + shift_ns
+    period_ns = float(np.median(np.diff(reference_starts)))
     # steps before and after the reference's recording are extrapolated with its period
-    positions = np.interp(mine, theirs, np.arange(theirs.size))
-    positions = np.where(mine < theirs[0], (mine - theirs[0]) / period_ns, positions)
-    positions = np.where(mine > theirs[-1], theirs.size - 1 + (mine - theirs[-1]) / period_ns, positions)
-    differences = positions - np.arange(mine.size)
+    positions = np.interp(starts, reference_starts, np.arange(reference_starts.size))
+    positions = np.where(starts < reference_starts[0], (starts - reference_starts[0]) / period_ns, positions)
+    positions = np.where(
+        starts > reference_starts[-1],
+        reference_starts.size - 1 + (starts - reference_starts[-1]) / period_ns,
+        positions,
+    )
+    differences = positions - np.arange(starts.size)
     found = round(float(np.median(differences)))
     if abs(float(np.median(differences)) - found) > 0.25:
         raise UnknownRankError(

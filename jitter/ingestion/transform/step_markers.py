@@ -2,29 +2,18 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 from jitter.core.errors import UsageError
+from jitter.core.formatting import format_time
 from jitter.core.step_key import StepKey
+from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
+
 
 # a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
-_SEPARATOR = r"[\s_:=#/\-\[(]*(?<![\s:=#/\[(]-)"
-_EPOCH = rf"(?:(?<![a-z])epoch{_SEPARATOR}(?P<epoch>\d+)\D*?)?"
-_PART_OF_A_STEP = "".join(rf"(?<!{word})(?<!{word}[_\- ])" for word in ("micro", "mini", "sub", "accum"))
-_COUNTER = rf"(?<![a-z])(?:profilerstep|(?:train(?:ing)?|global)?[\s_\-]?{_PART_OF_A_STEP}(?:step|iteration|iter))"
-_RANK = rf"(?:.*?(?<![a-z])(?<!local)(?<!local[_\- ])rank{_SEPARATOR}(?P<rank>\d+))?"
-
-DEFAULT_STEP_PATTERN = rf"(?i){_EPOCH}{_COUNTER}{_SEPARATOR}(?P<step>\d+)(?![\d.]){_RANK}"
-"""`epoch1_step2003-rank0-…`, `ProfilerStep#12`, `step 12`, `train_step=12`, `iteration: 12`, `[iter 12]`."""
-
-_DATA_LOADING = re.compile(
-    r"(?i)enumerate\(dataloader\)|data[ _\-]?load|load[ _\-]?(?:data|batch)|next[ _\-]?batch|get[ _\-]?batch"
-    r"|batch[ _\-]?generator|input[ _\-]?pipeline|data[ _\-]?(?:wait|fetch|iter|time)|fetch[ _\-]?(?:data|batch)"
-)
-
-
 class Marker(NamedTuple):
     """A range whose text states a step number. Times in ns; `end_ns` is None if the recording ended first."""
 
@@ -35,6 +24,8 @@ class Marker(NamedTuple):
     epoch: int | None
     step: int
     rank: int | None
+    kind: str = ""
+    """The text up to the step number, with N for numbers: ranges of one kind are written by one line of code."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +67,8 @@ def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
     return pattern
 
 
+_NUMBER = re.compile(r"\d[\d,]*")
+_KIND_LENGTH = 48
 _MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
 """Digits that fit the lake's columns."""
 
@@ -84,23 +77,23 @@ def parse_marker(
     pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
 ) -> Marker | None:
     """Return the marker of a range, or None if its text states no step number that fits the column."""
-    found = pattern.search(text)
+    is_default = pattern.pattern == DEFAULT_STEP_PATTERN
+    found = None if is_default and not may_name_step(text) else pattern.search(text)
     if found is None:
         return None
-    groups = found.groupdict()
+    head = text[: found.end("step")]
+    if is_default and is_beside_training(head):
+        return None
+    words = {name: (word or "").replace(",", "") for name, word in found.groupdict().items()}
     numbers = {
-        name: int(word) if (word := groups.get(name)) and word.isdecimal() and len(word) <= digits else None
+        name: int(word) if (word := words.get(name, "")).isdecimal() and len(word) <= digits else None
         for name, digits in _MOST_DIGITS.items()
     }
     step = numbers["step"]
     if step is None:
         return None
-    return Marker(thread, text, start_ns, end_ns, numbers["epoch"], step, numbers["rank"])
-
-
-def is_data_loading(text: str) -> bool:
-    """Return whether a host range waits for the next batch (`enumerate(DataLoader)…` and similar)."""
-    return _DATA_LOADING.search(text) is not None
+    kind = _NUMBER.sub("N", head[-_KIND_LENGTH:])
+    return Marker(thread, text, start_ns, end_ns, numbers["epoch"], step, numbers["rank"], kind)
 
 
 def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
@@ -115,9 +108,59 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
         threads[marker.thread].append(marker)
     if not threads:
         return StepRanges([], [])
-    outermost = {thread: _outermost(found) for thread, found in threads.items()}
-    chosen = min(outermost.values(), key=lambda found: (-len(found), found[0].start_ns))
-    return _ranges(chosen)
+    outermost = {thread: _outermost_regular(found) for thread, found in threads.items()}
+    thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
+    found = _ranges(outermost[thread])
+    return StepRanges(found.ranges, [*_other_kinds(threads[thread], outermost[thread]), *found.problems])
+
+
+def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
+    """Select the ranges of one process that are its steps, of ranges without a number, and number them in order."""
+    found = sorted(ranges, key=lambda one: one.start_ns)
+    threads: dict[int | None, list[Marker]] = defaultdict(list)
+    for one in found:
+        threads[one.thread].append(one)
+    if not threads:
+        return StepRanges([], [])
+    outermost = [_outermost(own) for own in threads.values()]
+    chosen = min(outermost, key=lambda own: (-len(own), own[0].start_ns))
+    numbered = _ranges([one._replace(step=number) for number, one in enumerate(chosen)])
+    names = sorted({one.kind for one in chosen})
+    shown = ", ".join(f"'{name}'" for name in names[:_KINDS_SHOWN]) + (", …" if len(names) > _KINDS_SHOWN else "")
+    said = f"the markers {shown} have no step number: {len(chosen)} steps numbered in order from 0"
+    return StepRanges(numbered.ranges, [said, *numbered.problems])
+
+
+_KINDS_SHOWN = 3
+
+
+def _outermost_regular(markers: list[Marker]) -> list[Marker]:
+    """Return the outermost markers; one range around several steps ("iteration 0" around a whole run) is no step."""
+    found = _outermost(markers)
+    while len(found) == 1 and not found[0].text.startswith("ProfilerStep"):
+        inner = _outermost([marker for marker in markers if marker.kind != found[0].kind])
+        if len(inner) < _MIN_REGULAR:
+            break
+        markers, found = [marker for marker in markers if marker.kind != found[0].kind], inner
+    return found
+
+
+_MIN_REGULAR = 3
+"""Ranges that repeat at least so often are steps, rather than the single range around them."""
+
+
+def _other_kinds(markers: Sequence[Marker], chosen: Sequence[Marker]) -> list[str]:
+    """Return a sentence on the kinds of range that could be steps, if there are several; `chosen` are the steps."""
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for marker in markers:
+        kinds[marker.kind].append(0 if marker.end_ns is None else marker.end_ns - marker.start_ns)
+    taken = {marker.kind for marker in chosen}
+    if not kinds.keys() - taken:
+        return []
+    listed = ", ".join(
+        f"'{kind}' ({len(lengths)} of median {format_time(median(lengths))})" for kind, lengths in sorted(kinds.items())
+    )
+    return [f"several kinds of range could be the steps: {listed}; taken: {', '.join(sorted(taken))}"]
 
 
 def _outermost(markers: list[Marker]) -> list[Marker]:

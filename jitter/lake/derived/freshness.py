@@ -14,16 +14,17 @@ from jitter.lake.records import SourceRecord
 
 
 class Reading(NamedTuple):
-    """One reading of one recording: a record with the same three values describes the same rows."""
+    """One reading of one recording: a record with the same values describes the same rows."""
 
     digest: str
     reader_version: int
     step_pattern: str | None
+    collective_pattern: str | None
 
 
 def reading_of(record: SourceRecord) -> Reading:
     """Return the reading that a record describes."""
-    return Reading(record.digest, record.reader_version, record.step_pattern)
+    return Reading(record.digest, record.reader_version, record.step_pattern, record.collective_pattern)
 
 
 def made_from(layout_version: int | str, *rests_on: object) -> str:

@@ -29,6 +29,8 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        group_ranks,            -- ranks that take part
        group_size,             -- how many take part
        sequence,               -- number of the collective in its group
+       source_rank,            -- rank that sends, of a send or a receive
+       destination_rank,       -- rank that receives
        size_bytes,             -- of a collective as nccl-tests states it, of a copy or a fill; null: not recorded
        split_imbalance,        -- largest / mean part of an all-to-all with unequal parts
        copy_direction          -- of a copy: host_to_device, device_to_host, …

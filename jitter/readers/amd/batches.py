@@ -15,6 +15,8 @@ from jitter.readers import Batch, Process
 Columns = Mapping[str, pa.Array]
 
 BATCH_ROWS: Final = 32_768
+INVALID_BYTE: Final = "\x1a"
+"""Stands for an invalid byte in the texts of CSV files: the control character SUBSTITUTE, which no name contains."""
 _TABLES: Final = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
 _WORDS: Final = {"activities": "GPU activities", "calls": "API calls", "ranges": "roctx ranges"}
 # queue entries that order other entries and run nothing
@@ -132,7 +134,8 @@ def decode_text(value: bytes | str | None) -> str:
     """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
     if value is None:
         return ""
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return text.replace(INVALID_BYTE, "\ufffd")
 
 
 def parse_integers(values: pa.Array) -> pa.Array:

@@ -1,18 +1,57 @@
 """A profiler's CSV file as batches of columns: names ignore case, incomplete rows are left out."""
 
+import codecs
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance
+from jitter.readers.amd.batches import INVALID_BYTE
 
 _BLOCK_BYTES = 1 << 21
 _HEADER_BYTES = 1 << 16
+
+
+class _ValidUtf8(io.RawIOBase):
+    """A binary stream in which invalid UTF-8 is replaced: Arrow cannot report an incomplete row that has some.
+
+    Each invalid byte becomes one `INVALID_BYTE`, so that positions stay the same.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8")("jitter-invalid-byte")
+        self._is_pending = False  # whether the decoder holds the start of a character
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most `size` bytes; empty at the end of the file."""
+        while True:
+            # up to three pending bytes come in addition
+            data = self._file.read(max(1, size - 3) if size > 0 else size)
+            if data.isascii() and not self._is_pending:
+                return data
+            valid = self._decoder.decode(data, final=not data).encode()
+            self._is_pending = bool(self._decoder.getstate()[0])
+            if valid or not data:
+                return valid
+
+
+def _replace_invalid(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return INVALID_BYTE * (error.end - error.start), error.end
+
+
+codecs.register_error("jitter-invalid-byte", _replace_invalid)
 
 
 class CsvFile:
@@ -85,13 +124,13 @@ class CsvFile:
             return []
         return [f"{self.path.name}: {self.cut_rows} rows are cut or have the wrong number of cells; they were left out"]
 
-    def _stream(self, file: object, present: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _stream(self, file: BinaryIO, present: Sequence[str]) -> Iterator[pa.RecordBatch]:
         def cut(_row: object) -> str:
             self.cut_rows += 1
             return "skip"
 
         reader = pa.csv.open_csv(
-            file,
+            _ValidUtf8(file),
             read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=self.columns),
             parse_options=pa.csv.ParseOptions(invalid_row_handler=cut),
             convert_options=pa.csv.ConvertOptions(

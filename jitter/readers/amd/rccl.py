@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.kernels import collective_operation, is_collective, parse_operation
+from jitter.core.kernels import collective_operation, parse_operation
 from jitter.readers.amd.batches import decode_text
 
 
@@ -46,13 +46,19 @@ class RcclCalls:
                     self._operations[process, correlation] = around[at][2]
 
     def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
-        """Return the operation (string) of each collective (columns of ACTIVITIES) whose name does not state it."""
+        """Return the operation (string) of each kernel (columns of ACTIVITIES) that an RCCL call launched.
+
+        Null for kernels whose name states the operation. Kernels of other names, renamed by markers or of another
+        library that RCCL calls, are communication by this operation.
+        """
         rows = len(kernels["name"])
         if not self._operations:
             return pa.nulls(rows, pa.string())
-        silent = [is_collective(name) and collective_operation(name) is None for name in names]
-        asked = pa.array(silent, pa.bool_()).take(kernels["name"])
-        if not pc.any(asked).as_py():
+        silent = [collective_operation(name) is None for name in names]
+        is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
+        if not pc.any(is_unnamed).as_py():
             return pa.nulls(rows, pa.string())
-        keys = zip(kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), asked.to_pylist(), strict=True)
+        keys = zip(
+            kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), is_unnamed.to_pylist(), strict=True
+        )
         return pa.array([self._operations.get(key[:2]) if key[2] else None for key in keys], pa.string())

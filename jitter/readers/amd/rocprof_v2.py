@@ -35,7 +35,7 @@ class RocprofV2Reader:
             return False
 
     def files(self, path: Path) -> Files:
-        others = _beside(path)
+        others = _sibling_csvs(path)
         calls = tuple(file for file in others if "hip_api" in file.name.lower())
         return Files((path, *calls), tuple(file for file in others if file not in calls))
 
@@ -114,7 +114,7 @@ def _calls(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batc
         yield rows.calls(columns)
 
 
-def _beside(path: Path) -> list[Path]:
+def _sibling_csvs(path: Path) -> list[Path]:
     """Return the other files of the run, which have the same suffix after a word for their contents."""
     named = _RESULTS.fullmatch(path.name)
     if named is None:

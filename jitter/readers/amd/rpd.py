@@ -16,8 +16,8 @@ from jitter.readers.amd.sqlite_tables import Database, RowProgress, list_tables
 _OP: Final = frozenset({"gpuId", "queueId", "start", "end", "description_id", "opType_id"})
 _API: Final = frozenset({"pid", "tid", "start", "end", "apiName_id", "args_id"})
 _SHAPE: Final = {
-    f"{ours}_{axis}": f"{theirs}{axis.upper()}"
-    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    f"{column}_{axis}": f"{source}{axis.upper()}"
+    for column, source in (("grid", "grid"), ("block", "workgroup"))
     for axis in "xyz"
 }
 _VALUES_A_QUERY: Final = 5_000

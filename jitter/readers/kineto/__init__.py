@@ -109,12 +109,18 @@ class _Trace:
         problems += events.problems()
         problems += rows.problems()
         if not rows.activities:
-            told = f" ({'; '.join(problems)})" if problems else ""
+            details = f" ({'; '.join(problems)})" if problems else ""
+            if rows.foreign_devices:
+                devices = ", ".join(sorted(rows.foreign_devices))
+                raise self._unreadable(
+                    f"holds activities of {devices} devices, which jitter does not read{details}",
+                    "jitter reads CUDA, ROCm and XPU activities, and those of other devices that PyTorch calls kernels",
+                )
             raise self._unreadable(
-                f"no GPU activity among the {events.count:,} events of this trace{told}",
+                f"no GPU activity among the {events.count:,} events of this trace{details}",
                 "was it recorded with ProfilerActivity.CUDA, on a machine with GPUs?"
                 if events.tail is not None
-                else "GPU activities stand at the end of a trace: copy the file again, or record anew",
+                else "GPU activities are at the end of a trace: copy the file again, or record again",
             )
         self._set_clock(rows.about_ns)
         self._set_rank(rows.processes)
@@ -133,9 +139,9 @@ class _Trace:
                     break
         except OSError as error:
             raise self._unreadable(f"cannot be read: {error.strerror or error}", "check its permissions") from error
-        told = f" ({'; '.join(problems)})" if problems else ""
+        details = f" ({'; '.join(problems)})" if problems else ""
         raise self._unreadable(
-            f"no list of trace events begins in its first {len(text):,} bytes{told}",
+            f"no list of trace events begins in its first {len(text):,} bytes{details}",
             "is it a whole trace of PyTorch's profiler?",
         )
 

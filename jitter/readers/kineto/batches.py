@@ -20,7 +20,7 @@ from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
 from jitter.readers.kineto.processes import ProcessTable
-from jitter.readers.kineto.scanner import CATEGORIES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
+from jitter.readers.kineto.scanner import CATEGORIES, FOREIGN_DEVICES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
 
 BATCH_ROWS: Final = 16_384
 _KIND_OF_CATEGORY: Final[dict[object, str]] = {
@@ -46,6 +46,8 @@ class KinetoBatches:
         self.processes = ProcessTable()
         self.activities = 0
         """Number of GPU activities in the batches."""
+        self.foreign_devices: set[str] = set()
+        """Devices whose activities are not read; only noted before the first GPU activity."""
         self.about_ns: int | None = None
         """The median start of the first rows, in ns; None before the first row."""
         self._gpu = ActivityBuffer()
@@ -65,6 +67,7 @@ class KinetoBatches:
     def add(self, events: list[Event]) -> Iterator[Batch]:
         """Add events; yield the batches that are full."""
         if type(events[0]) is Event:  # then all events of the list are
+            self._note_foreign(events)
             self._note_params(events)
             self._take(events, _category, _KIND_OF_CATEGORY)
         else:
@@ -112,14 +115,19 @@ class KinetoBatches:
         if found["range"] or found["old operator"]:
             self._add_ranges(found["range"], found["old operator"])
 
+    def _note_foreign(self, events: list[Event]) -> None:
+        if not self.activities:
+            prefixes = {(event.cat or "").partition("_")[0] for event in events}
+            self.foreign_devices.update(FOREIGN_DEVICES[prefix] for prefix in prefixes & FOREIGN_DEVICES.keys())
+
     def _note_params(self, events: list[Event]) -> None:
         if _PARAMS not in map(_name, events):
             return
         for event in events:
             if event.name == _PARAMS and event.cat in _OPERATORS:
-                external, told = parse_collective_args(bytes(event.args))
-                if external is not None and told is not None:
-                    self._params.setdefault(external, self._same.setdefault(told, told))
+                external, collective_args = parse_collective_args(bytes(event.args))
+                if external is not None and collective_args is not None:
+                    self._params.setdefault(external, self._same.setdefault(collective_args, collective_args))
 
     def _add_gpu(self, events: list[Event]) -> None:
         names = self.names.of([event.name for event in events])
@@ -132,14 +140,14 @@ class KinetoBatches:
         late: list[int] = []
         rows = [row for row, name in enumerate(names) if name in collectives]
         for row in rows:
-            external, told = parse_collective_args(bytes(events[row].args))
-            if told is None and external is not None:
-                told = self._params.get(external)
-                if told is None:
+            external, collective_args = parse_collective_args(bytes(events[row].args))
+            if collective_args is None and external is not None:
+                collective_args = self._params.get(external)
+                if collective_args is None:
                     late.append(row)
                     self._late_ids.append(external)
-            if told is not None:
-                comms[row] = told
+            if collective_args is not None:
+                comms[row] = collective_args
         is_memory = [event.cat in _MEMORY for event in events]
         if late:
             self._late.add([events[p] for p in late], [names[p] for p in late], [is_memory[p] for p in late], {})
@@ -176,12 +184,12 @@ class KinetoBatches:
 
     def _flush_late(self) -> Iterator[Batch]:
         """Yield collectives whose parameters came after them in the trace."""
-        told = {
+        collective_args = {
             position: self._params[external]
             for position, external in enumerate(self._late_ids)
             if external in self._params
         }
-        self._late.add([], [], [], {position - len(self._late): one for position, one in told.items()})
+        self._late.add([], [], [], {position - len(self._late): one for position, one in collective_args.items()})
         yield from self._activities(self._late)
         self._late = ActivityBuffer()
         self._late_ids = []

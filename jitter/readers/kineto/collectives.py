@@ -49,6 +49,8 @@ class CollectiveArgs(NamedTuple):
     group_ranks: tuple[int, ...] | None = None
     group_size: int | None = None
     sequence: int | None = None
+    source_rank: int | None = None
+    destination_rank: int | None = None
 
 
 class _Args(Struct, gc=False):
@@ -65,6 +67,8 @@ class _Args(Struct, gc=False):
     group_id: Any = field(name="Process Group ID", default=None)
     ranks: Any = field(name="Process Group Ranks", default=None)
     sequence: Any = field(name="Seq", default=None)
+    source: Any = field(name="Src Rank", default=None)
+    destination: Any = field(name="Dst Rank", default=None)
 
 
 _DECODE = msgspec.json.Decoder(_Args).decode
@@ -97,6 +101,8 @@ def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | Non
         group_ranks=_ranks(found.ranks),
         group_size=group_size,
         sequence=_count(found.sequence),
+        source_rank=_count(found.source, most=2**31 - 1),
+        destination_rank=_count(found.destination, most=2**31 - 1),
     )
 
 

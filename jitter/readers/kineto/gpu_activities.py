@@ -44,7 +44,7 @@ class ActivityBuffer:
         first = len(self._gathered)
         self._gathered.add(events, names, with_args=True)
         self._is_memory += is_memory
-        self._comms.update((first + position, told) for position, told in comms.items())
+        self._comms.update((first + position, collective_args) for position, collective_args in comms.items())
 
     def times(self) -> Times:
         """Return the times of the activities."""
@@ -57,9 +57,9 @@ class ActivityBuffer:
         # kernels with other names may be collectives, too
         custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
-            told = parse_collective_args(text)[1]
-            if told is not None:
-                self._comms[row] = told
+            collective_args = parse_collective_args(text)[1]
+            if collective_args is not None:
+                self._comms[row] = collective_args
         devices: list[int | None] = list(map(attrgetter("device"), args))
         if None in devices:
             devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
@@ -104,13 +104,13 @@ class ActivityBuffer:
     def _collective_columns(self, keep: Bools) -> dict[str, pa.Array]:
         if not self._comms:
             return {}
-        told = list(self._comms.values())
+        collective_args = list(self._comms.values())
         numbers = np.full(len(self._gathered), -1, np.int32)
-        numbers[list(self._comms)] = np.arange(len(told))
+        numbers[list(self._comms)] = np.arange(len(collective_args))
         numbers = numbers[keep]
         rows = pa.array(numbers, mask=numbers < 0)
         return {
-            name: pa.array([getattr(one, name) for one in told], ACTIVITIES.field(name).type).take(rows)
+            name: pa.array([getattr(one, name) for one in collective_args], ACTIVITIES.field(name).type).take(rows)
             for name in CollectiveArgs._fields
         }
 

@@ -126,5 +126,5 @@ def base_time_ns(members: dict[str, Raw]) -> int | None:
 
 def profiler_version(members: dict[str, Raw]) -> str | None:
     """Return the versions of the profiler and its libraries as text; None if none is stated."""
-    told = [(words, member_value(members, name)) for name, words in _VERSIONS]
-    return ", ".join(f"{words} {value}" for words, value in told if isinstance(value, str | int | float)) or None
+    versions = [(words, member_value(members, name)) for name, words in _VERSIONS]
+    return ", ".join(f"{words} {value}" for words, value in versions if isinstance(value, str | int | float)) or None

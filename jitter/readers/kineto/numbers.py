@@ -78,7 +78,7 @@ def _any(text: bytes) -> tuple[Int64s, Bools]:
 
 def _one(word: str) -> int | None:
     try:
-        exact = Decimal(word)
+        exact = Decimal(word.strip('"'))  # some tools write times as strings
     except InvalidOperation:
         return None
     # test the size first: 1e999999 has too many digits to expand

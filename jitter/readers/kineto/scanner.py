@@ -31,11 +31,16 @@ RECORD_PARAM_COMMS: Final = b"record_param_comms"
 CATEGORIES: Final = {
     "memory": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
     "kernel": ("kernel", "Kernel"),
-    "call": ("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
+    "call": (
+        *("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
+        *("xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"),
+    ),
     "range": ("user_annotation",),
     "old operator": ("Operator",),
 }
 """The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
+FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
+"""Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
 _PASSED: Final = (
     "cpu_op",
     "ac2g",

@@ -77,9 +77,13 @@ class NsysBatches:
             yield self._activities(rows, self.names.positions(ids, lambda id_: id_), is_memory=False)
 
     def _replays(self) -> Iterator[Batch]:
-        for rows in self._read(GRAPH_TRACE, []):
+        for rows in self._read(GRAPH_TRACE, ["graphId"]):
             self.graph_replays += rows.num_rows
-            yield self._activities(rows, self._one_name("CUDA graph", rows.num_rows), is_memory=False)
+            if "graphId" in rows.schema.names:
+                names = self.names.positions(rows["graphId"], _graph_name)
+            else:
+                names = self._one_name("CUDA graph", rows.num_rows)
+            yield self._activities(rows, names, is_memory=False)
 
     def _memory(self, table: str, further: Sequence[str]) -> Iterator[Batch]:
         for rows in self._read(table, further):
@@ -224,6 +228,10 @@ class NsysBatches:
         else:
             label = self._origin.copy_kinds.get(-1 if kind is None else kind, "Unknown")
         return f"[CUDA memcpy {label}]"
+
+
+def _graph_name(graph_id: int | None) -> str:
+    return "CUDA graph" if graph_id is None else f"CUDA graph {graph_id}"
 
 
 def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:

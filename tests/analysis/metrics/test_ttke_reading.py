@@ -23,7 +23,7 @@ from tests.support.metric_assertions import assert_matches_oracle
 def test_the_late_rank_is_the_max_rank(tmp_path, fault):
     run = simulate(Job(ranks=5, steps=3, kernels=60, seed=4), [Fault.parse(fault)])
     write(run, tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", jobs=1)
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     readings = jitter.open(tmp_path / "lake").ttke_readings()
     assert [tuple(one.step) for one in readings] == [(1, 0), (1, 1), (1, 2)]
     assert readings[1].max_rank == 2

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.passes import PassesHere
+from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.step_inputs import StepWork
-from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.arrays import Ints
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
@@ -41,26 +41,27 @@ JOBS = WAITING | {
 }
 
 
-class Counted(WhatIf):
+class Counted(ScenarioReplay):
     """Tells how many scenarios are computed in each step."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.computed: list[list[int]] = []
 
-    def _to_compute(self, number: int, work: StepWork) -> Ints:
-        rows = super()._to_compute(number, work)
+    def _to_compute(self, step: RecordedStep) -> Ints:
+        rows = super()._to_compute(step)
         self.computed.append(rows.tolist())
         return rows
 
 
-class Everything(WhatIf):
+class Everything(ScenarioReplay):
     """Computes all scenarios in all steps."""
 
-    def _to_compute(self, number: int, work: StepWork) -> Ints:
+    def _to_compute(self, step: RecordedStep) -> Ints:
         every = np.arange(len(self._scenarios))
-        if number == 0:
-            self._replay.put_as_recorded(every, work.blocks, self._ahead)
+        if step.number == 0:
+            for at in every.tolist():
+                self.put_as_recorded(at, step)
         return every
 
 
@@ -75,7 +76,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def scenarios(examined) -> list[Scenario]:
     """Of one step, of two apart, of the last, of a transfer, and of every step: the others come back."""
-    (meeting, group) = (len(examined.run.meetings.meetings) - 1, 0)
+    (meeting, group) = (len(examined.run.matching.collectives) - 1, 0)
     return [
         Scenario(),
         Scenario({(1, TimePart.CPU): frozenset({2})}),
@@ -90,10 +91,10 @@ def scenarios(examined) -> list[Scenario]:
     ]
 
 
-def gone(kind: type[WhatIf], examined, chosen: list[Scenario]) -> Any:
-    found = kind(examined.run, examined.ends, chosen, examined.usual_transfers)
-    for number, work in examined.steps.works():
-        found.step(number, work)
+def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario]) -> Any:
+    found = kind(examined.run, examined.ends, chosen, examined.baseline_transfers)
+    for step in examined.steps.steps():
+        found.step(step, examined.steps.baseline(step))
     return found
 
 
@@ -143,6 +144,6 @@ def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
         Scenario({(1, TimePart.CPU): frozenset({2}), (0, TimePart.START): frozenset({3})}),
     ]
     every = gone(Everything, examined, chosen)
-    gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns
+    gained = ThreadedStepExecutor(examined.steps).replay(examined.baseline_transfers, chosen, walk=False).gained_ns
     np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
     assert np.any(gained)

@@ -283,7 +283,8 @@ def test_an_empty_database_is_no_trace(tmp_path: Path):
     path.with_name("zero_results.db").write_bytes(b"")
     sample(tmp_path / "good")
     report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert (len(report.added), report.other_files) == (2, 2)
+    assert (len(report.added), report.other_files) == (2, 1)
+    assert ["zero_results.db: a damaged trace (0 bytes)" in str(error) for error in report.refused] == [True]
     report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert "not a trace that jitter reads" in str(report.refused[0])
 

@@ -1,6 +1,7 @@
 """rocprofv3's CSV: headings of three versions, companions, agents, damage."""
 
 import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
 
@@ -292,3 +294,23 @@ def test_agents_of_rocminfo():
     after = "Agent 2\n  Name: gfx90a\n  Device Type:             GPU\n  Node:                    1\n"
     assert Agents.of_rocminfo(before + after).by_node == {1: 0}
     assert Agents.of_rocminfo("CMD: rocminfo\nROCm System Management\n").by_node == {}
+
+
+def test_a_cut_row_with_invalid_utf8_is_left_out(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    path = tmp_path / "rank-0_kernel_trace.csv"
+    rows = (KERNEL + kernel(10, 20, "NAME") + "cut NAME," * 2 + "\n" + kernel(30, 40, "K\u00fcche")).encode()
+    path.write_bytes(rows.replace(b"NAME", b"bad\xff\xfename"))
+    found = read(path)
+    assert [found.name(row) for row in found.activities] == ["bad\ufffd\ufffdname", "K\u00fcche"]
+    assert any("1 rows are cut" in problem for problem in found.recording.problems)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1 << 20])
+def test_replacement_of_invalid_utf8_at_any_block_border(size: int):
+    content = "a\u00fc\u20ac\U0001f600".encode() * 5 + b"\xff\xe2\x82" + b"plain" * 4 + b"\xf0\x9f"
+    stream = _ValidUtf8(io.BytesIO(content))
+    found = b"".join(iter(lambda: stream.read(size), b""))
+    assert len(found) == len(content)
+    expected = content.decode("utf-8", "surrogateescape")
+    assert found.decode() == "".join("\x1a" if "\udc80" <= one <= "\udcff" else one for one in expected)

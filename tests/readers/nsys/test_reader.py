@@ -100,7 +100,7 @@ def test_copies_and_fills_are_named_as_nsys_names_them(at: Path, form: str) -> N
 def test_a_graph_replay_is_one_activity_and_is_reported(at: Path, form: str) -> None:
     replays = [memory(start=500 + i, end=900 + i, graphId=1, graphExecId=2, streamId=9) for i in range(3)]
     recording, rows = read(at, form, CUPTI_ACTIVITY_KIND_GRAPH_TRACE=replays)
-    graphs = [row for row in rows["activities"] if recording.names[row["name"]] == "CUDA graph"]
+    graphs = [row for row in rows["activities"] if recording.names[row["name"]] == "CUDA graph 1"]
     assert [(row["start_ns"], row["end_ns"], row["stream"], row["is_memory"]) for row in graphs] == [
         (500, 900, 9, False),
         (501, 901, 9, False),

@@ -1,4 +1,4 @@
--- What the host did that holds it up: synchronising calls and waits for data, with the step they began in.
+-- Synchronising calls and data loading of the host, with the step in which they start.
 WITH happened AS (
     SELECT c.process, 'sync' AS kind, n.text AS name, c.thread, c.start_ns, c.end_ns
     FROM calls c

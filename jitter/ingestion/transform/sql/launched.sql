@@ -1,4 +1,4 @@
--- Each activity with the call that launched it, joined within its process by correlation; of one range of them.
+-- Each activity with the call that launched it, joined within its process by correlation; one range of correlations.
 SELECT a.*,
        c.name     AS launch_name,      -- position in names; null: no call recorded
        c.start_ns AS launch_start_ns,  -- ns, the recording's clock

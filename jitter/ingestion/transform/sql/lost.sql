@@ -1,5 +1,4 @@
--- Launches whose kernels the recording lost, per step. Those made while their thread captured a graph run nothing
--- and do not count.
+-- Launches without a kernel, per step. Launches during a graph capture of their thread run nothing and do not count.
 WITH edge AS (
     SELECT c.process, c.thread, c.start_ns, n.capture_edge
     FROM calls c

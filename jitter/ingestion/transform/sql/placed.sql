@@ -1,7 +1,7 @@
--- Where in launch order each activity belongs (place_ns), of those that start in one stretch of time.
--- Activities without a launching call follow their predecessor on the stream, which may lie in the stretches before
--- (carried); those before any launched one were launched before the capture (null). Where a process recorded no
--- launch at all, their own start places them.
+-- The place in launch order (place_ns) of each activity that starts in [$from, $until). Activities without a launching
+-- call take the place of their predecessor on the stream, which may start before $from (table carried). Activities
+-- before any launched one were launched before the capture (null). In a process without recorded launches, an
+-- activity's own start is its place.
 SELECT l.*,
        CASE WHEN w.process IS NULL THEN l.start_ns
             ELSE coalesce(last_value(l.launch_start_ns IGNORE NULLS) OVER stream_so_far, c.place_ns)

@@ -1,5 +1,5 @@
--- Launches without a kernel, of one range of correlations: the recording lost their kernels, or a graph's capture
--- took them down.
+-- Launches without a kernel, of one range of correlations: the recording lost the kernel, or the launch was made during
+-- a graph capture.
 SELECT c.process, c.thread, c.start_ns
 FROM calls c
 JOIN names n ON c.name = n.name

@@ -16,8 +16,8 @@ from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
 
 _SHAPE: Final = {
-    f"{ours}_{axis}": f"{theirs}_size_{axis}"
-    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    f"{column}_{axis}": f"{source}_size_{axis}"
+    for column, source in (("grid", "grid"), ("block", "workgroup"))
     for axis in "xyz"
 }
 _HSA_LAUNCH: Final = ("hsa_signal_store", "hsa_queue_store_write", "hsa_queue_add_write", "hsa_queue_cas_write")
@@ -109,7 +109,7 @@ class SessionBatches:
             columns = self._placed(read, "agent_id")
             columns["stream"] = self._column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
             columns["name"] = self._kernel_names(read["name"])
-            columns |= {ours: read[theirs] for ours, theirs in _SHAPE.items() if theirs in read.schema.names}
+            columns |= {column: read[source] for column, source in _SHAPE.items() if source in read.schema.names}
             columns["collective"] = self._rccl.operations(columns, self._rows.names)
             yield self._rows.activities(columns, copies=False), read.num_rows
 

@@ -56,9 +56,9 @@ class RocprofV1Reader:
     def files(self, path: Path) -> Files:
         sysinfo = path.with_suffix(".sysinfo.txt")
         worse = _FORMS[_FORMS.index(path.suffix.lower()) + 1 :]
-        beside = [path.with_suffix(form) for form in (*worse, *_SUMS)]
+        siblings = [path.with_suffix(form) for form in (*worse, *_SUMS)]
         read = (path, sysinfo) if sysinfo.is_file() else (path,)
-        return Files(read, tuple(file for file in beside if file.is_file()))
+        return Files(read, tuple(file for file in siblings if file.is_file()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording and its batches. Raises UnreadableTraceError for a CSV file without times."""

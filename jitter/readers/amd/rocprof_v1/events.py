@@ -133,7 +133,7 @@ def _uncut(path: Path, advance: Advance) -> Iterator[Event]:
     size = path.stat().st_size
     if size > _MOST_UNCUT:
         raise UnreadableTraceError(
-            f"{path}: not laid out as rocprof writes it, and too large to be read at once", "give the .db of this run"
+            f"{path}: not in the line layout of rocprof, and too large to be read at once", "give the .db of this run"
         )
     try:
         trace = msgspec.json.decode(path.read_bytes(), type=_Trace)

@@ -18,8 +18,8 @@ _TIMES: Final = (*_SPAN, "correlation_id")
 _CALL: Final = ("guid", "domain", "function", "process_id", "thread_id", *_TIMES)
 _KERNEL: Final = ("guid", "agent_id", "queue_id", "stream_id", "thread_id", "kernel_name", *_TIMES)
 _SHAPE: Final = {
-    f"{ours}_{axis}": f"{theirs}_size_{axis}"
-    for ours, theirs in (("grid", "grid"), ("block", "workgroup"))
+    f"{column}_{axis}": f"{source}_size_{axis}"
+    for column, source in (("grid", "grid"), ("block", "workgroup"))
     for axis in "xyz"
 }
 _COPY: Final = ("guid", "direction", "name", "stream_id", "source_agent_id", "destination_agent_id", *_TIMES)
@@ -84,7 +84,7 @@ class CsvBatches:
         for batch in file.batches((*_KERNEL, *_SHAPE.values()), advance):
             columns = self._activities(batch, "agent_id", stream)
             columns["name"] = self.rows.named(_column(batch, "kernel_name"))
-            columns |= {ours: _integers(batch, theirs) for ours, theirs in _SHAPE.items()}
+            columns |= {column: _integers(batch, source) for column, source in _SHAPE.items()}
             columns["collective"] = self._rccl.operations(columns, self.rows.names)
             if len(self.threads) < _MANY_THREADS:
                 self.threads.update(pc.drop_null(pc.unique(_integers(batch, "thread_id"))).to_pylist())

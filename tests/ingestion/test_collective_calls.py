@@ -1,0 +1,84 @@
+"""Communication told by arguments, by the call around a launch, and by declaration."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jitter import LocalExecutor
+from jitter.core.errors import UsageError
+from jitter.ingestion.ingest import ingest
+from jitter.ingestion.transform.collective_calls import (
+    CollectiveCall,
+    Communication,
+    compile_collective_pattern,
+    parse_collective_call,
+)
+from jitter.lake.parquet import read_kernels
+from jitter.simulate import Job, simulate, write
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ncclAllReduce", ("all_reduce", True)),
+        ("pncclBroadcast", ("broadcast", True)),
+        ("ncclGroupEnd", (None, True)),
+        ("ncclSend", ("send_recv", True)),
+        ("nvshmemx_barrier_all_on_stream", ("barrier", True)),
+        ("ucc_collective_post", (None, True)),
+        ("nccl:all_to_all", ("all_to_all", False)),
+        ("nccl:_reduce_scatter_base", ("reduce_scatter", False)),
+        ("ncclCommInitRank", None),
+        ("ncclCommDestroy", None),
+        ("nccl", None),
+        ("my ncclAllReduce", None),
+        ("DistributedDataParallel.forward", None),
+        ("nvshmem_malloc", None),
+    ],
+)
+def test_ranges(text: str, found: tuple[str | None, bool] | None):
+    assert parse_collective_call(text) == found
+
+
+def test_the_outermost_call_takes_the_only_operation_inside():
+    calls = [
+        CollectiveCall(0, 1, 100, 200, None, True),
+        CollectiveCall(0, 1, 110, 120, "all_to_all", True),
+        CollectiveCall(0, 1, 130, 140, "all_to_all", True),
+        CollectiveCall(0, 1, 300, 400, None, True),
+        CollectiveCall(0, 1, 310, 320, "all_reduce", True),
+        CollectiveCall(0, 1, 330, 340, "all_gather", True),
+        CollectiveCall(0, 2, 310, 320, "broadcast", True),
+    ]
+    assert [(c.start_ns, c.operation) for c in Communication(None, calls).calls] == [
+        (100, "all_to_all"),
+        (300, None),
+        (310, "broadcast"),
+    ]
+
+
+def test_declared_kernels_and_their_operations():
+    communication = Communication(re.compile("my_ring|exchange"), [])
+    names = ["void my_ring_all_reduce<float>(float*)", "exchange_halo", "gemm", "ncclDevKernel_AllGather_RING_LL"]
+    assert communication.of_names(names) == [True, True, False, True]
+    assert communication.operations(names) == ["all_reduce", None, None, "all_gather"]
+
+
+@pytest.mark.parametrize("expression", ["(", "", ".*", "a?"])
+def test_a_pattern_must_name_something(expression: str):
+    with pytest.raises(UsageError, match="--collective"):
+        compile_collective_pattern(expression)
+
+
+def test_a_declaration_is_kept_and_asks_for_reading_again(tmp_path: Path):
+    write(simulate(Job(ranks=2, steps=2, kernels=20, seed=1)), tmp_path / "t", "nsys")
+    first = ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor())
+    assert {record.collective_pattern for record in first.added} == {None}
+    again = ingest([tmp_path / "t"], tmp_path / "lake", collective="layer_norm", executor=LocalExecutor())
+    assert (again.unchanged, len(again.added)) == (0, 2)
+    assert {record.collective_pattern for record in again.added} == {"layer_norm"}
+    assert ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor()).unchanged == 2
+    rows = read_kernels(next((tmp_path / "lake" / "kernels").rglob("rank=0.parquet")), ["kernel_name", "kind"])
+    kinds = {kind for name, kind in zip(*(c.to_pylist() for c in rows.columns), strict=True) if "layer_norm" in name}
+    assert kinds == {"collective"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import finalize
@@ -13,6 +13,7 @@ from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
+from jitter.core.processes import cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
@@ -22,15 +23,15 @@ from jitter.lake.records import StepRecord, records_by_step
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.analysis.detection.passes import Passes
+    from jitter.analysis.detection.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.model import Diagnosis
-    from jitter.analysis.execution.rules import Wait
-    from jitter.analysis.execution.run_reader import LakeRun
+    from jitter.analysis.execution.dependencies import RowDependency
+    from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
-    from jitter.analysis.replay.run_steps import ExaminedSteps
+    from jitter.analysis.replay.run_steps import RunSteps
 
 Progress = Callable[[int, int], None]
 DerivedForm = Literal["catalog", "timings", "compacted", "answers"]
@@ -212,28 +213,28 @@ class Lake:
 
         chosen = self._chosen(steps)
         if chosen not in self._analyses:
-            passes = self._passes(chosen, executor)
-            self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), passes)
+            make = self._step_executor(executor)
+            self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), make)
         return self._analyses[chosen]
 
-    def dependencies(self, cohort: int | None = None) -> "list[Wait]":
+    def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """Return which operation of a cohort's step waits for which, as inferred from the run.
 
         Operations are numbered in launch order of the cohort's commonest sequence. If ranks of the cohort exchange
         data in different orders (pipeline stages), the dependencies are those of its first stage.
         """
-        from jitter.analysis.execution.rules import waits_by_ordinal
+        from jitter.analysis.execution.dependencies import row_dependencies
 
         chosen = self._choose_cohort(cohort)
         run = self.analyze().run
         team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
-        return waits_by_ordinal(run.programs[team], run.rules[team])
+        return row_dependencies(run.programs[team], run.dependencies[team])
 
-    def run_reader(self, steps: Sequence[StepKey]) -> "LakeRun":
+    def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
-        from jitter.analysis.execution.run_reader import LakeRun
+        from jitter.analysis.execution.run_reader import RunReader
 
-        return LakeRun(self.root, self._by_step, self.kernel_indices, steps)
+        return RunReader(self.root, self._by_step, self.kernel_indices, steps)
 
     def sql(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them).
@@ -319,7 +320,7 @@ class Lake:
 
         analysis = self.analyze(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
-        return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.meetings.unpaired)
+        return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     @cached_property
     def _answer_cache(self) -> "AnswerCache | None":
@@ -329,20 +330,18 @@ class Lake:
         activities = sum(step.rows for source in self.sources for step in source.steps)
         return AnswerCache(self.root, self.sources) if activities >= MIN_ACTIVITIES else None
 
-    def _passes(self, steps: tuple[StepKey, ...], executor: Executor | None) -> "Callable[[ExaminedSteps], Passes]":
-        from jitter.analysis.detection import pool_executor
-        from jitter.analysis.detection.passes import PassesHere
+    def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
+        from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 
-        if isinstance(executor, LocalExecutor):
-            return PassesHere
         if isinstance(executor, DaskExecutor):
-            from jitter.analysis.detection.dask_executor import examined_on
+            from jitter.analysis.detection.dask_executor import dask_executor
 
-            return self._connections.enter_context(examined_on(executor.address, self.root))
+            return self._connections.enter_context(dask_executor(executor.address, self.root))
+        if isinstance(executor, LocalExecutor):
+            return partial(ThreadedStepExecutor, threads=1)
         if isinstance(executor, PoolExecutor):
-            return pool_executor.pool_passes(self.root.absolute(), len(steps), executor.workers)
-        rows = sum(found.step.rows for key in steps for found in self._by_step[key].values())
-        return pool_executor.passes(self.root.absolute(), rows, len(steps))
+            return partial(ThreadedStepExecutor, threads=executor.workers or cpu_count())
+        return ThreadedStepExecutor
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""

@@ -54,7 +54,7 @@ class Score(NamedTuple):
     """What the diagnosis says of it."""
     waits: Found
     halves: tuple[int, int]
-    """Rules of odd steps that even ones break, of so many."""
+    """Dependencies of odd steps that even ones break, of so many."""
     found: tuple[str, ...]
     """The culprits in words."""
     seconds: tuple[float, float, float]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import CPU, TimePart
 from jitter.report.views import excess_heatmap as module
 from jitter.report.views.excess_heatmap import PATH_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
@@ -79,10 +79,10 @@ def test_the_path_is_the_sum_of_its_charges(tmp_path):
 def test_own_time_is_that_of_the_deviations(tmp_path):
     lake = report_job(tmp_path / "lake")
     examined = lake.analyze()
-    drawn = build_excess_heatmap(lake, examined, self_time_layer(TimePart.CPU))
-    assert drawn.layers[0].name == self_time_layer(TimePart.CPU)
+    drawn = build_excess_heatmap(lake, examined, self_time_layer(CPU))
+    assert drawn.layers[0].name == self_time_layer(CPU)
     (team,) = examined.deviations
-    np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[TimePart.CPU].T, rtol=1e-6)
+    np.testing.assert_allclose(drawn.layers[0].excess_ns, team.total_ns[CPU].T, rtol=1e-6)
 
 
 def test_a_missing_step_is_a_hole(tmp_path):

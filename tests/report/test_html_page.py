@@ -8,7 +8,7 @@ import pytest
 from bokeh.models import Legend
 
 import jitter
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import START
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.notebook import Figures
@@ -148,7 +148,7 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
     lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
-    assert choose_first_layer(diagnosis) == self_time_layer(TimePart.START)
+    assert choose_first_layer(diagnosis) == self_time_layer(START)
     cells = sources(render_html(lake), "run")["shown:excess"]["image"][0]
     assert {(row, column) for row, column in zip(*np.where(cells > 1_500_000), strict=True)} == {
         (row, column) for row in range(4, 8) for column in (3, 6)

@@ -4,25 +4,25 @@ What the whole run tells is inferred here; the steps are looked at and walked st
 replays some of the scenarios over all steps. The code is that of `passes`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitter.analysis.detection.passes import Gone, Passes, SeenStep
+from jitter.analysis.detection.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
 from jitter.analysis.detection.step_ranges import (
-    SentRun,
-    cut,
-    look_there,
-    replay_there,
-    sent_run,
-    typical_of,
-    walk_there,
+    RemoteRun,
+    baselines_of,
+    measure_remotely,
+    remote_run,
+    replay_remotely,
+    walk_remotely,
 )
-from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
+from jitter.core.arrays import Floats
 from jitter.core.dask_client import connect
 from jitter.core.errors import JitterError
 
@@ -33,48 +33,48 @@ _STRETCHES_A_WORKER = 2
 
 
 @contextmanager
-def examined_on(scheduler: str, root: Path) -> Iterator[Callable[[ExaminedSteps], Passes]]:
+def dask_executor(scheduler: str, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
     """Connect to a cluster; gives what `Lake.examination` takes as `passes`, for the lake in this folder.
 
     Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or its workers die of it.
     """
     with connect(scheduler) as client:
-        yield lambda steps: _PassesThere(client, root.absolute(), steps)
+        yield lambda steps: DaskStepExecutor(client, root.absolute(), steps)
 
 
-class _PassesThere:
+class DaskStepExecutor:
     """Goes through the steps on a cluster."""
 
-    def __init__(self, client: "Client", root: Path, steps: ExaminedSteps) -> None:
+    def __init__(self, client: "Client", root: Path, steps: RunSteps) -> None:
         self._client, self._root, self._steps = client, root, steps
         self._sent: Future | None = None
 
-    def look(self) -> list[SeenStep]:
-        """Do as `Passes` says."""
-        found = self._gather([self._submit(look_there, *stretch) for stretch in self._stretches()])
+    def measure(self) -> list[StepStatistics]:
+        """Do as `StepExecutor` says."""
+        found = self._gather([self._submit(measure_remotely, *stretch) for stretch in self._stretches()])
         return [seen for stretch in found for seen in stretch]
 
-    def go(self, usual: Mapping[int, float], scenarios: Sequence[Scenario], *, walk: bool) -> Gone:
-        """Do as `Passes` says."""
+    def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
+        """Do as `StepExecutor` says."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
-        typical = self._steps.typical
-        replays = [self._submit(replay_there, [scenarios[at] for at in part], usual, typical) for part in shares]
+        baselines = self._steps.baselines
+        replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
         stretches = self._stretches() if walk else []
-        walks = [self._submit(walk_there, *one, usual, typical_of(self._steps, *one)) for one in stretches]
+        walks = [self._submit(walk_remotely, *one, usual, baselines_of(self._steps, *one)) for one in stretches]
         found = self._gather([*replays, *walks])
         gained, paths = found[: len(replays)], found[len(replays) :]
-        return Gone(np.concatenate(gained, axis=1), [path for stretch in paths for path in stretch])
+        return ReplayAndPaths(np.concatenate(gained, axis=1), [path for stretch in paths for path in stretch])
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))
 
     def _stretches(self) -> list[tuple[int, int]]:
-        return cut(len(self._steps.run.keys), _STRETCHES_A_WORKER * self._workers())
+        return step_ranges(len(self._steps.run.keys), _STRETCHES_A_WORKER * self._workers())
 
     def _submit(self, work: Callable[..., Any], *told: Any) -> "Future":
         if self._sent is None:
             # not scattered: data that lie on a worker are lost with it, what a task made is made again
-            self._sent = self._client.submit(_itself, sent_run(self._root, self._steps), pure=False)
+            self._sent = self._client.submit(_itself, remote_run(self._root, self._steps), pure=False)
         return self._client.submit(work, self._sent, *told, pure=False)
 
     def _gather(self, futures: "Sequence[Future]") -> list[Any]:
@@ -92,5 +92,5 @@ class _PassesThere:
             raise JitterError("the Dask scheduler is gone", "run it again") from None
 
 
-def _itself(run: SentRun) -> SentRun:
+def _itself(run: RemoteRun) -> RemoteRun:
     return run

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Sheet
+from jitter.analysis.execution.rank_groups import IdenticalRanks
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import MEMORY
 
 
@@ -31,32 +30,16 @@ class StepQuality:
     """How many kernels the kernel index has, by cohort."""
 
 
-class StepEnds(Protocol):
-    """The part of a team's step statistics that its data quality depends on."""
-
-    @property
-    def ranks(self) -> Ints:
-        """(ranks,)."""
-
-    @property
-    def end(self) -> Floats:
-        """(operations, ranks)."""
-
-    @property
-    def negative_latencies(self) -> int:
-        """How many kernels start before their own launch."""
-
-
 def assess_step_quality(
-    teams: Mapping[int, StepEnds],
+    teams: Mapping[int, TeamTimes],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[KernelIndex],
-    sheets: Callable[[], Sequence[Sheet]],
+    sheets: Callable[[], Sequence[IdenticalRanks]],
 ) -> StepQuality:
     """Return a step's data quality.
 
     Args:
-        teams: each team's statistics.
+        teams: each team's times.
         aligning: gives a team's collectives, by operation number, that all its ranks leave at the same time.
         indices: the kernel index of each cohort.
         sheets: reads the ranks' operations; called only where a kernel is unmatched.
@@ -76,12 +59,12 @@ def assess_step_quality(
         sum(count for count, _ in unmatched),
         sum(ns for _, ns in unmatched),
         sum(len(index.left_out) for index in indices),
-        sum(step.negative_latencies for step in teams.values()),
+        sum(int((step.start < step.call).sum()) for step in teams.values()),
         tuple(len(index.names) for index in indices),
     )
 
 
-def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[Sheet]]) -> tuple[int, int]:
+def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
     """Return how many kernels of a cohort have no kernel index, and their total duration, ns."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)
@@ -93,8 +76,8 @@ def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[Sheet]]) -> tup
     for sheet in sheets() if members else ():
         own = np.isin(sheet.ranks, list(members))
         if own.any():
-            times = sheet.times()
-            durations = (times.end - times.start)[:, own][sheet.kind < MEMORY]
+            times = sheet.times[own][:, :, sheet.kind[sheet.row >= 0] < MEMORY].astype(np.float64)
+            durations = times[:, 1] - times[:, 0]
             count += int(own.sum() * alone[sheet.signature[0]].sum())
-            ns += float(durations[alone[sheet.signature[0]]].sum())
+            ns += float(durations[:, alone[sheet.signature[0]]].sum())
     return count, round(ns)

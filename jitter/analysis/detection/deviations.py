@@ -1,16 +1,27 @@
 """How far each rank's own time deviates from the other ranks' in each step, and the noise of that deviation."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Final
 
 import numpy as np
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
-from jitter.analysis.execution.own_time import OwnTimes, zero_where_unknown
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.time_part import OWN_PARTS
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.core.arrays import Floats, Ints
+from jitter.core.compilation import compiled
+from jitter.core.selection import select_median
 from jitter.core.stats import MAD_TO_SIGMA, mad_sigma
+
+_MIN_RANKS: Final = THRESHOLDS.min_ranks_for_noise
+"""For compiled loops, which know no classes."""
 
 
 @dataclass(frozen=True)
@@ -38,38 +49,77 @@ class StepDeviations:
     """(parts,)."""
 
 
-class DeviationAccumulator:
-    """Sums the deviations of one team's step, a range of operations at a time."""
+def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
+    """Measure one step of each team that has it; `baseline` (operations of all teams,) are its medians."""
+    job, times = run.job, step.times
+    ranks, teams = len(times.row), len(job.launch_ns)
+    total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
+    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
+    find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
+    found = []
+    for team in range(teams):
+        here = np.flatnonzero((times.team == team) & (times.row >= 0))
+        if len(here):
+            its, fresh = total[:, here], step.fresh[here]
+            if fresh.any() and not fresh.all():
+                its[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
+            found.append(StepDeviations(step.number, team, run.rank_numbers[here], its, np.sqrt(variance[:, team])))
+    return tuple(found)
 
-    def __init__(self, number: int, team: int, ranks: Ints, first_kernel: int) -> None:
-        """Start the sums of the run's `number`th step; host time up to operation `first_kernel` is its start."""
-        self._number, self._team, self._ranks, self._border = number, team, ranks, first_kernel + 1
-        self._total = np.zeros((len(OWN_PARTS), len(ranks)))
-        self._variance = np.zeros(len(OWN_PARTS))
 
-    def add(self, first: int, own: OwnTimes, usual: OwnTimes) -> None:
-        """Add operations, the first of which is number `first` of the program.
+@compiled
+def find_deviations(
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    total: Floats,
+    variance: Floats,
+    room: Floats,
+) -> None:
+    """Add up, (parts, ranks), self times less the baseline's, and, (parts, teams), their variance by chance alone.
 
-        With fewer than `min_ranks_for_noise` ranks, all operations must be added at once: their noise is pooled.
-        """
-        border = min(max(self._border - first, 0), len(usual.host))
-        host, usual_host = (own.host, own.call), usual.host + usual.call
-        self._add(TimePart.START, [times[:border] for times in host], usual_host[:border])
-        self._add(TimePart.CPU, [times[border:] for times in host], usual_host[border:])
-        self._add(TimePart.GPU, [own.gpu, own.delay], usual.gpu + usual.delay)
+    `total` and `variance` come as 0. An operation's standard deviation is told by its spread over ranks; of few ranks
+    by that of all operations, in proportion to what each takes. `room` is overwritten.
+    """
+    for team in range(len(job.launch_ns)):
+        ranks = 0
+        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+            ranks += step.row[rank] >= 0
+        if ranks == 0:
+            continue
+        operations = job.first[team + 1] - job.first[team]
+        border = min(job.first_kernel[team] + 1, operations)
+        for part in (START, CPU, GPU):
+            first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
+            count, squares = 0, 0.0
+            known = True
+            for op in range(first, last):
+                usual = usual_of(job.first[team] + op, part, baseline)
+                size = max(abs(usual), 1.0)
+                known = known and not isnan(usual)
+                if ranks >= _MIN_RANKS:
+                    count = 0
+                for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                    if step.row[rank] >= 0:
+                        more = usual_of(step.row[rank] + op, part, own) - usual
+                        if isnan(more):
+                            more = 0.0
+                        total[part, rank] += more
+                        room[count] = abs(more) if ranks >= _MIN_RANKS else abs(more) / size
+                        count += 1
+                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= _MIN_RANKS else size
+                squares += sigma * sigma
+            if ranks < _MIN_RANKS and last > first:
+                relative = MAD_TO_SIGMA * select_median(room, count) if known else math.nan
+                squares *= relative * relative
+            variance[part, team] = squares
 
-    def _add(self, part: int, times: Sequence[Floats], usual: Floats) -> None:
-        if len(usual):
-            total, variance = _total_and_variance(times, usual)
-            self._total[part] += total
-            self._variance[part] += variance
 
-    def sum(self, joined: Bools) -> StepDeviations:
-        """Return the sums; NaN for the ranks in `joined` (ranks,), whose previous step is unknown."""
-        totals = self._total.copy()
-        if joined.any() and not joined.all():
-            totals[:, joined] = np.nan  # what delayed their first operations lies in the unknown step
-        return StepDeviations(self._number, self._team, self._ranks, totals, np.sqrt(self._variance))
+@compiled
+def usual_of(at: int, part: int, times: SelfTimes) -> float:
+    """Return one operation's self time of a part: the host's, or the GPU's."""
+    return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
 
 
 def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
@@ -95,29 +145,6 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
         own[known] = np.median(own[known]) if known.any() else np.nan
     of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
     return TeamDeviations(team, ranks, of_steps, noise)
-
-
-def _total_and_variance(times: Sequence[Floats], usual: Floats) -> tuple[Floats, float]:
-    """Return (ranks,) the sum of `times`, (operations, ranks) each, above the baseline, and the variance of its noise.
-
-    The variance of one operation is estimated from its spread over the ranks.
-    """
-    more = zero_where_unknown(sum(times, start=-usual))
-    total = more.sum(axis=0)
-    sigma = MAD_TO_SIGMA * _spread(np.abs(more, out=more), usual)
-    return total, float((sigma**2).sum())
-
-
-def _spread(more: Floats, usual: Floats) -> Floats:
-    """Return (operations,) the median over ranks; with few ranks pooled over operations, relative to their duration."""
-    if more.shape[1] >= THRESHOLDS.min_ranks_for_noise:
-        middle = more.shape[1] // 2
-        parted = np.partition(more, middle, axis=1)
-        upper: Floats = parted[:, middle]
-        # the result of numpy.median in a third of its time
-        return upper if more.shape[1] % 2 else (parted[:, :middle].max(axis=1) + upper) / 2
-    size = np.maximum(np.abs(usual), 1.0)
-    return float(np.median(more / size)) * size[:, 0]
 
 
 def subtract_median_of_others(total: Floats) -> Floats:

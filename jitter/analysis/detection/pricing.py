@@ -47,8 +47,8 @@ class Pricing:
         """Return whether fixing the candidate saves enough, alone or in addition to everything else."""
         least = self.min_gain_ns(candidate.steps)
         if isinstance(candidate, SlowCommunication):
-            meetings = self._analysis.run.meetings.meetings
-            if any(meetings[number].incomplete[group] for number, group in candidate.meetings):
+            collectives = self._analysis.run.matching.collectives
+            if any(collectives[number].incomplete[group] for number, group in candidate.meetings):
                 # the group may wait for unrecorded ranks, which waited for another fault
                 return marginal_ns >= self._analysis.thresholds.unrecorded_factor * least
         return max(alone_ns, marginal_ns) >= least

@@ -1,6 +1,6 @@
 """The analysis of a run: each step's time and critical path, the outliers, and replays of what-if scenarios."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -8,14 +8,15 @@ import numpy as np
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.findings import Candidate, repair_scenario
+from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
-from jitter.analysis.detection.passes import Passes, PassesHere, SeenStep, StepPath
+from jitter.analysis.detection.passes import StepExecutor, StepPath, StepStatistics
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.run_steps import ExaminedSteps
-from jitter.analysis.replay.what_if import Scenario, together, usual_transfers
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.core.arrays import Floats
 from jitter.core.step_key import StepKey
 
@@ -24,13 +25,16 @@ class RunAnalysis:
     """Passes over the run's steps, and their results. Nothing is computed before it is used."""
 
     def __init__(
-        self, lake: LakeRun, thresholds: Thresholds, passes: Callable[[ExaminedSteps], Passes] = PassesHere
+        self,
+        lake: RunReader,
+        thresholds: Thresholds,
+        executor: Callable[[RunSteps], StepExecutor] = ThreadedStepExecutor,
     ) -> None:
-        """Analyze the steps of `lake`; `passes` makes the executor that goes through them."""
+        """Analyze the steps of `lake`; `executor` makes what goes through them."""
         self.lake, self.thresholds = lake, thresholds
-        self.steps = ExaminedSteps(lake)
+        self.steps = RunSteps(lake)
         self.run, self.ends = self.steps.run, self.steps.ends
-        self._passes = passes(self.steps)
+        self._executor = executor(self.steps)
         self._priced: list[tuple[Scenario, float]] = []
         self._replayed: tuple[Floats, list[StepPath]] | None = None
 
@@ -40,10 +44,10 @@ class RunAnalysis:
         return list(self.run.keys)
 
     @cached_property
-    def _seen(self) -> list[SeenStep]:
+    def _seen(self) -> list[StepStatistics]:
         """Each step's result of the first pass."""
-        seen = self._passes.look()
-        self.steps.typical.update((number, one.typical) for number, one in enumerate(seen))
+        seen = self._executor.measure()
+        self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
         return seen
 
     @property
@@ -60,7 +64,7 @@ class RunAnalysis:
     def has_unrecorded_ranks(self) -> bool:
         """Whether the job has ranks that the lake lacks: process groups name them, or rank numbers are missing."""
         ranks = self.run.team_of
-        return max(self.run.meetings.named, max(ranks, default=-1) + 1) > len(ranks)
+        return max(self.run.matching.named, max(ranks, default=-1) + 1) > len(ranks)
 
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
@@ -94,26 +98,27 @@ class RunAnalysis:
         """The median step's time."""
         return float(np.median(self.assumed_step_ns))
 
-    def collective_excess_ns(self, meetings: Sequence[tuple[int, int]], number: int) -> float:
-        """Return how much longer than their baseline these (meeting, group) took in the run's `number`th step."""
-        took = self._seen[number].transfers
-        return float(np.nansum([took[meeting][group] - self.usual_transfers[meeting] for meeting, group in meetings]))
+    def collective_excess_ns(self, collectives: Sequence[tuple[int, int]], number: int) -> float:
+        """Return how much longer than their baseline these (collective, group) took in the run's `number`th step."""
+        first = self.run.collective_arrays.first_group
+        groups = [int(first[collective]) + group for collective, group in collectives]
+        return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
 
     @property
-    def _transfers(self) -> list[Mapping[int, Floats]]:
+    def _transfers(self) -> list[Floats]:
         return [seen.transfers for seen in self._seen]
 
     @cached_property
-    def usual_transfers(self) -> dict[int, float]:
-        """The baseline of each meeting's transfer, ns."""
-        return usual_transfers(self.run.meetings, self._transfers)
+    def baseline_transfers(self) -> Floats:
+        """(groups of all collectives,) the baseline of each one's time from the last arrival to the end, ns."""
+        return baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """What stands out above the noise, whether it costs anything or not."""
         thresholds, step_ns = self.thresholds, self.assumed_step_ns
         own = [one for team in self.deviations for one in find_outliers(team, step_ns, thresholds)]
-        slow = find_slow_collectives(self.run.meetings, self._transfers, self.usual_transfers, step_ns, thresholds)
+        slow = find_slow_collectives(self.run.matching, self._transfers, self.baseline_transfers, step_ns, thresholds)
         return [*largest_outliers(own, thresholds), *attribute_to_ranks(slow)]
 
     @cached_property
@@ -122,12 +127,11 @@ class RunAnalysis:
         if not np.isnan(self.step_ns).all():
             return np.where(np.isnan(self.step_ns), np.nanmedian(self.step_ns), self.step_ns)
         spans = []
-        for _, work in self.steps.works():
-            of_ranks = [
-                np.fmax.reduce(step.recorded.end) - np.fmin.reduce(step.recorded.start)
-                for step in work.observed.teams.values()
-            ]
-            spans.append(float(np.median(np.concatenate(of_ranks))) if of_ranks else np.nan)
+        for step in self.steps.steps():
+            here = np.flatnonzero(step.times.row >= 0)
+            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
+            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
+            spans.append(float(np.median(of_ranks)) if len(here) else np.nan)
         known = [span for span in spans if not np.isnan(span)]
         return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
 
@@ -138,7 +142,7 @@ class RunAnalysis:
             scenarios = [Scenario(everything=True), *alone]
             if len(alone) > 1:
                 scenarios.append(together(alone))
-            gone = self._passes.go(self.usual_transfers, scenarios, walk=True)
+            gone = self._executor.replay(self.baseline_transfers, scenarios, walk=True)
             self._priced += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
             self._replayed = gone.gained_ns[:, 0], gone.paths
         return self._replayed
@@ -148,7 +152,7 @@ class RunAnalysis:
         self._replay_candidates()
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
-            gone = self._passes.go(self.usual_transfers, new, walk=False)
+            gone = self._executor.replay(self.baseline_transfers, new, walk=False)
             self._priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
 
@@ -165,4 +169,4 @@ class RunAnalysis:
         """Each step's critical path. Does not trigger the replay."""
         if self._replayed is not None:
             return self._replayed[1]
-        return self._passes.go(self.usual_transfers, [], walk=True).paths
+        return self._executor.replay(self.baseline_transfers, [], walk=True).paths

@@ -1,13 +1,14 @@
 """Collectives that take long from the last arrival to their end: in some steps, or in some groups in all steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.detection.deviations import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.collectives import Meetings
+from jitter.analysis.execution.collectives import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA
@@ -19,7 +20,7 @@ class SlowCollectives:
 
     ranks: frozenset[int]
     meetings: tuple[tuple[int, int], ...]
-    """(meeting, group) of each collective of these ranks."""
+    """(collective, group) of each collective of these ranks."""
     steps: tuple[int, ...]
     excess_ns: float
     sigmas: float
@@ -39,7 +40,7 @@ class SlowCommunication:
 
     @property
     def meetings(self) -> tuple[tuple[int, int], ...]:
-        """(meeting, group) of each of the collectives."""
+        """(collective, group) of each of the collectives."""
         return tuple(which for one in self.slow for which in one.meetings)
 
     @property
@@ -58,72 +59,70 @@ class SlowCommunication:
         return max(one.sigmas for one in self.slow)
 
 
+class _Family(NamedTuple):
+    """Collectives that divide the same ranks into the same groups."""
+
+    ranks: tuple[frozenset[int], ...]
+    """Of each group."""
+    number: Ints
+    """(collectives,) which they are."""
+    group: Ints
+    """(collectives, groups) each one's numbers of these groups."""
+
+    def late(self, late: Floats, first_group: Ints) -> Floats:
+        """(steps, collectives, groups) of (steps, groups of all collectives)."""
+        return late[:, first_group[self.number][:, None] + self.group]
+
+
 def find_slow_collectives(
-    meetings: Meetings,
-    seen: Sequence[Mapping[int, Floats]],
-    usual: Mapping[int, float],
-    step_ns: Floats,
-    thresholds: Thresholds,
+    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, thresholds: Thresholds
 ) -> list[SlowCollectives]:
-    """Return slow collectives: first those of all ranks in some steps, then those of some groups in the other steps.
+    """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
-    Args:
-        meetings: the run's collectives.
-        seen: each step's transfers by meeting, (groups,) ns.
-        usual: the baseline of each meeting's transfer, ns.
-        step_ns: (steps,) each step's time, NaN where unknown.
-        thresholds: what counts as slow.
-
+    First those of all ranks in some steps; then those of some groups, in the other steps.
     """
-    late = {
-        number: np.stack([step[number] - usual[number] for step in seen]) for number in range(len(meetings.meetings))
-    }
-    families = _families(meetings)
+    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
+    late = np.stack(seen) - usual
+    families = [(family, family.late(late, first_group)) for family in _families(matching)]
     found = []
-    everywhere = _everywhere(families, late, step_ns, thresholds)
+    everywhere = _everywhere(families, step_ns, thresholds)
     if everywhere is not None:
-        everyone = frozenset(rank for groups in families for group in groups for rank in group)
+        everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
         every = tuple(
             (number, group)
-            for members in families.values()
-            for number, _ in members
-            for group in range(late[number].shape[1])
+            for family, _ in families
+            for number in family.number.tolist()
+            for group in range(family.group.shape[1])
         )
         found.append(SlowCollectives(everyone, every, *everywhere))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
-    for groups, members in families.items():
-        # (steps, groups), meeting after meeting
-        own = [late[number][:, order] for number, order in members]
-        total = np.nansum(np.stack(own), axis=0)
-        for column, ranks in enumerate(groups):
-            one = _outside(total[elsewhere], own, column, step_ns, thresholds)
+    for family, own in families:
+        total, noise = np.nansum(own, axis=1)[elsewhere], _chance(own)
+        for column, ranks in enumerate(family.ranks):
+            one = _outside(total, noise, column, step_ns, thresholds)
             if one is not None:
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
-                which = tuple((number, int(order[column])) for number, order in members)
+                which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
                 found.append(SlowCollectives(ranks, which, numbered, excess, sigmas))
     return found
 
 
 def _everywhere(
-    families: Mapping[tuple[frozenset[int], ...], Sequence[tuple[int, Ints]]],
-    late: Mapping[int, Floats],
-    step_ns: Floats,
-    thresholds: Thresholds,
+    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
-    """Return the steps in which the collectives of nearly all groups are slow, the excess, and its sigmas."""
-    if sum(len(groups) for groups in families) < 2:
-        return None  # with one group, all ranks and the group are the same
+    """The steps in which the collectives of nearly all groups of all kinds are slow."""
+    if sum(len(family.ranks) for family, _ in families) < 2:
+        return None  # one group is all there is
     steps: set[int] | None = None
     sigmas, total = np.inf, np.zeros(len(step_ns))
-    for groups, members in families.items():
-        own = [late[number][:, order] for number, order in members]
-        # a slow link slows the groups of its rank; a slow network slows the least affected quarter of groups too
-        least = np.sum([np.nan_to_num(np.sort(one, axis=1)[:, len(groups) // 4]) for one in own], axis=0)[:, None]
+    for family, own in families:
+        # a link slows the groups of its rank; only what slows those least slowed too is everywhere
+        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)[:, None]
         total = total + least[:, 0]
-        one = _outside(least, own, 0, np.array([np.nan]), thresholds)
+        one = _outside(least, _chance(own), 0, np.array([np.nan]), thresholds)
         here = set() if one is None else set(one[0])
         steps = here if steps is None else steps & here
         sigmas = min(sigmas, 0.0 if one is None else one[2])
@@ -135,14 +134,23 @@ def _everywhere(
     return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step * len(ordered) else None
 
 
+def _chance(own: Floats) -> float:
+    """The standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
+    apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
+    known = ~np.isnan(apart).any(axis=1)
+    spread = np.empty(len(apart))
+    spread[known] = np.median(apart[known], axis=1)
+    spread[~known] = [np.nanmedian(one) for one in apart[~known]]
+    return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
+
+
 def _outside(
-    total: Floats, late: Sequence[Floats], column: int, step_ns: Floats, thresholds: Thresholds
+    total: Floats, chance: float, column: int, step_ns: Floats, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
-    """Return the steps in which a column of totals (steps, groups) stands out, its excess there, and its sigmas."""
+    """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    chance = float(np.sqrt(sum((MAD_TO_SIGMA * np.nanmedian(np.abs(one))) ** 2 for one in late)))
     noise = max(chance, estimate_sigma(total), 1.0)
     own = total[:, column]
     outside = own >= thresholds.step_sigmas * noise
@@ -155,22 +163,23 @@ def _outside(
     return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
 
-def _families(
-    meetings: Meetings,
-) -> dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]]:
-    """Return meetings with equal groups of ranks: by those groups, each meeting and its numbers of the groups."""
-    found: dict[tuple[frozenset[int], ...], list[tuple[int, Ints]]] = {}
-    for number, meeting in enumerate(meetings.meetings):
+def _families(matching: CollectiveMatching) -> list[_Family]:
+    """Collectives by the groups into which they divide the ranks."""
+    found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
-            for rank, group in zip(meetings.blocks[member.block].ranks, member.group.tolist(), strict=True):
+            for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
                 ranks.setdefault(group, set()).add(rank)
         if any(len(group) < 2 for group in ranks.values()):
-            continue  # the group's other ranks were not recorded
+            continue  # one rank alone exchanges with ranks that were not recorded
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))
         key = tuple(frozenset(ranks[group]) for group in ordered)
-        found.setdefault(key, []).append((number, np.array(ordered)))
-    return found
+        found.setdefault(key, []).append((number, ordered))
+    return [
+        _Family(ranks, np.array([number for number, _ in own]), np.array([groups for _, groups in own]))
+        for ranks, own in found.items()
+    ]
 
 
 def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:

@@ -1,23 +1,22 @@
-"""Stretches of a run computed by another process: one that opens the lake for itself, and is told what the run tells.
+"""Work on a range of steps in another process, which opens the lake for itself and is given what the whole run tells.
 
-Whoever sends the work (a pool on this machine, a cluster) sends these functions and what they take.
+An executor sends these functions and their arguments.
 """
 
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.passes import PassesHere, SeenStep, StepPath, look, walk
-from jitter.analysis.execution.own_time import OwnTimes
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.detection.passes import StepPath, StepStatistics, measure_steps, replay_steps, walk_paths
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.metrics.kernel_index import KernelIndices
-from jitter.analysis.replay.run_steps import ExaminedSteps, Shared
+from jitter.analysis.replay.run_steps import RunSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.arrays import Floats
 from jitter.core.errors import LakeError
@@ -25,62 +24,63 @@ from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.records import records_by_step
 
-Typical = Mapping[int, Mapping[int, OwnTimes]]
-"""Each step's medians, by team."""
+Baselines = Mapping[int, SelfTimes]
+"""By step the medians of self times."""
 
 
-class SentRun(NamedTuple):
-    """What another process needs to make the run's steps for itself."""
+class RemoteRun(NamedTuple):
+    """What another process needs to go through a run's steps."""
 
     name: str
-    """Of this run and no other."""
+    """Unique to the run."""
     root: Path
     steps: tuple[StepKey, ...]
     shared: Shared
 
 
-def sent_run(root: Path, steps: ExaminedSteps) -> SentRun:
-    """Tell of a run what others need; `root` as they see it."""
-    return SentRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared)
+def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
+    """Describe a run to other processes; `root` is the lake's folder as they see it."""
+    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared)
 
 
-def typical_of(steps: ExaminedSteps, first: int, last: int) -> Typical:
-    """The medians that are needed to walk a stretch: of its steps, and of the one before."""
-    return {number: steps.typical[number] for number in range(max(0, first - 1), last)}
+def baselines_of(steps: RunSteps, first: int, last: int) -> Baselines:
+    """Return the medians that walking a range of steps needs: of its steps, and of the one before."""
+    return {number: steps.baselines[number] for number in range(max(0, first - 1), last)}
 
 
-def cut(steps: int, stretches: int) -> list[tuple[int, int]]:
-    """Cut so many steps into stretches as long as each other, no more than there are steps."""
-    return list(pairwise(np.linspace(0, steps, min(steps, stretches) + 1).astype(int).tolist()))
+def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:
+    """Measure each step of a range."""
+    return measure_steps(_opened(run), first, last)
 
 
-def look_there(run: SentRun, first: int, last: int) -> list[SeenStep]:
-    """Look at a stretch."""
-    return look(_opened(run), first, last)
+def walk_remotely(
+    run: RemoteRun, first: int, last: int, baseline_transfers: Floats, baselines: Baselines
+) -> list[StepPath]:
+    """Walk the paths of a range; `baselines` are the medians of its steps and of the step before it."""
+    return walk_paths(_with_baselines(run, baselines), first, last, np.array(baseline_transfers, np.float64))
 
 
-def walk_there(run: SentRun, first: int, last: int, usual: Mapping[int, float], typical: Typical) -> list[StepPath]:
-    """Walk the paths of a stretch; `typical` are its steps' medians, and of the step before it."""
-    return walk(_told(run, typical), first, last, usual)
-
-
-def replay_there(run: SentRun, scenarios: Sequence[Scenario], usual: Mapping[int, float], typical: Typical) -> Floats:
+def replay_remotely(
+    run: RemoteRun, scenarios: Sequence[Scenario], baseline_transfers: Floats, baselines: Baselines
+) -> Floats:
     """Replay the run: (steps, scenarios) gained."""
-    return PassesHere(_told(run, typical)).go(usual, scenarios, walk=False).gained_ns
+    return replay_steps(_with_baselines(run, baselines), np.array(baseline_transfers, np.float64), scenarios).gained_ns
 
 
-def _told(run: SentRun, typical: Typical) -> ExaminedSteps:
+def _with_baselines(run: RemoteRun, baselines: Baselines) -> RunSteps:
     steps = _opened(run)
-    steps.typical.update(typical)
+    for number, found in baselines.items():
+        # arrays as they are sent may be read-only, which compiled loops take for another type
+        steps.baselines[number] = SelfTimes(*(np.array(values, np.float64) for values in found))
     return steps
 
 
-_open: dict[str, ExaminedSteps] = {}
+_open: dict[str, RunSteps] = {}
 _one_opens = Lock()
 
 
-def _opened(run: SentRun) -> ExaminedSteps:
-    """The run's steps, for all that this process does with them."""
+def _opened(run: RemoteRun) -> RunSteps:
+    """Return the run's steps, opened once in this process."""
     with _one_opens:
         if run.name not in _open:
             _open.clear()
@@ -92,6 +92,6 @@ def _opened(run: SentRun) -> ExaminedSteps:
             folder = LakeFolder(run.root)
             folder.require()
             held = records_by_step(folder.records())
-            lake = LakeRun(run.root, held, KernelIndices(run.root, held).of, run.steps)
-            _open[run.name] = ExaminedSteps(lake, run.shared)
+            lake = RunReader(run.root, held, KernelIndices(run.root, held).of, run.steps)
+            _open[run.name] = RunSteps(lake, run.shared)
         return _open[run.name]

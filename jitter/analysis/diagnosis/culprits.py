@@ -1,7 +1,7 @@
 """Culprits: each group of findings with its confidence, evidence, kernels and place in the profile."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from jitter.analysis.diagnosis.locations import find_profile_location
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
 from jitter.analysis.diagnosis.step_pattern import describe_step_pattern
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.critical_path import Charge
+from jitter.analysis.metrics.step_kernels import UNMATCHED
+from jitter.analysis.replay.critical_path import Charges
 from jitter.core.formatting import format_percent, format_time
 
 _MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage
@@ -93,35 +94,37 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     return "high" if is_strong and evidence.peers(group.group.ranks) >= thresholds.min_peers_for_high else "medium"
 
 
-def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, list[Charge]]:
+def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Charges]:
     """Return the critical path's charges of a group, by step: those of its worst rank, or of its collectives."""
     found = {}
     meetings = {which for slow in group.slow_communication for which in slow.meetings}
     for number in group.steps:
         charges = evidence.analysis.paths[number].charges
         if group.parts:
-            own = [charge for charge in charges if charge.rank == rank and charge.part in group.parts]
+            own = charges.where((charges.rank == rank) & np.isin(charges.part, list(group.parts)))
         else:
-            own = [c for c in charges if c.part == TimePart.TRANSFER and (c.meeting, c.group) in meetings]
-        if own:
+            own = charges.where(charges.part == TimePart.TRANSFER)
+            places = zip(own.collective.tolist(), own.group.tolist(), strict=True)
+            own = own.where(np.array([place in meetings for place in places], np.bool_))
+        if len(own):
             found[number] = own
     return found
 
 
-def _most_often_last(charges: Mapping[int, Sequence[Charge]]) -> int:
+def _most_often_last(charges: Mapping[int, Charges]) -> int:
     """Return the rank that arrived last most often; of equals the lowest."""
-    counts = Counter(charge.rank for own in charges.values() for charge in own)
+    counts = Counter[int](rank for own in charges.values() for rank in own.rank.tolist())
     return max(counts, key=lambda rank: (counts[rank], -rank))
 
 
-def _kernel_range(charges: Mapping[int, Sequence[Charge]], evidence: Evidence) -> IndexRange | None:
+def _kernel_range(charges: Mapping[int, Charges], evidence: Evidence) -> IndexRange | None:
     """Return the kernel indices, each of its own step, among which nearly all of the excess arose."""
     by_index: dict[int, float] = {}
     for number, own in charges.items():
-        for charge in own:
-            kernel = evidence.kernels.locate(evidence.analysis.keys[number], charge)
-            if kernel is not None:
-                by_index[kernel.kernel_index] = by_index.get(kernel.kernel_index, 0.0) + charge.excess_ns
+        located = evidence.kernels.locate_all(evidence.analysis.keys[number], own)
+        for index, excess_ns in zip(located.tolist(), own.excess_ns.tolist(), strict=True):
+            if index != UNMATCHED:
+                by_index[index] = by_index.get(index, 0.0) + excess_ns
     if not by_index:
         return None
     indices = np.array(sorted(by_index))

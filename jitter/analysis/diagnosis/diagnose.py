@@ -45,7 +45,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             what_if.culprits_repaired_ns or 0,
             len(run.team_of),
             find_peerless(run),
-            partial=bool(run.meetings.unpaired),
+            partial=bool(run.matching.unpaired),
         ),
         notes=list_limitations(evidence),
     )

@@ -108,11 +108,13 @@ class Evidence:
 
     def gaps_on_path(self, rank: int, steps: Sequence[int]) -> tuple[int, int]:
         """Return how many gaps of the rank on the critical path were launch-bound, and how many it has there."""
-        parts = [
-            charge.part for number in steps for charge in self.analysis.paths[number].charges if charge.rank == rank
-        ]
-        launch_bound = parts.count(TimePart.CPU)
-        return launch_bound, launch_bound + parts.count(TimePart.GPU)
+        launch_bound = gpu_bound = 0
+        for number in steps:
+            charges = self.analysis.paths[number].charges
+            parts = charges.part[charges.rank == rank]
+            launch_bound += int((parts == TimePart.CPU).sum())
+            gpu_bound += int((parts == TimePart.GPU).sum())
+        return launch_bound, launch_bound + gpu_bound
 
     def has_path(self, steps: Sequence[int]) -> bool:
         """Return whether any of the steps has a critical path: not where ranks share no collective."""
@@ -120,4 +122,5 @@ class Evidence:
 
     def baseline_ns(self, slow: SlowCommunication) -> float:
         """Return the baseline of the collectives' time, ns per step."""
-        return sum(self.analysis.usual_transfers[meeting] for meeting, _ in slow.meetings)
+        first = self.analysis.run.collective_arrays.first_group
+        return float(sum(self.analysis.baseline_transfers[first[number] + group] for number, group in slow.meetings))

@@ -5,7 +5,7 @@ from typing import Final
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.verdict import explain_no_peers
-from jitter.analysis.execution.run_model import Observed
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.formatting import format_count, format_time
 
@@ -21,9 +21,9 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
     found: list[str] = []
-    if run.meetings.unrecorded:
+    if run.matching.unrecorded:
         found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
-    if run.meetings.unpaired:
+    if run.matching.unpaired:
         found.append(
             "Some exchanges name no partners, and their ends show that not all ranks take part: "
             "waiting in them counts as own time."
@@ -40,7 +40,7 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
     return tuple(found)
 
 
-def find_peerless(run: Observed) -> list[int]:
+def find_peerless(run: RunModel) -> list[int]:
     """Return ranks that cannot be compared with any other rank, although there are others."""
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 

@@ -9,7 +9,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.critical_path import Charge
+from jitter.analysis.replay.critical_path import Charge, Charges
 from jitter.core.arrays import Ints
 from jitter.core.kernels import MEMORY
 from jitter.core.step_key import StepKey
@@ -45,6 +45,16 @@ class KernelLocator:
         found = int(self._indices(key, charge, index, sequence)[charge.place])
         return None if found == UNMATCHED else KernelLocation(found, index.names[found], index.cohort)
 
+    def locate_all(self, key: StepKey, charges: Charges) -> Ints:
+        """Return (charges,) the kernel index of each charge, as `locate`; `UNMATCHED` where there is none."""
+        found = np.full(len(charges), UNMATCHED, np.int64)
+        for rank in np.unique(charges.rank).tolist():
+            its = np.flatnonzero(charges.rank == rank)
+            member = self._members_of(key).get(rank)
+            if member is not None:
+                found[its] = self._indices(key, charges[int(its[0])], *member)[charges.place[its]]
+        return found
+
     def _members_of(self, key: StepKey) -> dict[int, tuple[KernelIndex, str]]:
         if key not in self._members:
             self._members[key] = {
@@ -76,7 +86,7 @@ class KernelLocator:
             if all(np.array_equal(places, of_kernels[0]) for places in of_kernels):
                 return of_kernels[0]
         # where copies or synchronising calls decide which operation a kernel is, the rank's own step must be read
-        run.rows(key, charge.team, [charge.rank])
+        run.file_rows(key, charge.team, [charge.rank])
         sheet = next(sheet for sheet in self._analysis.lake.sheets(key) if charge.rank in sheet.ranks)
         found: Ints = program.places[sheet.signature][sheet.kind < MEMORY]
         return found
@@ -96,7 +106,7 @@ def find_profile_location(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     rank: int,
-    charges: Mapping[int, Sequence[Charge]],
+    charges: Mapping[int, Charges],
     steps: Sequence[int],
 ) -> ProfileLocation | None:
     """Return the time range of the charges of the worst step in the rank's recording.
@@ -109,15 +119,17 @@ def find_profile_location(
         steps: positions of the steps to choose from without charges; the whole first one is returned then.
 
     """
-    number = max(charges or steps, key=lambda n: sum(c.excess_ns for c in charges.get(n, ())))
+    number = max(charges or steps, key=lambda n: float(charges[n].excess_ns.sum()) if n in charges else 0.0)
     key = analysis.keys[number]
     if rank not in records[key]:
         return None
     team = analysis.run.team_of[rank]
-    times = analysis.run.of_rank(key, rank)
-    worst = max((c.excess_ns for c in charges.get(number, ())), default=0.0)
-    places = sorted({c.place for c in charges.get(number, ()) if c.excess_ns >= worst / 100 and c.team == team})
-    chosen = places or list(range(len(times.start)))
+    times = analysis.run.rank_times(key, rank)
+    chosen = np.arange(len(times.start))
+    if number in charges:
+        own = charges[number]
+        there = (own.excess_ns >= own.excess_ns.max() / 100) & (own.team == team)
+        chosen = np.unique(own.place[there]) if there.any() else chosen
     begun = np.fmin(times.call[chosen, 0], times.start[chosen, 0])
     ended = np.fmax(times.back[chosen, 0], times.end[chosen, 0])
     before = times.back[: chosen[0], 0]

@@ -1,9 +1,7 @@
 """The diagnosis of each step: its time, its loss, min and max rank, where the max rank diverges, and the cause."""
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 
@@ -12,7 +10,8 @@ from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.analysis.replay.critical_path import Charge
+from jitter.analysis.replay.critical_path import Charge, Charges
+from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 
 TtkeExtremes = Callable[[StepKey], tuple[int | None, int | None]]
@@ -29,7 +28,7 @@ def answer_steps(
     paths = evidence.analysis.paths
     answers = [_answer(number, path, evidence, groups) for number, path in enumerate(paths)]
     for number, path in enumerate(paths):
-        if not path.charges and not evidence.is_single_rank:
+        if not len(path.charges) and not evidence.is_single_rank:
             least, greatest = ttke_extremes(path.key)
             answers[number] = replace(answers[number], min_rank=least, max_rank=greatest)
     return tuple(answers)
@@ -43,9 +42,8 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
     has_loss = (is_timed or np.isnan(analysis.step_ns).all()) and not np.isnan(loss_ns)
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= evidence.thresholds.min_steps_without_peers
-    excess: dict[int, dict[TimePart, float]] = defaultdict(lambda: dict.fromkeys(TimePart, 0.0))
-    for charge in path.charges:
-        excess[charge.rank][charge.part] += charge.excess_ns
+    ranks: list[int] = np.unique(path.charges.rank).tolist()
+    excess = dict(zip(ranks, path.charges.sums(ranks).tolist(), strict=True))
     own = {rank: sum(parts[part] for part in OWN_PARTS) for rank, parts in excess.items()}
     max_rank = max(own, key=lambda rank: (own[rank], -rank), default=None)
     if max_rank is not None and own[max_rank] <= 0:
@@ -65,8 +63,8 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
     )
 
 
-def _split(parts: dict[TimePart, float]) -> Split:
-    """Round the parts so that they add up to the rounded sum."""
+def _split(parts: Sequence[float]) -> Split:
+    """Round the parts, by `TimePart`, so that they add up to the rounded sum."""
     start, cpu = round(parts[TimePart.START]), round(parts[TimePart.CPU])
     return Split(start, cpu, round(sum(parts[part] for part in OWN_PARTS)) - start - cpu)
 
@@ -94,31 +92,37 @@ def _divergence(
     return None if kernel is None else Divergence(*kernel)
 
 
-def _first_slow_collective(charges: Sequence[Charge]) -> Charge | None:
+def _first_slow_collective(charges: Charges) -> Charge | None:
     """Return the first collective with at least half of the largest excess of a collective."""
-    slow = [charge for charge in reversed(charges) if charge.part == TimePart.TRANSFER and charge.excess_ns > 0]
-    least = max((charge.excess_ns for charge in slow), default=0.0) / 2
-    return next((charge for charge in slow if charge.excess_ns >= least), None)
+    slow = np.flatnonzero((charges.part == TimePart.TRANSFER) & (charges.excess_ns > 0))[::-1]
+    if not len(slow):
+        return None
+    excess = charges.excess_ns[slow]
+    return charges[int(slow[int((excess >= excess.max() / 2).argmax())])]
 
 
-def _first_of_stretch(number: int, charges: Sequence[Charge], rank: int, evidence: Evidence) -> Charge | None:
+def _first_of_stretch(number: int, charges: Charges, rank: int, evidence: Evidence) -> Charge | None:
     """Return the charge from which on the summed excess of the rank's worst stretch stays above the noise."""
-    worst: list[Charge] = []
-    for of, group in groupby(reversed(charges), key=lambda charge: charge.rank):
-        stretch = [charge for charge in group if charge.part != TimePart.TRANSFER]
-        if of == rank and sum(c.excess_ns for c in stretch) > sum(c.excess_ns for c in worst):
-            worst = stretch
-    if not worst:
+    order = np.arange(len(charges))[::-1]
+    worst: Ints = np.zeros(0, np.int64)
+    for stretch in np.split(order, np.flatnonzero(np.diff(charges.rank[order])) + 1):
+        if len(stretch) and charges.rank[stretch[0]] == rank:
+            own = stretch[charges.part[stretch] != TimePart.TRANSFER]
+            if charges.excess_ns[own].sum() > charges.excess_ns[worst].sum():
+                worst = own
+    if not len(worst):
         return None
     thresholds = evidence.thresholds
-    excess = np.array([charge.excess_ns for charge in worst])
-    kinds = {(charge.team, charge.part) for charge in worst}
-    variance = {kind: evidence.analysis.variance_of(number, *kind) for kind in kinds}
-    sigma = np.sqrt(np.cumsum([variance[charge.team, charge.part] for charge in worst]))
+    excess, team, part = charges.excess_ns[worst], charges.team[worst], charges.part[worst]
+    variance = np.zeros(len(worst))
+    for one, other in set(zip(team.tolist(), part.tolist(), strict=True)):
+        own_variance = evidence.analysis.variance_of(number, one, TimePart(other))
+        variance[(team == one) & (part == other)] = own_variance
+    sigma = np.sqrt(np.cumsum(variance))
     noise = thresholds.divergence_sigmas * sigma
     least = max(thresholds.divergence_floor_ns, thresholds.divergence_share * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:
         return None
     inside = np.flatnonzero(~outside)
-    return worst[int(inside[-1]) + 1 if len(inside) else 0]
+    return charges[int(worst[int(inside[-1]) + 1 if len(inside) else 0])]

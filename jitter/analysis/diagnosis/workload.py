@@ -61,13 +61,13 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
             peers = _own_steps(analysis, outlier, key)
         else:
             peers = [(key, _with_peers(rank, run.ranks(key, team), analysis.thresholds.max_compared_peers))]
-        recorded = run.of_rank(key, rank)
+        recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
         gpu[run.collective_places(team)] = 0.0
         found += compare_launch_shapes(
-            np.hstack([run.rows(step, team, ranks) for step, ranks in peers]),
+            np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers]),
             gpu,
-            analysis.steps.typical[number][team].gpu[:, 0],
+            analysis.steps.baselines[number].gpu[slice(*run.job.first[team : team + 2].tolist())],
             [(step, one) for step, ranks in peers for one in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )

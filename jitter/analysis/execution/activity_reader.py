@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Activities
+from jitter.analysis.execution.rank_groups import StepActivities
 from jitter.core.arrays import Ints, IntTimes, unknown_value
 from jitter.core.kernels import KINDS
 from jitter.core.prefetch import announce_reads
@@ -21,7 +21,7 @@ from jitter.lake.step_reader import read_step
 _CODES = {word: code for code, word in enumerate(KINDS)}
 
 
-class LakeActivities:
+class ActivityReader:
     """Reads the rows of a step; keeps what the extracts' headers tell."""
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
@@ -30,7 +30,7 @@ class LakeActivities:
         digests = {its.record.digest for found in held.values() for its in found.values()}
         announce_reads(root / timing_cache_file(digest) for digest in digests)
 
-    def of_step(self, key: StepKey) -> Iterator[Activities]:
+    def of_step(self, key: StepKey) -> Iterator[StepActivities]:
         """Put ranks of one sequence of kernels and of kinds together."""
         lacking: list[int] = []
         alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
@@ -43,8 +43,10 @@ class LakeActivities:
                 alike.setdefault(which, []).append((rank, extract, piece))
         for (sequence, kinds, _), members in alike.items():
             ranks = [rank for rank, _, _ in members]
-            columns = zip(*(extract.times(piece) for _, extract, piece in members), strict=True)
-            times = [np.concatenate(column).reshape(len(ranks), len(kinds)) for column in columns]
+            times = np.empty((len(ranks), len(TIMES), len(kinds)), members[0][1].dtype)
+            for own, (_, extract, piece) in zip(times, members, strict=True):
+                for row, values in zip(own, extract.times(piece), strict=True):
+                    row[:] = values
             yield self._together(key, ranks, sequence, kinds, times)
         if lacking:
             yield from self._from_files(key, lacking)
@@ -87,7 +89,7 @@ class LakeActivities:
                 self._extracts[record.digest] = TimingCache(self._root / timing_cache_file(record.digest), record)
         return self._extracts[record.digest]
 
-    def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[Activities]:
+    def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[StepActivities]:
         found = read_step(self._root, key, self._held[key], (*TIMES, "kind"), ranks)
         codes, words = found.codes("kind")
         kind = np.array([_CODES[word] for word in words], np.int8)[codes]
@@ -103,10 +105,10 @@ class LakeActivities:
         for (sequence, kinds), members in alike.items():
             where = (found.bounds[members][:, None] + np.arange(len(kinds))).ravel()
             own = [values[where].reshape(len(members), len(kinds)) for values in times]
-            yield self._together(key, [found.ranks[at] for at in members], sequence, kinds, own)
+            yield self._together(key, [found.ranks[at] for at in members], sequence, kinds, np.stack(own, axis=1))
 
     def _together(
-        self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: Sequence[IntTimes]
-    ) -> Activities:
+        self, key: StepKey, ranks: Sequence[int], sequence: str, kinds: bytes, times: IntTimes
+    ) -> StepActivities:
         zero = np.array([self._held[key][rank].step.start_ns for rank in ranks], np.int64)
-        return Activities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, *times)
+        return StepActivities(np.array(ranks, np.int64), sequence, np.frombuffer(kinds, np.int8), zero, times)

@@ -1,56 +1,93 @@
-"""How each step leaves its ranks for the next one, whoever of them has it."""
+"""State carried from step to step, per rank: last ends on streams, last returns on threads, pending launches."""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.program import NO_LANE, Program
-from jitter.analysis.execution.ready_times import Tail, left_by, no_tail
-from jitter.analysis.execution.step_times import Recorded
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.arrays import Bools, Floats
+from jitter.core.compilation import compiled
 from jitter.core.step_key import StepKey
 
 
-class Tails:
-    """How the step before left each rank of a team."""
+class CarriedState(NamedTuple):
+    """How ranks come to a step; ns from each rank's origin, NaN where unknown."""
 
-    def __init__(self, program: Program, thread: Ints, queue: int | None) -> None:
-        self._program, self._thread = program, thread
-        self._lanes = 1 + max((op.lane for op in program.operations), default=NO_LANE)
-        self._threads = 1 + int(thread.max(initial=0))
-        self._queue = queue
-        self._left: dict[int, tuple[StepKey, Floats, Floats, Floats]] = {}
-        self._whole: tuple[StepKey, Ints, Tail] | None = None
+    stream_end: Floats
+    """(ranks, streams) the last end on each stream."""
+    back: Floats
+    """(ranks, threads) the return of the last call."""
+    pending: Floats
+    """(ranks, places) the latest starts, ascending: what the launch queue holds; -inf for a free place."""
 
-    def before(self, key: StepKey, ranks: Ints) -> tuple[Tail, Bools]:
-        """What these ranks' step before left, and which of them have none."""
-        joined = np.ones(len(ranks), np.bool_)
-        if self._whole is not None:
-            last, same, whole = self._whole
-            if last == StepKey(key.epoch, key.step - 1) and np.array_equal(same, ranks):
-                return whole, ~joined
-            self._spread_out()
-        tail = no_tail(self._lanes, self._threads, len(ranks), self._queue)
-        for column, rank in enumerate(ranks.tolist()):
-            left = self._left.get(rank)
-            if left is not None and left[0] == StepKey(key.epoch, key.step - 1):
-                joined[column] = False
-                _, tail.lane_end[:, column], tail.back[:, column], tail.starts[:, column] = left
-        return tail, joined
+    def copy(self) -> "CarriedState":
+        """The same in arrays of its own."""
+        return CarriedState(*(values.copy() for values in self))
 
-    def follow(self, key: StepKey, step: Recorded) -> None:
-        """Take the step in."""
-        tail, _ = self.before(key, step.ranks)
-        self.take(key, step.ranks, left_by(self._program, self._thread, step, tail))
+    def forget(self, ranks: Bools) -> None:
+        """Let nothing be known of these ranks."""
+        self.stream_end[ranks] = self.back[ranks] = np.nan
+        self.pending[ranks] = -np.inf
 
-    def take(self, key: StepKey, ranks: Ints, left: Tail) -> None:
-        """Take in how a step left these ranks."""
-        if self._whole is not None and not np.array_equal(self._whole[1], ranks):
-            self._spread_out()
-        self._whole = (key, ranks, left)
 
-    def _spread_out(self) -> None:
-        """Remember the last step rank by rank: the next has others."""
-        assert self._whole is not None
-        key, ranks, left = self._whole
-        for column, rank in enumerate(ranks.tolist()):
-            self._left[rank] = (key, left.lane_end[:, column], left.back[:, column], left.starts[:, column])
-        self._whole = None
+def unknown_state(ranks: int, streams: int, threads: int, places: int) -> CarriedState:
+    """Return the state of ranks of which no step is known."""
+    return CarriedState(
+        np.full((ranks, streams), np.nan), np.full((ranks, threads), np.nan), np.full((ranks, places), -np.inf)
+    )
+
+
+class StateTracker:
+    """Follows the state of all ranks of a run, step by step."""
+
+    def __init__(self, state: CarriedState) -> None:
+        self.state = state
+        self._last: list[StepKey | None] = [None] * len(state.back)
+
+    def enter(self, key: StepKey, here: Bools) -> Bools:
+        """Come to a step; return which ranks do not come from the step before: nothing is known of their state.
+
+        `here` (ranks,) are those that have the step; the others keep what they had.
+        """
+        before = StepKey(key.epoch, key.step - 1)
+        fresh = np.array([last != before for last in self._last], np.bool_)
+        self.state.forget(fresh & here)
+        for rank in np.flatnonzero(here).tolist():
+            self._last[rank] = key
+        return fresh | ~here
+
+
+@compiled
+def push_pending(pending: Floats, rank: int, head: int, size: int, start: float) -> int:
+    """Let one more launch into a rank's queue, in place of the earliest start; return the new head.
+
+    The queue is a ring of `size` places: from `head` on starts ascend. A start that is unknown, or before all of them,
+    changes nothing.
+    """
+    if not start > pending[rank, head]:
+        return head
+    at = head
+    head = 0 if head + 1 == size else head + 1
+    while at != head:
+        previous = size - 1 if at == 0 else at - 1
+        if not pending[rank, previous] > start:
+            break
+        pending[rank, at] = pending[rank, previous]
+        at = previous
+    pending[rank, at] = start
+    return head
+
+
+@compiled
+def turn_pending(pending: Floats, rank: int, head: int, size: int, room: Floats) -> None:
+    """Put a rank's queue in order, the earliest start first; `room` (places,) is overwritten."""
+    if head > 0:
+        for at in range(size):
+            room[at] = pending[rank, (head + at) % size]
+        for at in range(size):
+            pending[rank, at] = room[at]
+
+
+def same_state(one: Floats, other: Floats) -> Bools:
+    """(…,) where two states are equal; the unknown equals the unknown."""
+    found: Bools = (one == other) | (np.isnan(one) & np.isnan(other))
+    return found

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -15,27 +16,27 @@ Group = tuple[object, ...] | None
 """What names a collective's group; None: the trace does not tell."""
 
 
-class Attendance(NamedTuple):
+class Participants(NamedTuple):
     """The ranks of one block that meet at one place of their program."""
 
     block: int
     place: int
     group: Ints
-    """(ranks of the block,) which of the meeting's groups each is in."""
+    """(ranks of the block,) which of the collective's groups each is in."""
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Collective:
     """A collective of the program, as all groups hold it."""
 
-    members: tuple[Attendance, ...]
+    members: tuple[Participants, ...]
     groups: int
     incomplete: Bools
     """(groups,) which of them have ranks that were not recorded."""
 
 
 @dataclass(frozen=True)
-class Block:
+class RankBlock:
     """Ranks of one team that meet the same others at the same places."""
 
     team: int
@@ -43,11 +44,11 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Meetings:
+class CollectiveMatching:
     """All of a job's collectives."""
 
-    blocks: tuple[Block, ...]
-    meetings: tuple[Meeting, ...]
+    blocks: tuple[RankBlock, ...]
+    collectives: tuple[Collective, ...]
     unrecorded: bool
     """Some collective's group was not recorded: it was read as all ranks'."""
     named: int
@@ -64,6 +65,85 @@ class Meetings:
         ]
 
 
+class CollectiveArrays(NamedTuple):
+    """All collectives as flat arrays: one entry an attendance, collective by collective, block by block."""
+
+    first: Ints
+    """(collectives + 1,) where each one's attendances begin."""
+    first_group: Ints
+    """(collectives + 1,) where each one's groups begin, of all groups."""
+    rank: Ints
+    """(attendances,) the rank's number in the run."""
+    place: Ints
+    group: Ints
+    """(attendances,) the group, of all groups."""
+    first_in_group: Ints
+    """(groups of all collectives + 1,) where each group's attendances begin in `by_group`."""
+    by_group: Ints
+    """(attendances,) group after group."""
+    incomplete: Bools
+    """(groups of all collectives,) which of them have ranks that were not recorded."""
+    first_member: Ints
+    """(blocks + 1,) where each block's ranks begin in `member`."""
+    member: Ints
+    """(ranks,) the blocks' ranks."""
+    block: Ints
+    """(ranks of the run,) each one's block."""
+    column: Ints
+    """(ranks of the run,) each one's position in its block."""
+    first_place: Ints
+    """(blocks + 1,) where each block's places begin in the two that follow."""
+    number_at: Ints
+    """(blocks × places,) the collective there, -1 for none."""
+    attendance_at: Ints
+    """(blocks × places,) where the block's attendances of it begin."""
+
+
+def flatten_collectives(
+    matching: CollectiveMatching, operations: Mapping[int, int], numbers: Mapping[int, int]
+) -> CollectiveArrays:
+    """Flatten the collectives; `operations` is how many each team's program has, `numbers` the ranks' in the run."""
+    members = [np.array([numbers[rank] for rank in block.ranks], np.int64) for block in matching.blocks]
+    first_place = np.array([0, *accumulate(operations[block.team] for block in matching.blocks)], np.int64)
+    number_at, attendance_at = np.full((2, int(first_place[-1])), -1, np.int64)
+    first_group = np.array([0, *accumulate(collective.groups for collective in matching.collectives)], np.int64)
+    first, rank, place, group, so_far = [0], [], [], [], 0
+    for number, collective in enumerate(matching.collectives):
+        for one in collective.members:
+            number_at[first_place[one.block] + one.place] = number
+            attendance_at[first_place[one.block] + one.place] = so_far
+            so_far += len(one.group)
+            rank.append(members[one.block])
+            place.append(np.full(len(one.group), one.place))
+            group.append(first_group[number] + one.group)
+        first.append(so_far)
+    every, groups = _joined(members), _joined(group)
+    block, column = np.zeros((2, len(every)), np.int64)
+    block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
+    column[every] = _joined([np.arange(len(own)) for own in members])
+    return CollectiveArrays(
+        np.array(first, np.int64),
+        first_group,
+        _joined(rank),
+        _joined(place),
+        groups,
+        np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=int(first_group[-1])))]),
+        np.argsort(groups, kind="stable"),
+        np.concatenate([np.zeros(0, np.bool_), *(collective.incomplete for collective in matching.collectives)]),
+        np.array([0, *accumulate(len(own) for own in members)], np.int64),
+        every,
+        block,
+        column,
+        first_place,
+        number_at,
+        attendance_at,
+    )
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
 class _Attended(NamedTuple):
     rank: int
     place: int
@@ -74,7 +154,7 @@ def match(
     team_of: Mapping[int, int],
     attended: Mapping[int, Sequence[tuple[int, Group]]],
     alone: frozenset[tuple[int, int]] = frozenset(),
-) -> Meetings:
+) -> CollectiveMatching:
     """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
 
     `alone` are (team, place) of collectives without a recorded group that turned out not to be all ranks'.
@@ -102,35 +182,37 @@ def match(
         blocks[number].append(rank)
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
-    meetings: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
+    held_at: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
     everyone = max(attended, default=-1) + 1
     sizes: dict[int, int] = {}
     for (group, _), members in instances.items():
-        meetings[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
+        held_at[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
         sizes[id(members)] = _size(group, everyone)
-    return Meetings(
-        tuple(Block(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
-        tuple(_meeting(held, ordered, numbered, sizes) for held in meetings.values()),
+    return CollectiveMatching(
+        tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
+        tuple(_collective(held, ordered, numbered, sizes) for held in held_at.values()),
         unrecorded,
         len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
         unpaired,
     )
 
 
-def _meeting(
+def _collective(
     held: Sequence[Sequence[_Attended]],
     blocks: Sequence[Sequence[int]],
     numbered: Mapping[int, tuple[int, int]],
     sizes: Mapping[int, int],
-) -> Meeting:
+) -> Collective:
     groups: dict[tuple[int, int], Ints] = {}
     for number, members in enumerate(held):
         for member in members:
             block, column = numbered[member.rank]
             at = groups.setdefault((block, member.place), np.full(len(blocks[block]), -1, np.int64))
             at[column] = number
-    return Meeting(
-        tuple(Attendance(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])),
+    return Collective(
+        tuple(
+            Participants(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])
+        ),
         len(held),
         np.array([len(members) < sizes[id(members)] for members in held], np.bool_),
     )

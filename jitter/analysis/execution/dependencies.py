@@ -1,100 +1,238 @@
-"""What waits for what: inferred, for each place in the program, from what all ranks and steps did there.
+"""What waits for what: inferred, for each place in a program, from what all ranks and steps did there.
 
-METRICS, "From deviations to answers", 1. An operation always starts after its launch and after the one before it on
-its stream. It waits for an operation of another stream too if it never starts before that one ends, and if that is
-what it was waiting for when nothing else explains its start. Wherever a wait never mattered it is not seen, and does
-no harm.
+An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
+another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
+does. A wait that never mattered is not seen, and does no harm.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.launch_queue import Launches, queue_limit
-from jitter.analysis.execution.program import NO_LANE, Program
-from jitter.analysis.execution.rules import Rules, Wait
+from jitter.analysis.execution.program import Program
 from jitter.core.arrays import Floats, Ints
+from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
+from jitter.core.selection import later
 
 RIGHT_AFTER_NS: Final = 20_000
-"""An operation that starts within this of another's end started right after it (METRICS)."""
+"""An operation that starts within this of another's end started right after it."""
 _LATER_NS: Final = 2_000
 """A start this long after all that is known to hold an operation back is not explained by it."""
 _EXPLAINED: Final = 0.5
 """Of the starts that nothing else explains, a wait must explain this part."""
 _LOOK_BACK: Final = 64
 """Operations of another stream that may be pending at once."""
+_NONE: Final = -(1 << 62)
+
+
+class Wait(NamedTuple):
+    """An operation waits for another one's end; both are places in the program.
+
+    `on_op_index` below 0 is the last operation of the step before on stream ~`on_op_index`.
+    """
+
+    op_index: int
+    on_op_index: int
+    kind: Literal["event", "sync"]
+
+
+class RowDependency(NamedTuple):
+    """As `Wait`, between rows of a lake: `ordinal` is the launch order of a row in the commonest sequence."""
+
+    ordinal: int
+    on_ordinal: int
+    kind: Literal["event", "sync"]
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Cells side by side: (operations, cells), and what each cell's step before left on its lanes (lanes, cells)."""
+class Dependencies:
+    """The rules of one program."""
+
+    waits: tuple[Wait, ...]
+    thread: Ints
+    """(operations,) which host thread's calls it follows; all 0 where the threads hand over to each other."""
+    queue: int | None
+    """How many launches may be pending before the host has to wait; None: no limit was seen."""
+    launch_ns: float
+    """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
+    stream_ns: float
+    """The same from the end of the operation before it on its stream."""
+
+    @cached_property
+    def by_place(self) -> dict[int, tuple[int, ...]]:
+        """Place to the places it waits for."""
+        found: dict[int, tuple[int, ...]] = {}
+        for wait in self.waits:
+            found[wait.op_index] = (*found.get(wait.op_index, ()), wait.on_op_index)
+        return found
+
+
+class Sample(NamedTuple):
+    """Ranks' steps one after another: (cells, operations), and how each cell comes to its step (cells, streams); ns."""
 
     start: Floats
     end: Floats
+    """Its own; where a rank lacks it, that of the one before it on its stream."""
     call: Floats
     back: Floats
     submit: Floats
     end_before: Floats
-    lane_end: Floats
-    launch_orders: Sequence[Launches]
-    """Of some ranks, over consecutive steps."""
+    stream_end: Floats
 
 
-def infer(program: Program, thread: Ints, sample: Sample) -> Rules:
-    """Infer the rules of a program from a sample of its cells."""
-    launch_ns, stream_ns = _floors(sample)
-    waits: list[Wait] = []
-    on_lane: dict[int, list[int]] = {lane: [] for lane in range(len(sample.lane_end))}
-    for place, op in enumerate(program.operations):
-        others = {lane: places for lane, places in on_lane.items() if lane != op.lane}
-        if op.kind == SYNC:
-            awaited = _held_by(sample.back[place], sample.call[place], others, sample)
+def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Dependencies:
+    """Infer the dependencies of a program from a sample of its cells, and of some ranks' launches in order."""
+    launch_ns, stream_ns = _usual_delays(sample)
+    cells, operations = sample.start.shape
+    streams = sample.stream_end.shape[1]
+    awaited = np.full((operations, streams), _NONE, np.int64)
+    previous = np.full(operations, -1, np.int64)
+    room = np.empty((3, cells))
+    find_waits(
+        program.kinds,
+        program.streams,
+        sample,
+        launch_ns,
+        stream_ns,
+        previous,
+        np.full(streams, -1, np.int64),
+        room,
+        awaited,
+    )
+    waits = [
+        Wait(place, int(awaited[place, stream]), "sync" if program.kinds[place] == SYNC else "event")
+        for place, stream in np.argwhere(awaited != _NONE).tolist()
+    ]
+    return Dependencies(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns)
+
+
+@compiled
+def find_waits(
+    kind: Ints,
+    stream: Ints,
+    sample: Sample,
+    launch_ns: float,
+    stream_ns: float,
+    previous: Ints,
+    last: Ints,
+    room: Floats,
+    awaited: Ints,
+) -> None:
+    """Find, (operations, streams), what each operation waits for on each stream: a place, ~stream, or `_NONE`.
+
+    `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `room` (3, cells) is
+    overwritten: until when each cell was held back, what explains that, and the latest end of what may be awaited.
+    """
+    cells = sample.start.shape[0]
+    for op in range(len(kind)):
+        for cell in range(cells):
+            if kind[op] == SYNC:
+                room[0, cell], room[1, cell] = sample.back[cell, op], sample.call[cell, op]
+            else:
+                room[0, cell] = sample.start[cell, op]
+                room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
+        found = find_awaited(stream[op], sample, 0.0, previous, last, room, awaited, op)
+        if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            awaited = awaited or _held_by(sample.back[place], sample.call[place], others, sample, RIGHT_AFTER_NS)
-        else:
-            known = np.fmax(sample.submit[place] + launch_ns, sample.end_before[place] + stream_ns)
-            awaited = _held_by(sample.start[place], known, others, sample)
-        waits += [Wait(place, other, "sync" if op.kind == SYNC else "event") for other in awaited]
-        if op.lane != NO_LANE:
-            on_lane[op.lane].append(place)
-    return Rules(tuple(waits), thread, queue_limit(sample.launch_orders), launch_ns, stream_ns)
+            find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, room, awaited, op)
+        if stream[op] >= 0:
+            previous[op] = last[stream[op]]
+            last[stream[op]] = op
 
 
-def _held_by(
-    until: Floats, known: Floats, others: Mapping[int, Sequence[int]], sample: Sample, slack_ns: float = 0.0
-) -> list[int]:
-    """What an operation waited for, that was held back `until` then where `known` explains less; (cells,) each."""
-    unexplained = until - known > _LATER_NS
-    if not unexplained.any():
-        return []
-    found = _always_ended(until + slack_ns, others, sample)
-    if not found:
-        return []
-    latest = np.fmax.reduce(np.stack(list(found.values())))
-    right_after = unexplained & (latest > known) & (until - latest <= RIGHT_AFTER_NS)
-    if right_after.sum() < _EXPLAINED * unexplained.sum():
-        return []
-    # of several, those that it was waiting for somewhere
-    return [place for place, end in found.items() if (right_after & (end == latest)).any()]
+@compiled
+def find_awaited(  # noqa: PLR0912  # one rule
+    own_stream: int,
+    sample: Sample,
+    slack_ns: float,
+    previous: Ints,
+    last: Ints,
+    room: Floats,
+    awaited: Ints,
+    op: int,
+) -> bool:
+    """Find what one operation waits for; return whether it waits for anything.
+
+    On each other stream that is the latest operation that had always ended when this one was let go. Together they
+    must explain half of the starts that nothing else explains; of several, those are kept that were the last somewhere.
+    """
+    cells = sample.start.shape[0]
+    unexplained = 0
+    for cell in range(cells):
+        unexplained += room[0, cell] - room[1, cell] > _LATER_NS
+        room[2, cell] = math.nan
+    if unexplained == 0:
+        return False
+    for stream in range(len(last)):
+        if stream != own_stream:
+            awaited[op, stream] = find_always_ended(stream, sample, slack_ns, previous, last[stream], room)
+            if awaited[op, stream] != _NONE:
+                for cell in range(cells):
+                    room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, stream]))
+    explained = 0
+    for cell in range(cells):
+        explained += is_right_after(room, cell)
+    kept = False
+    for stream in range(len(last)):
+        if awaited[op, stream] != _NONE:
+            matters = False
+            if explained > 0 and explained >= _EXPLAINED * unexplained:
+                for cell in range(cells):
+                    if is_right_after(room, cell) and ended(sample, cell, awaited[op, stream]) == room[2, cell]:
+                        matters = True
+                        break
+            if matters:
+                kept = True
+            else:
+                awaited[op, stream] = _NONE
+    return kept
 
 
-def _always_ended(by: Floats, others: Mapping[int, Sequence[int]], sample: Sample) -> dict[int, Floats]:
-    """For each lane the latest operation that had always ended by then (~lane: of the step before), with its ends."""
-    found: dict[int, Floats] = {}
-    for lane, places in others.items():
-        for candidate in [*places[: -_LOOK_BACK - 1 : -1], ~lane]:
-            end: Floats = sample.end[candidate] if candidate >= 0 else sample.lane_end[~candidate]
-            both = ~np.isnan(end) & ~np.isnan(by)
-            if both.any() and (end[both] <= by[both]).all():
-                found[candidate] = end
-                break
-    return found
+@compiled
+def find_always_ended(stream: int, sample: Sample, slack_ns: float, previous: Ints, latest: int, room: Floats) -> int:
+    """Return the latest operation of a stream that had ended in every cell by then; ~stream: of the step before."""
+    candidate = latest
+    for _ in range(_LOOK_BACK):
+        if candidate < 0:
+            break
+        if had_always_ended(sample, candidate, slack_ns, room):
+            return candidate
+        candidate = previous[candidate]
+    return ~stream if had_always_ended(sample, ~stream, slack_ns, room) else _NONE
 
 
-def _floors(sample: Sample) -> tuple[float, float]:
+@compiled
+def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floats) -> bool:
+    """Tell whether an operation had ended in every cell where that is known, and it is known in one at least."""
+    known = False
+    for cell in range(sample.start.shape[0]):
+        end, by = ended(sample, cell, candidate), room[0, cell] + slack_ns
+        if end > by:
+            return False
+        known = known or end <= by
+    return known
+
+
+@compiled
+def ended(sample: Sample, cell: int, candidate: int) -> float:
+    """Return the end of an operation, or for ~stream of the last on it in the step before."""
+    return float(sample.end[cell, candidate] if candidate >= 0 else sample.stream_end[cell, ~candidate])
+
+
+@compiled
+def is_right_after(room: Floats, cell: int) -> bool:
+    """Tell whether an unexplained start is right after the end of what may be awaited."""
+    until, known, latest = room[0, cell], room[1, cell], room[2, cell]
+    return bool(until - known > _LATER_NS and latest > known and until - latest <= RIGHT_AFTER_NS)
+
+
+def _usual_delays(sample: Sample) -> tuple[float, float]:
     """Usual times from a launch's return, and from the stream's last end, to the start, where that alone held back."""
     launch_held = sample.submit - sample.end_before > RIGHT_AFTER_NS
     stream_held = sample.end_before - sample.submit > RIGHT_AFTER_NS
@@ -105,4 +243,24 @@ def _floors(sample: Sample) -> tuple[float, float]:
 
 def _usual(delays: Floats) -> float:
     short = delays[delays <= RIGHT_AFTER_NS]
-    return float(np.sort(short)[(len(short) - 1) // 2]) if len(short) else 0.0
+    middle = (len(short) - 1) // 2
+    return float(np.partition(short, middle)[middle]) if len(short) else 0.0
+
+
+def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDependency]:
+    """Return the waits within a step between rows of the lake, by the program's commonest sequence.
+
+    A call that waits has no row: the activity that is launched next stands for it.
+    """
+    operations = program.operations
+    reference = sorted(program.places[program.reference].tolist())
+    ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
+    found = []
+    for wait in dependencies.waits:
+        waiting = wait.op_index
+        while waiting < len(operations) and waiting not in ordinal:
+            waiting += 1
+        if waiting in ordinal and (wait.on_op_index < 0 or wait.on_op_index in ordinal):
+            on = ordinal.get(wait.on_op_index, wait.on_op_index)
+            found.append(RowDependency(ordinal[waiting], on, wait.kind))
+    return found

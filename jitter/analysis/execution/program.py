@@ -22,22 +22,22 @@ from jitter.core.arrays import Ints
 from jitter.core.kernels import COLLECTIVE, COMPUTE
 
 MAIN = 0
-"""The lane of the main stream."""
-NO_LANE = -1
+"""The number of the main stream."""
+NO_STREAM = -1
 
 
 class Operation(NamedTuple):
-    """A place in the program. `lane` numbers the rank's streams (0: the main one), `thread` its launching threads."""
+    """A place in the program. `stream` numbers the rank's streams (0: the main one), `thread` its launching threads."""
 
     name: str
     kind: int
-    lane: int
+    stream: int
     thread: int
 
     @property
     def on_main(self) -> bool:
         """Whether it is a compute kernel of the main stream."""
-        return self.kind == COMPUTE and self.lane == MAIN
+        return self.kind == COMPUTE and self.stream == MAIN
 
     @property
     def is_kernel(self) -> bool:
@@ -50,7 +50,7 @@ class Example(NamedTuple):
 
     kind: Sequence[int]
     names: Sequence[str]
-    lanes: Sequence[int]
+    streams: Sequence[int]
     threads: Sequence[int]
     """The launching threads, however they are called."""
 
@@ -81,9 +81,9 @@ class Program:
         return np.array([op.kind for op in self.operations], np.int64)
 
     @cached_property
-    def lanes(self) -> Ints:
+    def streams(self) -> Ints:
         """(operations,) the streams."""
-        return np.array([op.lane for op in self.operations], np.int64)
+        return np.array([op.stream for op in self.operations], np.int64)
 
     @cached_property
     def first_kernel(self) -> int:
@@ -120,13 +120,13 @@ _Word = tuple[str, int, bool]
 
 def _word(operation: Operation) -> _Word:
     """What makes operations the same: name, kind, and whether it is on the main stream."""
-    return operation.name, operation.kind, operation.lane == MAIN
+    return operation.name, operation.kind, operation.stream == MAIN
 
 
 def _operations(example: Example) -> list[Operation]:
     seen: dict[int, int] = {}
     threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
-    return [Operation(*one) for one in zip(example.names, example.kind, example.lanes, threads, strict=True)]
+    return [Operation(*one) for one in zip(example.names, example.kind, example.streams, threads, strict=True)]
 
 
 def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
@@ -163,20 +163,20 @@ def _pair_leftovers(
     own: range,
     theirs: range,
 ) -> None:
-    """Between two matched operations: the first without a partner takes the first free place of its kind and lane."""
+    """Between two matched operations: the first without a partner takes the first free place of its kind and stream."""
     free = theirs.start
     for at in own:
         op = operations[at]
         for place in range(free, theirs.stop):
             there = order[place].operation
-            if there.kind == op.kind and there.lane == op.lane:
+            if there.kind == op.kind and there.stream == op.stream:
                 partners[at], free = place, place + 1
                 break
 
 
-def lanes_of(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
+def number_streams(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
     """Number a rank's streams: the main one is 0, the others by first appearance."""
-    lanes: dict[int | None, int] = {} if main_stream is None else {main_stream: MAIN}
+    numbers: dict[int | None, int] = {} if main_stream is None else {main_stream: MAIN}
     for stream in streams:
-        lanes.setdefault(stream, len(lanes) + (main_stream is None))
-    return lanes
+        numbers.setdefault(stream, len(numbers) + (main_stream is None))
+    return numbers

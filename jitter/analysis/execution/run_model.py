@@ -1,36 +1,40 @@
-"""The run as operations: each team's program, its rules, who meets whom; and its steps, one after another."""
+"""The run as operations: each team's program, what waits for what, who meets whom; and its steps as recorded."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import Tails
-from jitter.analysis.execution.collectives import Group, Meetings, match
-from jitter.analysis.execution.dependencies import infer
+from jitter.analysis.execution.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.collectives import (
+    CollectiveArrays,
+    CollectiveMatching,
+    Group,
+    flatten_collectives,
+    match,
+)
+from jitter.analysis.execution.dependencies import Dependencies, infer
+from jitter.analysis.execution.job_arrays import JobArrays, count_streams, count_threads, job_arrays
 from jitter.analysis.execution.program import Example, Program, lay_out
-from jitter.analysis.execution.rank_groups import Sheet, Signature
-from jitter.analysis.execution.ready_times import readiness, threads_of
-from jitter.analysis.execution.rules import Rules
-from jitter.analysis.execution.sampling import Followed, sample
+from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
+from jitter.analysis.execution.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
-from jitter.analysis.execution.step_model import ObservedStep, TeamStep
-from jitter.analysis.execution.step_times import Recorded, StepArrays
-from jitter.analysis.execution.synchronisation import not_together
-from jitter.analysis.execution.team_times import Laid, rows
+from jitter.analysis.execution.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
+from jitter.analysis.execution.synchronisation import find_unsynchronised
 from jitter.analysis.execution.teams import teams
-from jitter.core.arrays import Ints, KindCodes
+from jitter.core.arrays import Bools, Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC
-from jitter.core.prefetch import prefetch
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512
 """Cells of a team from which the rules are inferred."""
 
 
+_MOST_SAMPLED = 4_000_000
+"""Operations of cells."""
 _SURVEYED_ROWS = 5_000_000
 _SURVEYED_STEPS = 6
 _STEPS_OF_THREADS = 3
@@ -54,30 +58,30 @@ class Source:
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
-    sheets: Callable[[StepKey], Sequence[Sheet]]
+    sheets: Callable[[StepKey], Sequence[IdenticalRanks]]
     """A step's."""
     example: Callable[[StepKey, int], Example]
     """What a rank did in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
     """Rank to row in the step (ordinal) to the group of the collective there."""
     rows: int
-    """Activities in all."""
+    """StepActivities in all."""
 
 
-class Understood(NamedTuple):
+class InferredModel(NamedTuple):
     """What is inferred from the whole run: who compares with whom, what they do, what waits for what, who meets."""
 
     team_of: dict[int, int]
     programs: dict[int, Program]
-    rules: dict[int, Rules]
-    meetings: Meetings
+    dependencies: dict[int, Dependencies]
+    matching: CollectiveMatching
     schedule: Schedule
 
 
-class Observed:
+class RunModel:
     """The whole run; rows are read step by step, as often as the steps are gone through."""
 
-    def __init__(self, source: Source, understood: Understood | None = None) -> None:
+    def __init__(self, source: Source, understood: InferredModel | None = None) -> None:
         """`understood`, if another has inferred it from the same run already."""
         self._source = source
         if understood is not None:
@@ -85,9 +89,9 @@ class Observed:
         self._known_members: dict[StepKey, Sequence[Member]] = {}
 
     @property
-    def understood(self) -> Understood:
+    def understood(self) -> InferredModel:
         """What is inferred from the whole run."""
-        return Understood(self.team_of, self.programs, self.rules, self.meetings, self.schedule)
+        return InferredModel(self.team_of, self.programs, self.dependencies, self.matching, self.schedule)
 
     @property
     def keys(self) -> Sequence[StepKey]:
@@ -153,72 +157,121 @@ class Observed:
         """Where a team's program has collectives."""
         return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
 
-    def placed(self, key: StepKey, team: int) -> StepArrays:
+    @cached_property
+    def rank_numbers(self) -> Ints:
+        """(ranks of the run,) the ranks, team by team: a rank's position is its number in compiled loops."""
+        return np.array(sorted(self.team_of, key=lambda rank: (self.team_of[rank], rank)), np.int64)
+
+    @cached_property
+    def number_of(self) -> dict[int, int]:
+        """Rank to its number."""
+        return {rank: number for number, rank in enumerate(self.rank_numbers.tolist())}
+
+    @cached_property
+    def _teams(self) -> Ints:
+        """(ranks of the run,) by number."""
+        return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
+
+    @cached_property
+    def job(self) -> JobArrays:
+        """All programs and dependencies, flat."""
+        return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.dependencies)
+
+    @cached_property
+    def collective_arrays(self) -> CollectiveArrays:
+        """All collectives, flat."""
+        return flatten_collectives(self.matching, self._operations, self.number_of)
+
+    @cached_property
+    def _operations(self) -> dict[int, int]:
+        return {team: len(program.operations) for team, program in self.programs.items()}
+
+    def team_times(self, key: StepKey, team: int) -> TeamTimes:
         """One team's step, laid out along its program."""
-        return self._laid(key, team).whole
+        return of_team(self.step_times(key, self._teams == team), self.rank_numbers, team, self._operations[team])
 
-    def _laid(self, key: StepKey, team: int) -> Laid:
-        return Laid(self.programs[team], self.ranks(key, team), self._fitting(key, team))
-
-    def of_rank(self, key: StepKey, rank: int) -> Recorded:
+    def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
         """One rank's step, (operations, 1)."""
         team = self.team_of[rank]
-        return self._laid(key, team).recorded.columns(np.array([self.ranks(key, team).index(rank)]))
+        return of_rank(
+            self.step_times(key, self.rank_numbers == rank),
+            self.rank_numbers,
+            self.number_of[rank],
+            self._operations[team],
+        )
 
-    def rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
+    def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
+        """Read a step of all ranks, or of those of the run that are wanted."""
+        here = np.zeros(len(self.rank_numbers), np.bool_)
+        here[[self.number_of[member.rank] for member in self._members(key)]] = True
+        if wanted is not None:
+            here &= wanted
+        operations = np.array([self._operations[own] for own in sorted(self._operations)], np.int64)
+        step = empty_step(self._teams, operations[self._teams], here)
+        number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
+        number_of[self.rank_numbers[here]] = np.flatnonzero(here)
+        for group in self._source.sheets(key):
+            numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
+            for own in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
+                mine = (numbers >= 0) & (self._teams[numbers] == own)
+                places = self._places(own, key, group, int(group.ranks[mine.argmax()]))
+                fill_group(step, group, places, np.where(mine, numbers, -1))
+        return step
+
+    def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
+        """The places of a group's operations in a team's program; what the survey did not see is fitted into it."""
+        program = self.programs[team]
+        if group.signature not in program.places:
+            program.fit(group.signature, self._source.example(key, rank))
+        return program.places[group.signature]
+
+    def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
-        return rows(self.programs[team], ranks, self._fitting(key, team))
+        found = np.full((self._operations[team], len(ranks)), -1, np.int64)
+        column_of = {rank: column for column, rank in enumerate(ranks)}
+        for group in self._source.sheets(key):
+            columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
+            if len(columns):
+                places = self._places(team, key, group, ranks[int(columns[0])])
+                found[np.ix_(places[places >= 0], columns)] = group.row[places >= 0, None]
+        return found
 
     def ranks(self, key: StepKey, team: int) -> list[int]:
         """A team's ranks that have a step."""
         return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
 
-    def _fitting(self, key: StepKey, team: int) -> list[Sheet]:
-        """A step's sheets with ranks of the team; what the survey did not see is fitted into its program."""
-        wanted, program = set(self.ranks(key, team)), self.programs[team]
-        found = [sheet for sheet in self._source.sheets(key) if wanted & set(sheet.ranks.tolist())]
-        for sheet in found:
-            if sheet.signature not in program.places:
-                rank = next(rank for rank in sheet.ranks.tolist() if rank in wanted)
-                program.fit(sheet.signature, self._source.example(key, rank))
-        return found
-
     @cached_property
-    def rules(self) -> dict[int, Rules]:
+    def dependencies(self) -> dict[int, Dependencies]:
         """Each team's."""
         return {team: self.infer_rules(team, self._source.steps) for team in self.programs}
 
-    def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Rules:
+    def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Dependencies:
         """Infer what waits for what from these steps alone."""
         program = self.programs[team]
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
         having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
         sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
         tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
-        thread = threads_of(program, (self.placed(key, team) for key in tried))
-        parts = list(self._followed(team, sorted(sampled, key=lambda k: k.order), thread))
-        return infer(program, thread, sample(program, parts))
-
-    def _followed(self, team: int, steps: Sequence[StepKey], thread: Ints) -> Iterator[Followed]:
-        """Each step with what held its operations back; the step before it is read for that where it is there."""
-        program = self.programs[team]
-        tails = Tails(program, thread, None)
-        there = set(self._source.steps)
-        last: StepKey | None = None
-        for key in steps:
+        thread = threads_of(program, (self.team_times(key, team) for key in tried))
+        chosen = self._sampled_ranks(team, len(sampled))
+        cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
+        for key in sorted(sampled, key=lambda k: k.order):
             before = StepKey(key.epoch, key.step - 1)
-            if before in there and before != last:
-                placed = self.placed(before, team)
-                tails.follow(before, placed)
-            placed = self.placed(key, team)
-            tail, _ = tails.before(key, placed.ranks)
-            ready = readiness(program, thread, placed, tail)
-            tails.follow(key, placed)
-            last = key
-            yield Followed(key, placed, ready, tail)
+            if before in there and before not in sampled:
+                cells.pass_by(before, self.step_times(before, chosen))
+            cells.add(key, self.step_times(key, chosen))
+        return infer(program, thread, *cells.sample())
+
+    def _sampled_ranks(self, team: int, steps: int) -> Bools:
+        """(ranks of the run,) the team's; of a team with too many cells to keep as many as can be, evenly spread."""
+        own = np.flatnonzero(self._teams == team)
+        most = max(1, _MOST_SAMPLED // max(1, steps * self._operations[team]))
+        chosen = np.zeros(len(self._teams), np.bool_)
+        chosen[own[np.linspace(0, len(own) - 1, min(most, len(own))).astype(int)]] = True
+        return chosen
 
     @cached_property
-    def meetings(self) -> Meetings:
+    def matching(self) -> CollectiveMatching:
         """Who meets whom."""
         attended: dict[int, list[tuple[int, Group]]] = {}
         for key in self._source.steps:
@@ -243,59 +296,40 @@ class Observed:
         apart = self._apart(found) - recorded
         return match(self.programs, self.team_of, attended, apart) if apart else found
 
-    def _apart(self, meetings: Meetings) -> frozenset[tuple[int, int]]:
+    def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
         """(team, place) of collectives that their supposed members do not leave together."""
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
-            counts.update(not_together(meetings, {team: self._laid(key, team).recorded for team in self.programs}))
+            step = self.step_times(key)
+            every = {
+                team: of_team(step, self.rank_numbers, team, operations)
+                for team, operations in self._operations.items()
+            }
+            counts.update(find_unsynchronised(matching, every))
         return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
 
     @cached_property
     def schedule(self) -> Schedule:
         """In which order to compute."""
-        return schedule(self.programs, self.rules, self.meetings)
+        return schedule(self.programs, self.dependencies, self.matching)
 
-    def steps(self, first: int = 0, last: int | None = None) -> Iterator[ObservedStep]:
-        """Go through the run, or through its steps from `first` up to but not including `last`."""
-        tails = self.tails()
-        for number, key, laid_teams in self.laid(first, last):
-            found = {}
-            for team, laid in laid_teams.items():
-                tail, joined = tails[team].before(key, laid.ranks)
-                tails[team].follow(key, laid.recorded)
-                found[team] = TeamStep(self.programs[team], self.rules[team], laid.recorded, tail, joined)
-            if number >= first:
-                yield ObservedStep(key, found)
+    def prepare(self) -> None:
+        """Infer all there is to infer."""
+        self.understood, self.job, self.collective_arrays, self.remembered  # noqa: B018
 
-    def tails(self) -> dict[int, Tails]:
-        """Each team's, for who goes through its steps."""
-        return {
-            team: Tails(program, self.rules[team].thread, self.rules[team].queue)
-            for team, program in self.programs.items()
-        }
+    def tracker(self) -> StateTracker:
+        """Follow the ranks' state through the steps: what one step leaves for the next."""
+        job = self.job
+        queue = int(job.queue.max(initial=0))
+        return StateTracker(unknown_state(len(self.rank_numbers), count_streams(job), count_threads(job), queue))
 
-    def laid(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepKey, dict[int, Laid]]]:
-        """Read the steps from `first` up to but not including `last`, and before them those that may hold them up.
-
-        Gives each one's number in the run, and its teams.
-        """
-        begin = max(0, first - self._remembered)
-
-        def read() -> Iterator[tuple[StepKey, dict[int, Laid]]]:
-            for key in self._source.steps[begin:last]:
-                there = {self.team_of[member.rank] for member in self._members(key)}
-                yield key, {team: self._laid(key, team) for team in self.programs if team in there}
-
-        for number, (key, laid_teams) in enumerate(prefetch(read()), begin):
-            yield number, key, laid_teams
-
-    @property
-    def _remembered(self) -> int:
+    @cached_property
+    def remembered(self) -> int:
         """How many steps back what holds up a step may lie: the one before, and as many as the launch queue holds."""
         held = [
             -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
-            for team, rules in self.rules.items()
+            for team, rules in self.dependencies.items()
             if rules.queue is not None
         ]
         return 1 + max(held, default=0)
@@ -307,7 +341,7 @@ class _Survey:
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, KindCodes] = {}
 
-    def add(self, key: StepKey, member: Member, sheet: Sheet) -> None:
+    def add(self, key: StepKey, member: Member, sheet: IdenticalRanks) -> None:
         signature = sheet.signature
         # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1

@@ -10,13 +10,13 @@ from threading import Lock
 import numpy as np
 import pyarrow.compute as pc
 
-from jitter.analysis.execution.activity_reader import LakeActivities
+from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.collectives import Group
 from jitter.analysis.execution.launch_shapes import Shapes
-from jitter.analysis.execution.program import NO_LANE, Example, lanes_of
-from jitter.analysis.execution.rank_groups import Sheet, sheets
+from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
+from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
 from jitter.analysis.execution.run_model import Member, Source
-from jitter.analysis.execution.sync_calls import RunSyncs
+from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Ints
 from jitter.core.arrow import encode_lists
@@ -25,10 +25,10 @@ from jitter.lake.host_events import HostEvents, SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
-_SHEETS_KEPT = 3
+_STEPS_KEPT = 3
 
 
-class LakeRun:
+class RunReader:
     """Reads what `Source` needs, a step at a time."""
 
     def __init__(
@@ -40,8 +40,8 @@ class LakeRun:
     ) -> None:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._activities = LakeActivities(root, held)
-        self._sheets: OrderedDict[StepKey, list[Sheet]] = OrderedDict()
+        self._activities = ActivityReader(root, held)
+        self._sheets: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -103,7 +103,7 @@ class LakeRun:
         ]
         return sorted(found, key=lambda member: member.rank)
 
-    def sheets(self, key: StepKey) -> list[Sheet]:
+    def sheets(self, key: StepKey) -> list[IdenticalRanks]:
         """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
         with self._one_looks:
             if key in self._sheets:
@@ -111,16 +111,18 @@ class LakeRun:
                 return self._sheets[key]
         syncs = self._syncs.of(key)
         origins = self.origins(key)
-        found = [sheet for part in self._activities.of_step(key) for sheet in sheets(part, syncs, origins)]
+        found = [
+            sheet for part in self._activities.of_step(key) for sheet in group_identical_ranks(part, syncs, origins)
+        ]
         with self._one_looks:
             self._sheets[key] = found
-            while len(self._sheets) > _SHEETS_KEPT:
+            while len(self._sheets) > _STEPS_KEPT:
                 self._sheets.popitem(last=False)
         return found
 
     @cached_property
-    def _syncs(self) -> RunSyncs:
-        return RunSyncs(self._steps, self._held, self._calls, self._threads)
+    def _syncs(self) -> RunSyncCalls:
+        return RunSyncCalls(self._steps, self._held, self._calls, self._threads)
 
     def _calls(self, held: RankStepRecord) -> SyncCalls:
         calls = self._activities.calls(held.record)
@@ -146,10 +148,10 @@ class LakeRun:
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads = (table[column].to_pylist() for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
-        lanes = lanes_of(self._held[key][rank].record.main_stream, streams)
+        numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))
         told = [
-            (names[row], lanes[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
+            (names[row], numbers[streams[row]], threads[row]) if row >= 0 else _call(*next(waits))
             for row in sheet.row.tolist()
         ]
         return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
@@ -173,4 +175,4 @@ class LakeRun:
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int]:
-    return name, NO_LANE, thread
+    return name, NO_STREAM, thread

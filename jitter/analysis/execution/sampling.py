@@ -1,61 +1,111 @@
-"""What the rules of a program are inferred from: some of its steps, side by side."""
+"""What the dependencies of a program are inferred from: some of its steps, one after another."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies import Sample
+from jitter.analysis.execution.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.dependencies import Dependencies, Sample
+from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
 from jitter.analysis.execution.launch_queue import Launches
 from jitter.analysis.execution.program import Program
-from jitter.analysis.execution.ready_times import Readiness, Tail
-from jitter.analysis.execution.step_times import StepArrays
-from jitter.core.arrays import Floats
+from jitter.analysis.execution.ready_times import ReadyTimes, find_ready_times
+from jitter.analysis.execution.step_times import StepTimes, TeamTimes
+from jitter.core.arrays import Floats, Ints
+from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
 from jitter.core.step_key import StepKey
 
-_SAMPLED_ORDERS = 8
+_SAMPLED_ORDERS: Final = 8
 """Ranks whose launches are followed over all sampled steps, for the queue."""
+_OVERLAPPING: Final = 0.01
+"""Part of the switches at which a profiler's clock may err."""
+_SWITCHES: Final = 4
+"""Switches per thread and step up to which threads are taken to hand over to each other."""
 
 
-class Followed(NamedTuple):
-    """One team's step, what held its operations back, and how the step before left its ranks."""
+class SampledSteps:
+    """Follows one team's ranks through some steps, each after the one before it where that is there."""
 
-    key: StepKey
-    step: StepArrays
-    ready: Readiness
-    tail: Tail
+    def __init__(self, program: Program, thread: Ints, ranks: int) -> None:
+        """`thread` (operations,) is whose calls each operation's follows; `ranks` how many the run has."""
+        self._program = program
+        self._job = job_arrays([ranks], {0: program}, {0: Dependencies((), thread, None, 0.0, 0.0)})
+        threads = 1 + int(thread.max(initial=0))
+        self._tracker = StateTracker(unknown_state(ranks, count_streams(self._job), threads, 0))
+        self._parts: list[tuple[Floats, ...]] = []
+        self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
+        self._stretch = 0
+        self._last: StepKey | None = None
+
+    def pass_by(self, key: StepKey, step: StepTimes) -> None:
+        """Take in only how a step leaves its ranks; it has this team's alone."""
+        self._follow(key, step)
+
+    def add(self, key: StepKey, step: StepTimes) -> None:
+        """Take a step into the sample; it has this team's ranks alone."""
+        here = np.flatnonzero(step.row >= 0)
+        stream_end, ready = self._follow(key, step)
+        times = (step.start, step.end, step.call, step.back, ready.submit, ready.end_before)
+        start, end, call, back, submit, end_before = (values.reshape(len(here), -1) for values in times)
+        ended = np.where(np.isnan(end), end_before, end)
+        self._parts.append((start, ended, call, back, submit, end_before, stream_end[here]))
+        self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
+        self._last = key
+        launches = self._program.kinds != SYNC
+        for cell, rank in enumerate(here[:_SAMPLED_ORDERS].tolist()):
+            known = launches & ~np.isnan(back[cell])
+            times_of_rank = (call[cell, known], back[cell, known], start[cell, known])
+            self._launches[self._stretch, rank].append(Launches(*times_of_rank))
+
+    def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
+        """How the ranks come to the step, by streams, and its ready times."""
+        self._tracker.enter(key, step.row >= 0)
+        state = self._tracker.state
+        before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
+        find_ready_times_of_step(self._job, step._replace(team=np.zeros_like(step.team)), *state[:2], ready)
+        return before, ready
+
+    def sample(self) -> tuple[Sample, list[Launches]]:
+        """The cells of all steps added, and some ranks' launches, each stretch of consecutive steps by itself."""
+        launches = [Launches(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._launches.values()]
+        return Sample(*map(np.concatenate, zip(*self._parts, strict=True))), launches
 
 
-def sample(program: Program, parts: Sequence[Followed]) -> Sample:
-    """Put the steps' cells beside each other."""
-
-    def beside(values: Sequence[Floats]) -> Floats:
-        return np.concatenate(values, axis=1)
-
-    return Sample(
-        beside([p.start for _, p, _, _ in parts]),
-        beside([r.end_by(slice(None)) for _, _, r, _ in parts]),
-        beside([p.call for _, p, _, _ in parts]),
-        beside([p.back for _, p, _, _ in parts]),
-        beside([r.submit for _, _, r, _ in parts]),
-        beside([r.end_before for _, _, r, _ in parts]),
-        beside([t.lane_end for _, _, _, t in parts]),
-        _orders(program, parts),
-    )
+@compiled
+def find_ready_times_of_step(
+    job: JobArrays, step: StepTimes, stream_end: Floats, back: Floats, ready: ReadyTimes
+) -> None:
+    """Find the ready times of all cells of a step, laid out as those."""
+    for rank in range(len(step.row)):
+        if step.row[rank] >= 0:
+            find_ready_times(job, step, rank, stream_end, back, step.row[rank], ready)
 
 
-def _orders(program: Program, parts: Sequence[Followed]) -> list[Launches]:
-    """Launches of some ranks in order, each stretch of consecutive steps by itself."""
-    launches = np.array([op.kind != SYNC for op in program.operations], np.bool_)
-    found: dict[tuple[int, int], list[Launches]] = defaultdict(list)
-    stretch, last = 0, None
-    for key, step, _, _ in parts:
-        stretch += last is None or key != StepKey(last.epoch, last.step + 1)
-        last = key
-        for column in range(min(_SAMPLED_ORDERS, len(step.ranks))):
-            known = launches & ~np.isnan(step.back[:, column])
-            times = (step.call[known, column], step.back[known, column], step.start[known, column])
-            found[stretch, int(step.ranks[column])].append(Launches(*times))
-    return [Launches(*map(np.concatenate, zip(*pieces, strict=True))) for pieces in found.values()]
+def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
+    """(operations,) whose calls each follows: one chain, 0, unless the threads' launches interleave in these steps.
+
+    Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
+    each other.
+    """
+    own = np.array([op.thread for op in program.operations], np.int64)
+    switches = int((np.diff(own) != 0).sum())
+    threads = len(np.unique(own))
+    interleave = threads > 1 and switches > _SWITCHES * threads and not _take_turns(own, steps)
+    return own if interleave else np.zeros_like(own)
+
+
+def _take_turns(own: Ints, steps: Iterable[TeamTimes]) -> bool:
+    """Whether the threads' calls follow each other however often they switch, none beginning while another's lasts.
+
+    So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
+    """
+    first = np.flatnonzero(np.diff(own) != 0)
+    overlapping = switches = 0
+    for step in steps:
+        returned, called = step.back[first], step.call[first + 1]
+        switches += int((~np.isnan(returned + called)).sum())
+        overlapping += int((called < returned).sum())
+    return overlapping <= _OVERLAPPING * switches

@@ -3,12 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.program import NO_LANE, Program
-from jitter.analysis.execution.rules import Rules
+import numpy as np
+
+from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.program import NO_STREAM, Program
+from jitter.core.arrays import Ints
 
 
-class Run(NamedTuple):
+class RunOperations(NamedTuple):
     """Compute these places (first up to but not including last) of a block."""
 
     block: int
@@ -16,81 +19,96 @@ class Run(NamedTuple):
     last: int
 
 
-class Meet(NamedTuple):
-    """All have arrived: compute when this meeting ends."""
+class EndCollective(NamedTuple):
+    """All have arrived: compute when this collective ends."""
 
-    meeting: int
+    collective: int
 
 
 class Schedule(NamedTuple):
-    """Instructions in order; `uncoupled` are meetings whose matching contradicts the order: each rank has its own."""
+    """Instructions in order; `uncoupled` are collectives whose matching contradicts it: each rank ends its own."""
 
-    instructions: tuple[Run | Meet, ...]
+    instructions: tuple[RunOperations | EndCollective, ...]
     uncoupled: frozenset[int]
 
+    def array(self) -> Ints:
+        """(instructions, 3): block, first and last; of a collective -1, its number, 0."""
+        rows = [(-1, one.collective, 0) if isinstance(one, EndCollective) else one for one in self.instructions]
+        return np.array(rows, np.int64).reshape(len(rows), 3)
 
-def schedule(programs: Mapping[int, Program], rules: Mapping[int, Rules], meetings: Meetings) -> Schedule:
+
+def schedule(
+    programs: Mapping[int, Program], rules: Mapping[int, Dependencies], matching: CollectiveMatching
+) -> Schedule:
     """Order the work of all blocks."""
-    of_place = {
-        (member.block, member.place): number
-        for number, meeting in enumerate(meetings.meetings)
-        for member in meeting.members
-    }
-    arrivals = [len(meeting.members) for meeting in meetings.meetings]
-    held: set[int] = set()
+    of_place: list[dict[int, int]] = [{} for _ in matching.blocks]
+    for number, collective in enumerate(matching.collectives):
+        for member in collective.members:
+            of_place[member.block][member.place] = number
+    missing = [len(collective.members) for collective in matching.collectives]
+    met: set[int] = set()
     blocks = [
-        _Block(number, programs[block.team], rules[block.team], of_place)
-        for number, block in enumerate(meetings.blocks)
+        _Block(number, programs[block.team], rules[block.team], of_place[number])
+        for number, block in enumerate(matching.blocks)
     ]
-    instructions: list[Run | Meet] = []
+    instructions: list[RunOperations | EndCollective] = []
     uncoupled: set[int] = set()
     while not all(block.done for block in blocks):
         moved = False
         for block in blocks:
             first = block.at
-            for arrived in block.advance(held):
-                arrivals[arrived] -= 1
+            for arrived in block.advance(met):
+                missing[arrived] -= 1
             if block.at > first:
                 moved = True
-                instructions.append(Run(block.number, first, block.at))
-            ready = [m for m in block.arrived if not arrivals[m] and m not in held]
-            instructions += map(Meet, ready)
-            held.update(ready)
+                instructions.append(RunOperations(block.number, first, block.at))
+            block.arrived = [m for m in block.arrived if m not in met]
+            ready = [m for m in block.arrived if not missing[m]]
+            instructions += map(EndCollective, ready)
+            met.update(ready)
             moved |= bool(ready)
         if not moved:
-            # the recorded groups cannot be right: let the first that somebody waits for be everyone's own
-            stuck = next(m for block in blocks for m in block.arrived if m not in held)
+            # the recorded groups cannot be right: let the first that a block waits for be every rank's own
+            stuck = next(m for block in blocks for m in block.arrived if m not in met)
             uncoupled.add(stuck)
-            held.add(stuck)
+            met.add(stuck)
     return Schedule((*instructions,), frozenset(uncoupled))
 
 
 class _Block:
-    def __init__(self, number: int, program: Program, rules: Rules, of_place: Mapping[tuple[int, int], int]) -> None:
+    def __init__(self, number: int, program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> None:
         self.number = number
         self.at = 0
         self.arrived: list[int] = []
         self._size = len(program.operations)
-        self._meeting = [of_place.get((number, place)) for place in range(self._size)]
-        self._needs = [self._needed(program, rules, place) for place in range(self._size)]
+        self._collective_at = collective_at
+        self._needs = _needed(program, rules, collective_at)
 
     @property
     def done(self) -> bool:
         return self.at == self._size
 
-    def _needed(self, program: Program, rules: Rules, place: int) -> Sequence[int]:
-        lane = program.operations[place].lane
-        before = next((other for other in range(place - 1, -1, -1) if program.operations[other].lane == lane), None)
-        awaited = [other for other in rules.by_place.get(place, ()) if other >= 0]
-        places = [*awaited, *([before] if before is not None and lane != NO_LANE else [])]
-        return [self._meeting[other] for other in places if self._meeting[other] is not None]  # type: ignore[misc]
-
-    def advance(self, held: set[int]) -> list[int]:
-        """Go on as far as the meetings held so far allow; returns those arrived at on the way."""
+    def advance(self, met: set[int]) -> list[int]:
+        """Go on as far as the collectives that are over allow; return those arrived at on the way."""
         new = []
-        while self.at < self._size and all(meeting in held for meeting in self._needs[self.at]):
-            if (meeting := self._meeting[self.at]) is not None:
-                new.append(meeting)
+        while self.at < self._size and met.issuperset(self._needs.get(self.at, ())):
+            if (collective := self._collective_at.get(self.at)) is not None:
+                new.append(collective)
             self.at += 1
         self.arrived += new
         return new
+
+
+def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
+    """By place the collectives that must be over before it: those it waits for, and the one before on its stream."""
+    found: dict[int, Sequence[int]] = {}
+    last: dict[int, int] = {}
+    waits = rules.by_place
+    for place, stream in enumerate(program.streams.tolist()):
+        others = [other for other in waits.get(place, ()) if other >= 0]
+        if stream != NO_STREAM and stream in last:
+            others.append(last[stream])
+        if needs := [collective_at[other] for other in others if other in collective_at]:
+            found[place] = needs
+        last[stream] = place
+    return found

@@ -1,167 +1,135 @@
-"""One team's step as recorded, operations × ranks: laid out in arrays, or no further than somebody asks."""
+"""One step as recorded: four times of every operation of every rank, in launch order along the team's program."""
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Sheet, Time
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.analysis.execution.rank_groups import IdenticalRanks
+from jitter.core.arrays import Bools, Floats, Ints, IntTimes, unknown_value
+from jitter.core.compilation import compiled
 
 
-class Recorded(Protocol):
-    """Times in ns from each rank's own zero, (operations, ranks); NaN where a rank has not that operation."""
+class StepTimes(NamedTuple):
+    """Ranks one after another, each with the operations of its team's program; ns from the rank's origin, NaN: unknown.
 
-    @property
-    def ranks(self) -> Ints:
-        """(ranks,) the columns."""
+    An operation that a rank lacks has no times; a synchronising call has those of the host alone.
+    """
 
-    @property
-    def present(self) -> Bools:
-        """Who has which."""
-
-    @property
-    def start(self) -> Floats:
-        """On the GPU; NaN for synchronising calls."""
-
-    @property
-    def end(self) -> Floats:
-        """On the GPU."""
-
-    @property
-    def call(self) -> Floats:
-        """When the host began the call; of the kernels of one launch only the first has it. NaN: not recorded."""
-
-    @property
-    def back(self) -> Floats:
-        """When the call returned."""
-
-    @property
-    def has_all(self) -> Bools:
-        """(operations,) whether all ranks have it."""
-
-    @property
-    def is_called(self) -> Bools:
-        """(operations,) whether all ranks' calls are known."""
-
-    def row(self, time: Time, place: int) -> Floats:
-        """(ranks,) one of the times of one operation."""
-
-    def latest_end(self, first: int = 0, last: int | None = None) -> Floats:
-        """(ranks,) the greatest of the ends from `first` up to but not including `last` (all); NaN: none is known."""
-
-    def columns(self, which: Ints | slice) -> "Recorded":
-        """The same for some of the ranks."""
-
-    def strip(self, rows: slice) -> "StepArrays":
-        """Some of the operations, which must be next to each other."""
+    team: Ints
+    """(ranks of the run,)."""
+    row: Ints
+    """(ranks of the run,) where each one's operations begin below; -1: the rank has not the step."""
+    start: Floats
+    """(cells,) on the GPU."""
+    end: Floats
+    call: Floats
+    """(cells,) when the host began the call; of the kernels of one launch only the first has it."""
+    back: Floats
+    """(cells,) when the call returned."""
 
 
-@dataclass(frozen=True)
-class StepArrays:
-    """What `Recorded` tells, in arrays."""
+class TeamTimes(NamedTuple):
+    """One team's step, (operations, ranks): views of `StepTimes`."""
 
     ranks: Ints
-    present: Bools
+    """(ranks,) those that have the step."""
     start: Floats
     end: Floats
     call: Floats
     back: Floats
 
     @property
-    def has_all(self) -> Bools:
-        """Do as `Recorded` says."""
-        found: Bools = np.all(self.present, axis=1)
-        return found
-
-    @property
-    def is_called(self) -> Bools:
-        """Do as `Recorded` says."""
-        found: Bools = np.all(~np.isnan(self.call), axis=1)
-        return found
-
-    def row(self, time: Time, place: int) -> Floats:
-        """Do as `Recorded` says."""
-        values: Floats = getattr(self, time)[place]
-        return values
-
-    def latest_end(self, first: int = 0, last: int | None = None) -> Floats:
-        """Do as `Recorded` says."""
-        found: Floats = np.fmax.reduce(self.end[first:last], axis=0, initial=np.nan)
-        return found
-
-    def columns(self, which: Ints | slice) -> "StepArrays":
-        """Do as `Recorded` says."""
-        times = (self.start[:, which], self.end[:, which], self.call[:, which], self.back[:, which])
-        return StepArrays(self.ranks[which], self.present[:, which], *times)
-
-    def strip(self, rows: slice) -> "StepArrays":
-        """Do as `Recorded` says."""
-        times = (self.start[rows], self.end[rows], self.call[rows], self.back[rows])
-        return StepArrays(self.ranks, self.present[rows], *times)
-
-
-class OfSheet:
-    """What `Recorded` tells of ranks that all did the whole program: laid out no further than somebody asks."""
-
-    def __init__(self, sheet: Sheet) -> None:
-        self._sheet = sheet
-        self._rows: dict[tuple[Time, int], Floats] = {}
-        self.ranks = sheet.ranks
-
-    @cached_property
     def present(self) -> Bools:
-        """Do as `Recorded` says."""
-        return np.ones((len(self._sheet.row), len(self.ranks)), np.bool_)
+        """(operations, ranks) who has which activity."""
+        return ~np.isnan(self.start)
 
-    @cached_property
-    def start(self) -> Floats:
-        """Do as `Recorded` says."""
-        return self._sheet.laid_out("start")
 
-    @cached_property
-    def end(self) -> Floats:
-        """Do as `Recorded` says."""
-        return self._sheet.laid_out("end")
+def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
+    """Make room for the ranks that are `here`; `operations` (ranks,) is how many each rank's program has."""
+    sizes = np.where(here, operations, 0)
+    row = np.where(here, np.cumsum(sizes) - sizes, -1)
+    return StepTimes(team, row, *(np.full(int(sizes.sum()), np.nan) for _ in range(4)))
 
-    @cached_property
-    def call(self) -> Floats:
-        """Do as `Recorded` says."""
-        return self._sheet.laid_out("call")
 
-    @cached_property
-    def back(self) -> Floats:
-        """Do as `Recorded` says."""
-        return self._sheet.laid_out("back")
+def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, numbers: Iterable[int]) -> None:
+    """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
 
-    @property
-    def has_all(self) -> Bools:
-        """Do as `Recorded` says."""
-        return np.ones(len(self._sheet.row), np.bool_)
+    `numbers` (ranks of the group,) are the ranks' in the run; -1 for those that are not wanted.
+    """
+    row = np.array([-1 if number < 0 else int(step.row[number]) for number in numbers], np.int64)
+    is_call = group.row < 0
+    nothing = unknown_value(group.times.dtype)
+    times = (group.times, group.begun, group.ended, group.since)
+    fill_rows(*times, is_call, places, row, nothing, step.start, step.end, step.call, step.back)
 
-    @property
-    def is_called(self) -> Bools:
-        """Do as `Recorded` says."""
-        return self._sheet.is_called
 
-    def row(self, time: Time, place: int) -> Floats:
-        """Do as `Recorded` says; who asks again is given the same."""
-        if (time, place) not in self._rows:
-            self._rows[time, place] = self._sheet.one(time, place)
-        return self._rows[time, place]
+@compiled
+def fill_rows(
+    times: IntTimes,
+    begun: Ints,
+    ended: Ints,
+    since: Floats,
+    is_call: Bools,
+    places: Ints,
+    row: Ints,
+    nothing: int,
+    start: Floats,
+    end: Floats,
+    call: Floats,
+    back: Floats,
+) -> None:
+    """Put whole numbers, (ranks, 4, activities), and calls, (ranks, calls), in launch order along the program.
 
-    def latest_end(self, first: int = 0, last: int | None = None) -> Floats:
-        """Do as `Recorded` says."""
-        return self._sheet.latest_end(first, last)
+    Of the activities of one launch (a graph's) the first alone keeps the call's times. A blocking copy's launch ends
+    where its wait begins: no later than the copy itself.
+    """
+    for rank in range(len(row)):
+        if row[rank] < 0:
+            continue
+        zero = since[rank]
+        activity, waited = 0, 0
+        for at in range(len(places)):
+            cell = row[rank] + places[at]
+            if is_call[at]:
+                if places[at] >= 0:
+                    call[cell] = begun[rank, waited] + zero
+                    back[cell] = ended[rank, waited] + zero
+                waited += 1
+                continue
+            called, returned = times[rank, 2, activity], times[rank, 3, activity]
+            started = times[rank, 0, activity]
+            after = at + 1  # the calls that the host made when it had launched this one, or was launching it
+            while after < len(places) and is_call[after]:
+                if begun[rank, waited + after - at - 1] == called and called != nothing:
+                    returned = min(max(started, called), times[rank, 3, activity])
+                after += 1
+            if activity > 0 and called == times[rank, 2, activity - 1]:
+                called = returned = nothing
+            if places[at] >= 0:
+                start[cell] = math.nan if started == nothing else started + zero
+                ended_at = times[rank, 1, activity]
+                end[cell] = math.nan if ended_at == nothing else ended_at + zero
+                call[cell] = math.nan if called == nothing else called + zero
+                back[cell] = math.nan if returned == nothing else returned + zero
+            activity += 1
 
-    def columns(self, which: Ints | slice) -> "OfSheet":
-        """Do as `Recorded` says."""
-        return OfSheet(self._sheet.columns(which))
 
-    def strip(self, rows: slice) -> StepArrays:
-        """Do as `Recorded` says."""
-        first, last, _ = rows.indices(len(self._sheet.row))
-        times = self._sheet.times(first, last)
-        present = np.ones(times.start.shape, np.bool_)
-        return StepArrays(self.ranks, present, times.start, times.end, times.call, times.back)
+def of_team(step: StepTimes, ranks: Ints, team: int, operations: int) -> TeamTimes:
+    """Return one team's part; `ranks` are the run's, by number, `operations` how many the team's program has."""
+    here = np.flatnonzero((step.team == team) & (step.row >= 0))
+    first = int(step.row[here[0]]) if len(here) else 0
+    shape = (len(here), operations)
+    cut = (
+        values[first : first + shape[0] * operations].reshape(shape).T
+        for values in (step.start, step.end, step.call, step.back)
+    )
+    return TeamTimes(ranks[here], *cut)
+
+
+def of_rank(step: StepTimes, ranks: Ints, number: int, operations: int) -> TeamTimes:
+    """Return one rank's part, (operations, 1)."""
+    first = int(step.row[number])
+    cut = (values[first : first + operations, None] for values in (step.start, step.end, step.call, step.back))
+    return TeamTimes(ranks[number : number + 1], *cut)

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Syncs
+from jitter.analysis.execution.rank_groups import StepSyncCalls
 from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord
 
 
-class RunSyncs:
+class RunSyncCalls:
     """Calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
 
     def __init__(
@@ -54,8 +54,8 @@ class RunSyncs:
         )
         self._names = tuple(names)
 
-    def of(self, key: StepKey) -> Syncs:
+    def of(self, key: StepKey) -> StepSyncCalls:
         """One step's."""
         number = self._number[key]
         where = self._ranks, self._first[number], self._last[number]
-        return Syncs(*where, self._start_ns, self._end_ns, self._thread, self._name, self._names)
+        return StepSyncCalls(*where, self._start_ns, self._end_ns, self._thread, self._name, self._names)

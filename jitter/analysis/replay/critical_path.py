@@ -1,21 +1,35 @@
 """The cross-rank critical path of a step, walked back from its last collective: whose time the step took.
 
-METRICS, "From deviations to answers", 4. Every operation passed is charged its own time less the team's median for
-it: the excess. All comparisons between ranks are of arrivals at a common end, so no shared clock is needed.
+Every operation passed is charged its self time less the team's median for it: the excess. From a collective the walk
+goes to the rank that arrived last; from a start to what held it back longest (its launch, its stream, or what it waits
+for); from a launch along the thread's calls to the one that waited for the GPU or for a place in its queue. All
+comparisons between ranks are of arrivals at a common end, so no shared clock is needed.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.program import Program
-from jitter.analysis.execution.rules import Rules
-from jitter.analysis.execution.step_model import TeamStep
+from jitter.analysis.execution.carried_state import CarriedState
+from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.step_inputs import StepWork
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.compilation import compiled
 from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.selection import later, select_median
+
+_END, _COLLECTIVE, _OPERATION, _START, _LAUNCH = range(5)
+"""Where a walk stands: at its end, at a collective, at the end of an operation, at its start, at its launch."""
 
 
 class Charge(NamedTuple):
@@ -26,204 +40,372 @@ class Charge(NamedTuple):
     place: int
     part: TimePart
     excess_ns: float
-    meeting: int | None = None
+    collective: int | None = None
     group: int | None = None
 
 
-class _At(NamedTuple):
-    block: int
-    column: int
-    place: int
+@dataclass(frozen=True, eq=False)
+class Charges:
+    """The operations on a path, the last first; (charges,) each."""
 
+    rank: Ints
+    team: Ints
+    place: Ints
+    part: Ints
+    """`TimePart`."""
+    excess_ns: Floats
+    collective: Ints
+    """Of a transfer; -1 elsewhere."""
+    group: Ints
+    """Of a transfer, among its collective's; -1 elsewhere."""
 
-_Next = tuple[int, int] | _At | None
-"""A meeting's group, an operation's start, or the end of the walk."""
-_Back = Generator[Charge, None, _Next]
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def __getitem__(self, at: int) -> Charge:
+        return next(iter(self.where(np.array([at]))))
+
+    def __iter__(self) -> Iterator[Charge]:
+        columns = (self.rank, self.team, self.place, self.part, self.excess_ns, self.collective, self.group)
+        for rank, team, place, part, excess, *where in zip(*(column.tolist() for column in columns), strict=True):
+            yield Charge(rank, team, place, TimePart(part), excess, *(where if part == TRANSFER else (None, None)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Charges) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def where(self, chosen: Bools | Ints) -> "Charges":
+        """Some of them."""
+        return Charges(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def sums(self, ranks: Sequence[int]) -> Floats:
+        """(ranks, parts): the excess of these ranks, which must ascend and be all that are charged."""
+        found = np.zeros((len(ranks), len(TimePart)))
+        np.add.at(found, (np.searchsorted(ranks, self.rank), self.part), self.excess_ns)
+        return found
 
 
 class PathWalker:
-    """Walks the paths of a run's steps; remembers where each rank left the step before."""
+    """Walks the paths of a run's steps, one after the other; remembers where each rank left the step before."""
 
-    def __init__(self, programs: Mapping[int, Program], rules: Mapping[int, Rules], meetings: Meetings) -> None:
-        self._programs, self._rules, self._meetings = programs, rules, meetings
-        self._first_kernel = {team: program.first_kernel for team, program in programs.items()}
-        self._before_on_lane = {team: _before_on_lane(program) for team, program in programs.items()}
-        self._meeting_at = {
-            (member.block, member.place): (number, member)
-            for number, meeting in enumerate(meetings.meetings)
-            for member in meeting.members
-        }
-        self._left: dict[int, float] = {}
-
-    def walk(self, work: StepWork, usual_transfer: Mapping[int, float], uncoupled: frozenset[int]) -> list[Charge]:
-        """The step's path, last operation first; empty where ranks do not meet."""
-        last = self._last(work, uncoupled)
-        charges = [] if last is None else list(_Walk(self, work, usual_transfer, uncoupled).back_from(*last))
-        self.pass_by(work)
-        return charges
-
-    def pass_by(self, work: StepWork) -> None:
-        """Remember only where a step leaves each rank."""
-        self._left = {}
-        for team, step in work.observed.teams.items():
-            collectives = [place for place, op in enumerate(self._programs[team].operations) if op.kind == COLLECTIVE]
-            if collectives:
-                ends = np.fmax.reduce([step.recorded.row("end", place) for place in collectives])
-                self._left.update(zip(step.recorded.ranks.tolist(), ends.tolist(), strict=True))
-
-    def _last(self, work: StepWork, uncoupled: frozenset[int]) -> tuple[int, int] | None:
-        """The (meeting, group) that ends the step: of those that come last the largest."""
-        best: tuple[tuple[int, float, float], tuple[int, int]] | None = None
-        left = [block.recorded.latest_end() for block in work.blocks]
-        for number, meeting in enumerate(self._meetings.meetings):
-            if number in uncoupled:
-                continue
-            for group in range(meeting.groups):
-                since, size = [], 0
-                for member in meeting.members:
-                    block = work.blocks[member.block]
-                    columns = np.flatnonzero((member.group == group) & block.recorded.present[member.place])
-                    size += len(columns)
-                    ends = block.recorded.row("end", member.place)
-                    since += (left[member.block] - ends)[columns].tolist()
-                if size >= 2:
-                    # how much of the step comes after it, and its size
-                    rank = (-round(float(np.median(since)) / 1e3), float(size), float(-np.median(since)))
-                    if best is None or rank > best[0]:
-                        best = (rank, (number, group))
-        return None if best is None else best[1]
-
-
-class _Walk:
     def __init__(
-        self, walker: PathWalker, work: StepWork, usual_transfer: Mapping[int, float], uncoupled: frozenset[int]
+        self,
+        job: JobArrays,
+        collectives: CollectiveArrays,
+        ranks: Ints,
+        uncoupled: frozenset[int],
+        baseline_transfers: Floats,
     ) -> None:
-        self._walker, self._work = walker, work
-        self._usual_transfer, self._uncoupled = usual_transfer, uncoupled
+        """`ranks` are the run's, by number; `uncoupled` the collectives that each rank ends by itself.
 
-    def back_from(self, number: int, group: int) -> Iterator[Charge]:
-        """Walk."""
-        at: _Next = (number, group)
-        while at is not None:
-            if isinstance(at, _At):
-                at = yield from self._gpu_start(at)
-            else:
-                at = yield from self._meeting(*at)
+        `baseline_transfers` (groups of all collectives,) is from the last arrival to the end.
+        """
+        self._job, self._collectives, self._ranks = job, collectives, ranks
+        self._baseline_transfers = baseline_transfers
+        self._coupled = np.ones(len(collectives.first) - 1, np.bool_)
+        self._coupled[list(uncoupled)] = False
+        self._previous_on_stream = _previous_on_stream(job)
+        self._left = np.full(len(ranks), -np.inf)
+        """When each rank's last collective of the step before ended."""
 
-    def _team(self, at: _At) -> tuple[int, TeamStep, int]:
-        """The team, its step, and the rank's column there."""
-        team = self._walker._meetings.blocks[at.block].team
-        return team, self._work.observed.teams[team], int(self._work.columns[at.block][at.column])
+    @classmethod
+    def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":
+        """Make the one for a run's steps."""
+        return cls(run.job, run.collective_arrays, run.rank_numbers, run.schedule.uncoupled, baseline_transfers)
 
-    def _meeting(self, number: int, group: int) -> _Back:
-        latest, who = -np.inf, None
-        for member in self._walker._meetings.meetings[number].members:
-            recorded = self._work.blocks[member.block].recorded
-            columns = np.flatnonzero((member.group == group) & recorded.present[member.place])
-            if not len(columns):
-                continue
-            late = (recorded.row("start", member.place) - recorded.row("end", member.place))[columns]
-            best = int(late.argmax())
-            if late[best] > latest:
-                latest, who = float(late[best]), _At(member.block, int(columns[best]), member.place)
-        if who is None:
-            return None
-        team, step, column = self._team(who)
-        rank = int(step.recorded.ranks[column])
-        yield Charge(rank, team, who.place, TimePart.TRANSFER, -latest - self._usual_transfer[number], number, group)
-        return who
+    def walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
+        """Return the step's path, empty where ranks do not meet; `baseline` (operations,) are its medians."""
+        found = self._walk(step, baseline)
+        self.pass_by(step)
+        return found
 
-    def _end(self, at: _At) -> _Back:
-        """From an operation's end: to the last that its group waited for, or through its own duration to its start."""
-        team, step, column = self._team(at)
-        while not step.recorded.present[at.place, column]:
-            # this rank lacks it: what was waited for is the one before it on its stream
-            previous = self._walker._before_on_lane[team][at.place]
-            if previous is None:
-                return None
-            at = at._replace(place=previous)
-        found = self._walker._meeting_at.get((at.block, at.place))
-        if found is not None and found[0] not in self._uncoupled:
-            number, member = found
-            return number, int(member.group[at.column])
-        excess = step.column(column).own.gpu[at.place, 0] - self._work.typical[team].gpu[at.place, 0]
-        yield Charge(int(step.recorded.ranks[column]), team, at.place, TimePart.GPU, float(excess))
-        return at
+    def pass_by(self, step: RecordedStep) -> None:
+        """Remember only where a step leaves each rank."""
+        job, times = self._job, step.times
+        self._left = np.full(len(times.row), -np.inf)
+        for team in range(len(job.launch_ns)):
+            places = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] == COLLECTIVE)
+            here = np.flatnonzero((times.team == team) & (times.row >= 0))
+            if len(places) and len(here):
+                self._left[here] = np.fmax.reduce(times.end[times.row[here, None] + places], axis=1)
 
-    def _gpu_start(self, at: _At) -> _Back:
-        team, step, column = self._team(at)
-        rank = int(step.recorded.ranks[column])
-        recorded, ready, own = step.column(column)
-        if recorded.start[at.place, 0] <= self._walker._left.get(rank, -np.inf):
-            return None
-        rules = self._walker._rules[team]
-        launched = ready.submit[at.place, 0] + rules.launch_ns
-        before = ready.end_before[at.place, 0] + rules.stream_ns
-        awaited, other = self._awaited(step, column, at.place, rules)
-        delay = float(own.delay[at.place, 0] - self._work.typical[team].delay[at.place, 0])
-        if step.joined[column] and np.isnan(before):
-            delay = 0.0  # what its stream did before is not known
-        held = max((value for value in (launched, before, awaited) if not np.isnan(value)), default=np.nan)
-        by_host = bool(held == launched)
-        if by_host:
-            # the GPU had it before the call returned: that much of the call held nothing up
-            delay -= float(own.lead[at.place, 0] - self._work.typical[team].lead[at.place, 0])
-        yield Charge(rank, team, at.place, TimePart.CPU if by_host else TimePart.GPU, delay)
-        if np.isnan(held):
-            return None
-        if held == awaited:
-            return None if other is None or other < 0 else (yield from self._end(at._replace(place=other)))
-        if by_host:
-            return (yield from self._host(at))
-        previous = self._walker._before_on_lane[team][at.place]
-        return None if previous is None else (yield from self._end(at._replace(place=previous)))
-
-    def _host(self, at: _At) -> _Back:
-        """Back along the host's calls until one that waited for the GPU or for its queue, or the step before."""
-        team, step, column = self._team(at)
-        rank = int(step.recorded.ranks[column])
-        rules, usual = self._walker._rules[team], self._work.typical[team]
-        recorded, _, own = step.column(column)
-        border = self._walker._left.get(rank, -np.inf)
-        operations = self._walker._programs[team].operations
-        first = self._walker._first_kernel[team]
-        thread = rules.thread[at.place]
-        for place in range(at.place, -1, -1):
-            if rules.thread[place] != thread or np.isnan(recorded.call[place, 0]):
-                continue
-            part = TimePart.START if place <= first else TimePart.CPU
-            in_call = float(own.call[place, 0] - usual.call[place, 0])
-            yield Charge(rank, team, place, part, in_call)
-            called = recorded.call[place, 0]
-            if operations[place].kind == SYNC:
-                awaited, other = self._awaited(step, column, place, rules)
-                if other is not None and awaited > called:
-                    return None if other < 0 else (yield from self._end(at._replace(place=other)))
-            elif (begun := recorded.back[place, 0] - own.call[place, 0]) > called:
-                # the queue was full until this started
-                started = np.flatnonzero(recorded.start[:, 0] == begun)
-                return (yield from self._gpu_start(at._replace(place=int(started[0])))) if len(started) else None
-            if np.isnan(own.host[place, 0]):
-                return None
-            yield Charge(rank, team, place, part, float(own.host[place, 0] - usual.host[place, 0]))
-            if called - own.host[place, 0] <= border:
-                return None
-        return None
-
-    def _awaited(self, step: TeamStep, column: int, place: int, rules: Rules) -> tuple[float, int | None]:
-        latest, which = np.nan, None
-        for other in rules.by_place.get(place, ()):
-            end = step.column(column).ready.end_by(other)[0] if other >= 0 else step.tail.lane_end[~other, column]
-            if not np.isnan(end) and not end <= latest:
-                latest, which = float(end), other
-        return latest, which
+    def _walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
+        job, collectives, ranks = self._job, self._collectives, len(step.fresh)
+        last_end = np.full(ranks, np.nan)
+        number, group = find_last_collective(collectives, step.times, job, self._coupled, last_end, np.empty(ranks))
+        if number < 0:
+            return _no_charges()
+        cells = len(step.times.start)
+        ready = ReadyTimes(*np.empty((3, cells)))
+        room = 4 * int(np.diff(job.first).max(initial=0)) + 1024
+        while True:
+            numbers, excess = np.empty((room, 5), np.int64), np.empty(room)
+            count = walk_back(
+                job,
+                collectives,
+                step.times,
+                step.own,
+                baseline,
+                step.before,
+                step.fresh,
+                self._baseline_transfers,
+                self._coupled,
+                self._previous_on_stream,
+                self._left,
+                step.before.copy(),
+                np.zeros(ranks, np.bool_),
+                ready,
+                number,
+                group,
+                numbers,
+                excess,
+            )
+            if count >= 0:
+                break
+            room *= 4
+        rank, place, part, which, of_all = numbers[:count].T
+        shared = np.where(which >= 0, of_all - collectives.first_group[which], -1)
+        return Charges(
+            self._ranks[rank],
+            step.times.team[rank],
+            place.copy(),
+            part.copy(),
+            excess[:count].copy(),
+            which.copy(),
+            shared,
+        )
 
 
-def _before_on_lane(program: Program) -> list[int | None]:
-    """For each operation the one before it on its stream, whether a rank has that or not."""
-    last: dict[int, int] = {}
-    found = []
-    for place, operation in enumerate(program.operations):
-        found.append(last.get(operation.lane))
-        last[operation.lane] = place
+def _no_charges() -> Charges:
+    nothing = np.zeros(0, np.int64)
+    return Charges(nothing, nothing, nothing, nothing, np.zeros(0), nothing, nothing)
+
+
+def _previous_on_stream(job: JobArrays) -> Ints:
+    """(operations,) the place of the one before each on its stream, whether a rank has that or not; -1: none."""
+    found = np.full(len(job.stream), -1, np.int64)
+    for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
+        streams = job.stream[first:after]
+        for stream in np.unique(streams).tolist():
+            places = np.flatnonzero(streams == stream)
+            found[first + places[1:]] = places[:-1]
     return found
+
+
+@compiled
+def find_last_collective(
+    collectives: CollectiveArrays, step: StepTimes, job: JobArrays, coupled: Bools, last_end: Floats, room: Floats
+) -> tuple[int, int]:
+    """Return the (collective, group) that ends the step: of those that come last the largest; (-1, -1): there is none.
+
+    It comes last after which, in the median of its ranks, the least of the step is left, in whole µs. `last_end` and
+    `room` (ranks,) are overwritten.
+    """
+    for rank in range(len(step.row)):
+        last_end[rank] = -math.inf
+        if step.row[rank] >= 0:
+            for cell in range(
+                step.row[rank], step.row[rank] + job.first[step.team[rank] + 1] - job.first[step.team[rank]]
+            ):
+                last_end[rank] = max(last_end[rank], step.end[cell])
+    number, which, left_us, left_ns, size = -1, -1, 0, 0.0, 0
+    for collective in range(len(coupled)):
+        if not coupled[collective]:
+            continue
+        for group in range(collectives.first_group[collective], collectives.first_group[collective + 1]):
+            count = 0
+            for at in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
+                rank = collectives.rank[collectives.by_group[at]]
+                cell = step.row[rank] + collectives.place[collectives.by_group[at]]
+                if step.row[rank] >= 0 and not isnan(step.start[cell]):
+                    room[count] = last_end[rank] - step.end[cell]
+                    count += 1
+            if count < 2:
+                continue
+            since = select_median(room, count)
+            since_us = round(since / 1e3)
+            if (
+                number < 0
+                or since_us < left_us
+                or (since_us == left_us and (count > size or (count == size and since < left_ns)))
+            ):
+                number, which, left_us, left_ns, size = collective, group, since_us, since, count
+    return number, which
+
+
+@compiled
+def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may stand
+    job: JobArrays,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    before: CarriedState,
+    fresh: Bools,
+    baseline_transfers: Floats,
+    coupled: Bools,
+    previous_on_stream: Ints,
+    left: Floats,
+    state: CarriedState,
+    visited: Bools,
+    ready: ReadyTimes,
+    number: int,
+    group: int,
+    numbers: Ints,
+    excess: Floats,
+) -> int:
+    """Walk from a collective's group back to where the step began; return how many operations are charged.
+
+    Each is a row of `numbers` (room, 5): rank, place, part, and of a transfer the collective and the group, else -1;
+    and its `excess` (room,). Returns -1 if there is too little room. `before` is how the ranks come to the step;
+    `state`, a copy of it, `visited` (ranks,) all False and `ready` (cells,) are overwritten.
+    """
+    count, rank, op, where = 0, -1, -1, _COLLECTIVE
+    while where != _END:
+        if where == _COLLECTIVE:
+            rank, op, latest = find_last_arrival(collectives, step, group)
+            if rank < 0:
+                break
+            if not visited[rank]:
+                visited[rank] = True
+                find_ready_times(job, step, rank, state.stream_end, state.back, step.row[rank], ready)
+            count = charge(
+                numbers, excess, count, rank, op, TRANSFER, -latest - baseline_transfers[group], number, group
+            )
+            where = _START
+        elif where == _OPERATION:
+            first, row = job.first[step.team[rank]], step.row[rank]
+            while op >= 0 and isnan(step.start[row + op]):
+                op = previous_on_stream[first + op]  # the rank lacks it: what was waited for is the one before it
+            if op < 0:
+                break
+            at = collectives.first_place[collectives.block[rank]] + op
+            if collectives.number_at[at] >= 0 and coupled[collectives.number_at[at]]:
+                number = collectives.number_at[at]
+                group = collectives.group[collectives.attendance_at[at] + collectives.column[rank]]
+                where = _COLLECTIVE
+            else:
+                more = own.gpu[row + op] - baseline.gpu[first + op]
+                count = charge(numbers, excess, count, rank, op, GPU, more, -1, -1)
+                where = _START
+        elif where == _START:
+            team, row = step.team[rank], step.row[rank]
+            place = job.first[team] + op
+            if step.start[row + op] <= left[rank]:
+                break
+            launched = ready.submit[row + op] + job.launch_ns[team]
+            stream = ready.end_before[row + op] + job.stream_ns[team]
+            awaited, other = find_awaited(job, step, rank, op, before.stream_end, row, ready)
+            held = later(later(launched, stream), awaited)
+            more = own.delay[row + op] - baseline.delay[place]
+            if fresh[rank] and isnan(stream):
+                more = 0.0  # what its stream did before is not known
+            part = GPU
+            if held == launched:
+                # the GPU had it before the call returned: that much of the call held nothing up
+                part = CPU
+                more -= own.lead[row + op] - baseline.lead[place]
+            count = charge(numbers, excess, count, rank, op, part, more, -1, -1)
+            if held == awaited:
+                where, op = (_OPERATION if other >= 0 else _END), other
+            elif held == launched:
+                where = _LAUNCH
+            else:
+                op = previous_on_stream[place] if not isnan(held) else -1
+                where = _OPERATION if op >= 0 else _END
+        else:
+            count, where, op = walk_launches(
+                job, step, own, baseline, before, left, ready, rank, op, numbers, excess, count
+            )
+        if count < 0 or count + 2 > len(excess):
+            return -1
+    return count
+
+
+@compiled
+def walk_launches(
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    before: CarriedState,
+    left: Floats,
+    ready: ReadyTimes,
+    rank: int,
+    op: int,
+    numbers: Ints,
+    excess: Floats,
+    count: int,
+) -> tuple[int, int, int]:
+    """Walk back along a thread's calls to one that waited for the GPU or for its queue, or to the step before.
+
+    Return how many operations are charged then (-1: too little room), where the walk stands, and at which operation.
+    """
+    team, row = step.team[rank], step.row[rank]
+    first = job.first[team]
+    thread = job.thread[first + op]
+    for place in range(op, -1, -1):
+        cell = row + place
+        called = step.call[cell]
+        if job.thread[first + place] != thread or isnan(called):
+            continue
+        if count + 4 > len(excess):
+            return -1, _END, -1
+        part = START if place <= job.first_kernel[team] else CPU
+        more = own.call[cell] - baseline.call[first + place]
+        count = charge(numbers, excess, count, rank, place, part, more, -1, -1)
+        if job.kind[first + place] == SYNC:
+            awaited, other = find_awaited(job, step, rank, place, before.stream_end, row, ready)
+            if other != NOT_AWAITED and awaited > called:
+                return count, (_OPERATION if other >= 0 else _END), other
+        else:
+            begun = step.back[cell] - own.call[cell]
+            if begun > called:
+                # the queue was full until this started
+                for other in range(job.first[team + 1] - first):
+                    if step.start[row + other] == begun:
+                        return count, _START, other
+                return count, _END, -1
+        host = own.host[cell]
+        if isnan(host):
+            break
+        count = charge(numbers, excess, count, rank, place, part, host - baseline.host[first + place], -1, -1)
+        if called - host <= left[rank]:
+            break
+    return count, _END, -1
+
+
+@compiled
+def find_last_arrival(collectives: CollectiveArrays, step: StepTimes, group: int) -> tuple[int, int, float]:
+    """Return the rank of a group that arrived last, its place there, and its start less its end; rank -1: none came."""
+    found, place, latest = -1, -1, -math.inf
+    for at in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
+        one = collectives.by_group[at]
+        rank = collectives.rank[one]
+        cell = step.row[rank] + collectives.place[one]
+        if step.row[rank] >= 0 and step.start[cell] - step.end[cell] > latest:
+            found, place, latest = rank, collectives.place[one], step.start[cell] - step.end[cell]
+    return found, place, latest
+
+
+@compiled
+def charge(
+    numbers: Ints,
+    excess: Floats,
+    count: int,
+    rank: int,
+    place: int,
+    part: int,
+    excess_ns: float,
+    number: int,
+    group: int,
+) -> int:
+    """Write one charge behind `count` others; return how many there are."""
+    numbers[count, 0] = rank
+    numbers[count, 1] = place
+    numbers[count, 2] = part
+    numbers[count, 3] = number
+    numbers[count, 4] = group
+    excess[count] = excess_ns
+    return count + 1

@@ -1,290 +1,229 @@
-"""The run again with other own times: METRICS, "From deviations to answers", 3.
+"""The run again with other self times, one scenario at a time, operation by operation.
 
-The loop is over the operations of one step; ranks and scenarios are computed at once. Times stay on each rank's own
-clock: what couples ranks is how much later than recorded the last of a group arrives, so no shared clock is needed.
+For operation i of a rank, with its own self times or the baseline where it is repaired:
+
+    called   = max(back of the call before on its thread + host[i], slot[i])
+    returned = called + call[i]                         (of a synchronising call: max(called, awaited[i]) + call[i])
+    start    = max(returned - lead[i] + launch_ns, end before on its stream + stream_ns, awaited[i]) + delay[i]
+    end      = start + gpu[i]
+
+and for a collective, over the ranks of its group, where `end_recorded` is each rank's own:
+
+    moved = max(start - end_recorded) + transfer
+    end   = end_recorded + moved
+
+So times stay on each rank's own clock: what couples ranks is how much later than recorded the last of a group arrives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.own_time import OwnTimes
-from jitter.analysis.execution.program import Program
-from jitter.analysis.execution.ready_times import Tail, pushed
-from jitter.analysis.execution.rules import Rules
-from jitter.analysis.execution.schedule import Meet, Schedule
-from jitter.analysis.execution.step_times import Recorded
-from jitter.analysis.replay.scenario_times import Repairs, repaired_times
+from jitter.analysis.execution.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.compilation import compiled
 from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.selection import later
 
 
-@dataclass(frozen=True)
-class BlockStep:
-    """One block's step as recorded, columns the block's ranks."""
+class Scratch(NamedTuple):
+    """What a replay of one step writes on the way; all of it is overwritten."""
 
-    recorded: Recorded
-    typical: OwnTimes
-    """(operations, 1): the median of its team."""
-    joined: Bools
-    """(ranks,) those whose step before is not known: they begin as recorded."""
-    tail: Tail
-    """How the step before left the ranks, as recorded."""
-
-
-@dataclass
-class _State:
-    """(scenarios, ranks) each; how the block stands."""
-
-    lane_end: list[Floats]
-    back: list[Floats]
-    pending: Floats | None
-    """(pending, scenarios, ranks)."""
-
-    def of(self, rows: Ints) -> "_State":
-        """These scenarios'."""
-        pending = None if self.pending is None else self.pending[:, rows]
-        return _State([end[rows] for end in self.lane_end], [back[rows] for back in self.back], pending)
-
-    def put(self, rows: Ints, part: "_State") -> None:
-        """Take over what `of` these scenarios has become."""
-        for whole, own in zip(self.lane_end + self.back, part.lane_end + part.back, strict=True):
-            whole[rows] = own
-        if self.pending is not None:
-            self.pending[:, rows] = part.pending
+    stream_end_before: Floats
+    """(ranks, streams) when the step before was done on each stream."""
+    free: Floats
+    """(ranks, streams) when each stream had come to its last collective."""
+    head: Ints
+    """(ranks,) where each rank's launch queue begins."""
+    room: Floats
+    """(places,) of the launch queue."""
+    late: Floats
+    """(groups of all collectives,) how much later than recorded the last rank arrives."""
 
 
-class Replay:
-    """Computes step after step; every scenario keeps its own state."""
+class Change(NamedTuple):
+    """What a scenario changes in one step."""
 
-    def __init__(
-        self,
-        programs: Mapping[int, Program],
-        rules: Mapping[int, Rules],
-        meetings: Meetings,
-        schedule: Schedule,
-        scenarios: int,
-    ) -> None:
-        self._programs = [programs[block.team] for block in meetings.blocks]
-        self._rules = [rules[block.team] for block in meetings.blocks]
-        self._meetings = meetings
-        self._schedule = schedule
-        self._scenarios = scenarios
-        self._awaited = [frozenset(of for others in its.by_place.values() for of in others) for its in self._rules]
-        """The operations of each block that others wait for."""
-        self._states = [self._fresh(number) for number in range(len(meetings.blocks))]
-
-    def _fresh(self, block: int) -> _State:
-        ranks = len(self._meetings.blocks[block].ranks)
-        shape = (self._scenarios, ranks)
-        lanes = 1 + max((op.lane for op in self._programs[block].operations), default=0)
-        rules = self._rules[block]
-        threads = 1 + int(rules.thread.max(initial=0))
-        queue = None if rules.queue is None else np.full((rules.queue, *shape), -np.inf)
-        return _State(
-            [np.full(shape, np.nan) for _ in range(lanes)], [np.full(shape, np.nan) for _ in range(threads)], queue
-        )
-
-    def step(
-        self,
-        blocks: Sequence[BlockStep],
-        repairs: Sequence[Repairs],
-        transfers: Mapping[int, Floats],
-        ahead: Floats,
-        rows: Ints,
-        asked: Sequence[frozenset[int]],
-    ) -> list[Mapping[int, Floats]]:
-        """Compute one step of all blocks for the scenarios `rows`; returns each block's ends.
-
-        Ends are (rows, ranks), of the places `asked` for by block (no synchronising calls), and maybe others.
-        `repairs` says for each block whose own times are the median's; `transfers[meeting]` is (rows, groups), from
-        the last arrival to the end; `ahead` (rows,) is how much earlier than recorded those stand who were there
-        before: who joins now joins there. The other scenarios stay where they are.
-        """
-        states = [state.of(rows) for state in self._states]
-        work = [
-            _Work(self._programs[n], self._rules[n], states[n], block, repairs[n], ahead, self._awaited[n] | asked[n])
-            for n, block in enumerate(blocks)
-        ]
-        for instruction in self._schedule.instructions:
-            if isinstance(instruction, Meet):
-                self._meet(instruction.meeting, work, transfers[instruction.meeting])
-            else:
-                for place in range(instruction.first, instruction.last):
-                    work[instruction.block].compute(place)
-        for state, part in zip(self._states, states, strict=True):
-            state.put(rows, part)
-        return [one.ends for one in work]
-
-    def is_as_recorded(self, blocks: Sequence[BlockStep], ahead: Floats) -> Bools:
-        """(scenarios,) those that come to this step as recorded, but for being `ahead` (scenarios,) of it."""
-        found = np.ones(self._scenarios, np.bool_)
-        for state, block in zip(self._states, blocks, strict=True):
-            there = ~block.joined
-            for own, recorded in _side_by_side(state, block.tail):
-                moved = own[..., there] + ahead[:, None]
-                same = (moved == recorded[..., None, there]) | (np.isnan(moved) & np.isnan(recorded[..., None, there]))
-                found &= same.all(axis=tuple(axis for axis in range(same.ndim) if axis != same.ndim - 2))
-        return found
-
-    def put_as_recorded(self, rows: Ints, blocks: Sequence[BlockStep], ahead: Floats) -> None:
-        """Let these scenarios come to this step as recorded, `ahead` (rows,) of it."""
-        for state, block in zip(self._states, blocks, strict=True):
-            for own, recorded in _side_by_side(state, block.tail):
-                own[..., rows, :] = recorded[..., None, :] - ahead[:, None]
-
-    def _meet(self, number: int, work: Sequence["_Work"], transfer: Floats) -> None:
-        meeting = self._meetings.meetings[number]
-        late = np.full((len(transfer), meeting.groups), -np.inf)
-        for member in meeting.members:
-            arrived = work[member.block].arrived(member.place)
-            there = work[member.block].here(member.place)
-            if meeting.groups == 1:
-                if there is None:
-                    late[:, 0] = np.maximum(late[:, 0], arrived.max(axis=1))
-                elif there.any():
-                    late[:, 0] = np.maximum(late[:, 0], arrived[:, there].max(axis=1))
-            else:
-                which = slice(None) if there is None else there
-                for own, its in zip(late, arrived, strict=True):
-                    np.maximum.at(own, member.group[which], its[which])
-        moved = late + transfer
-        for member in meeting.members:
-            work[member.block].end_together(member.place, moved[:, member.group])
+    repaired: Bools
+    """(START, CPU, GPU; ranks) whose self times are the baseline's."""
+    transfer: Floats
+    """(groups of all collectives,) from the last arrival to the end."""
+    time_saved: float
+    """How much earlier than recorded the scenario is: ranks that join now join there."""
 
 
-def _side_by_side(state: _State, tail: Tail) -> Iterator[tuple[Floats, Floats]]:
-    """How a block stands in the scenarios, (…, scenarios, ranks), and as recorded, (…, ranks)."""
-    yield from zip(state.lane_end, tail.lane_end, strict=False)
-    yield from zip(state.back, tail.back, strict=False)
-    if state.pending is not None:
-        yield state.pending, tail.starts
+def replay_step(
+    job: JobArrays,
+    instructions: Ints,
+    step: RecordedStep,
+    baseline: SelfTimes,
+    change: Change,
+    state: CarriedState,
+) -> Floats:
+    """Replay one step in one scenario and return, (cells,), when each operation ends; NaN for synchronising calls.
+
+    `state` is how the ranks come to the step in the scenario, and becomes how they leave it. `instructions` is the
+    schedule's array, `baseline` (operations,) the step's medians.
+    """
+    collectives, ranks = step.collectives, len(step.fresh)
+    state.forget(step.fresh)
+    beginning = np.zeros(len(collectives.first_member) - 1, np.bool_)
+    beginning[collectives.block[step.fresh]] = True
+    ends = np.full(len(step.times.start), np.nan)
+    scratch = Scratch(
+        state.stream_end.copy(),
+        np.full(state.stream_end.shape, np.nan),
+        np.zeros(ranks, np.int64),
+        np.empty(state.pending.shape[1]),
+        np.empty(len(change.transfer)),
+    )
+    begins = beginning[collectives.block]
+    follow_instructions(
+        job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, ends
+    )
+    return ends
 
 
-class _Work:
-    """One block in one step."""
+@compiled
+def follow_instructions(
+    job: JobArrays,
+    instructions: Ints,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    change: Change,
+    begins: Bools,
+    state: CarriedState,
+    scratch: Scratch,
+    ends: Floats,
+) -> None:
+    """Compute the blocks' operations and the collectives in the schedule's order.
 
-    def __init__(
-        self,
-        program: Program,
-        rules: Rules,
-        state: _State,
-        block: BlockStep,
-        repairs: Repairs,
-        ahead: Floats,
-        kept: frozenset[int],
-    ) -> None:
-        """`kept` are the places of which the ends are asked for."""
-        self.block, self._kept = block, kept
-        self._operations = program.operations
-        self._rules = rules
-        self._state = state
-        self._times = repaired_times(program, rules, block.recorded, block.tail, block.typical, repairs)
-        self._threads: list[int] = rules.thread.tolist()
-        self._starts: dict[int, Floats] = {}
-        """Of collectives."""
-        self.ends: dict[int, Floats] = {}
-        """Of the places kept: (scenarios, ranks)."""
-        self._all_here: list[bool] = block.recorded.has_all.tolist()
-        self._all_called: list[bool] = block.recorded.is_called.tolist()
-        # before the tails are overwritten: what the step before left on each lane
-        self._lane_end_before = list(state.lane_end)
-        joined = block.joined
-        if joined.any():
-            for values in (*state.lane_end, *state.back):
-                values[:, joined] = np.nan
-            if state.pending is not None:
-                state.pending[:, :, joined] = -np.inf
-        self._free_before: dict[int, Floats] = {}
-        """For each collective when its stream was done with all before it."""
-        self._begin: Floats | None = None
-        self._start_as_recorded: Floats | None = None
-        if joined.any():
-            self._begin = block.recorded.call[:, None, :] - ahead[:, None]
-            self._start_as_recorded = block.recorded.start[:, None, :] - ahead[:, None]
+    `begins` (ranks,) are ranks that start, where nothing is known of what they waited for, as recorded.
+    """
+    for at in range(instructions.shape[0]):
+        block = instructions[at, 0]
+        if block < 0:
+            end_collective(job, instructions[at, 1], collectives, step, change, state, scratch, ends)
+            continue
+        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+            rank = collectives.member[member]
+            if step.row[rank] >= 0:
+                first, last = instructions[at, 1], instructions[at, 2]
+                replay_operations(
+                    job, step, own, baseline, change, begins[rank], state, scratch, ends, rank, first, last
+                )
+    for rank in range(len(step.row)):
+        places = job.queue[step.team[rank]]
+        if places > 0 and step.row[rank] >= 0:
+            turn_pending(state.pending, rank, scratch.head[rank], places, scratch.room)
 
-    def compute(self, place: int) -> None:
-        """Compute the next operation."""
-        op, state, rules = self._operations[place], self._state, self._rules
-        host, call, lead, delay, gpu = next(self._times)
-        thread = self._threads[place]
-        back = state.back[thread]
-        called = back + host
-        if self._begin is not None:
-            called = np.where(np.isnan(host) | np.isnan(back), self._begin[place], called)
-        awaited = self._awaited(place)
-        if op.kind == SYNC:
-            returned = (called if awaited is None else np.fmax(called, awaited)) + call
-            state.back[thread] = returned if self._all_called[place] else np.where(self._called(place), returned, back)
-            return
-        if state.pending is not None:
-            called = np.maximum(called, state.pending[0])
-        returned = called + call
-        if not self._all_called[place]:
-            returned = np.where(self._called(place), returned, back)
-        state.back[thread] = returned
-        before = state.lane_end[op.lane]
-        start = np.fmax(returned - lead + rules.launch_ns, before + rules.stream_ns)
-        if awaited is not None:
-            start = np.fmax(start, awaited)
-        start = start + delay
-        if self._start_as_recorded is not None:
-            start = np.where(np.isnan(start), self._start_as_recorded[place], start)
-        if state.pending is not None:
-            state.pending = _pushed(state.pending, self._of_those_here(place, start, np.nan))
-        if op.kind == COLLECTIVE:
-            self._starts[place], self._free_before[place] = start, before
-            # who meets nobody ends as recorded after his start; a meeting sets it right
-            recorded = self.block.recorded
-            end = start + (recorded.row("end", place) - recorded.row("start", place))
+
+@compiled
+def replay_operations(  # noqa: PLR0912  # one formula
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    change: Change,
+    begins: bool,
+    state: CarriedState,
+    scratch: Scratch,
+    ends: Floats,
+    rank: int,
+    first: int,
+    last: int,
+) -> None:
+    """Compute some operations of one rank, the `first` up to but not including the `last`.
+
+    A collective ends here as recorded after its start; `end_collective` sets that right for those that meet others.
+    Until then its start stands among `ends`.
+    """
+    team = step.team[rank]
+    launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
+    by_gpu = change.repaired[GPU, rank]
+    for op in range(first, last):
+        place, cell = job.first[team] + op, step.row[rank] + op
+        by_host = change.repaired[START if op <= job.first_kernel[team] else CPU, rank]
+        if by_host:
+            host, in_call, lead = baseline.host[place], baseline.call[place], baseline.lead[place]
         else:
-            end = start + gpu
-        self._end(place, end, before)
-
-    def arrived(self, place: int) -> Floats:
-        """(scenarios, ranks) when each arrived, less the recorded end."""
-        found: Floats = self._starts[place] - self.block.recorded.row("end", place)
-        return found
-
-    def end_together(self, place: int, moved: Floats) -> None:
-        """All of a meeting end this much later than recorded, (scenarios, ranks)."""
-        self._end(place, self.block.recorded.row("end", place) + moved, self._free_before[place])
-
-    def _end(self, place: int, end: Floats, before: Floats) -> None:
-        """End an operation whose stream had come to `before`; it may end before an earlier one that it overlaps.
-
-        Who has not the operation: what waits for it waits for the one before it on its stream.
-        """
-        end = self._of_those_here(place, end, before)
-        if place in self._kept:
-            self.ends[place] = end
-        self._state.lane_end[self._operations[place].lane] = np.fmax(before, end)
-
-    def _of_those_here(self, place: int, values: Floats, else_: Floats | float) -> Floats:
-        """Of who has not the operation something else."""
-        here = self.here(place)
-        return values if here is None else np.where(here, values, else_)
-
-    def here(self, place: int) -> Bools | None:
-        """(ranks,) who has an operation; None: all."""
-        return None if self._all_here[place] else self.block.recorded.present[place]
-
-    def _called(self, place: int) -> Bools:
-        """(ranks,) whose call is known."""
-        known: Bools = ~np.isnan(self.block.recorded.row("call", place))
-        return known
-
-    def _awaited(self, place: int) -> Floats | None:
-        found = None
-        for other in self._rules.by_place.get(place, ()):
-            end = self.ends[other] if other >= 0 else self._lane_end_before[~other]
-            found = end if found is None else np.fmax(found, end)
-        return found
+            host, in_call, lead = own.host[cell], own.call[cell], own.lead[cell]
+        thread, stream = job.thread[place], job.stream[place]
+        before = state.back[rank, thread]
+        called = before + host
+        if begins and isnan(called):
+            called = step.call[cell] - change.time_saved
+        awaited = math.nan
+        for wait in range(job.first_wait[place], job.first_wait[place + 1]):
+            other = job.wait_on[wait]
+            awaited = later(
+                awaited, ends[step.row[rank] + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+            )
+        is_called = not isnan(step.call[cell])
+        if job.kind[place] == SYNC:
+            if is_called:
+                state.back[rank, thread] = later(called, awaited) + in_call
+            continue
+        if places > 0 and called < state.pending[rank, scratch.head[rank]]:
+            called = state.pending[rank, scratch.head[rank]]
+        returned = called + in_call if is_called else before
+        state.back[rank, thread] = returned
+        free = state.stream_end[rank, stream]
+        if isnan(step.start[cell]):
+            ends[cell] = free  # the rank has not the operation: what waits for it waits for the one before it
+            continue
+        if by_gpu:
+            delay, gpu = baseline.delay[place], baseline.gpu[place]
+        else:
+            delay, gpu = own.delay[cell], own.gpu[cell]
+        start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
+        if begins and isnan(start):
+            start = step.start[cell] - change.time_saved
+        if places > 0:
+            scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
+        if job.kind[place] == COLLECTIVE:
+            scratch.free[rank, stream] = free
+            gpu = step.end[cell] - step.start[cell]
+        ends[cell] = start + gpu
+        # it may end before an earlier one that it overlaps
+        state.stream_end[rank, stream] = later(free, ends[cell])
 
 
-def _pushed(pending: Floats, start: Floats) -> Floats:
-    """As `readiness.pushed`, for all scenarios."""
-    flat = pushed(pending.reshape(len(pending), -1), start.reshape(-1))
-    return flat.reshape(pending.shape)
+@compiled
+def end_collective(
+    job: JobArrays,
+    number: int,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    change: Change,
+    state: CarriedState,
+    scratch: Scratch,
+    ends: Floats,
+) -> None:
+    """End one collective for all of its groups: as much later than recorded as the last rank arrives."""
+    for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
+        scratch.late[group] = -math.inf
+    for at in range(collectives.first[number], collectives.first[number + 1]):
+        cell = step.row[collectives.rank[at]] + collectives.place[at]
+        if step.row[collectives.rank[at]] >= 0 and not isnan(step.start[cell]):
+            # it ends for now as recorded after its start
+            late = ends[cell] - (step.end[cell] - step.start[cell]) - step.end[cell]
+            group = collectives.group[at]
+            if isnan(late) or late > scratch.late[group]:  # an unknown arrival makes the end unknown
+                scratch.late[group] = late
+    for at in range(collectives.first[number], collectives.first[number + 1]):
+        rank = collectives.rank[at]
+        cell = step.row[rank] + collectives.place[at]
+        if step.row[rank] >= 0 and not isnan(step.start[cell]):
+            stream = job.stream[job.first[step.team[rank]] + collectives.place[at]]
+            ends[cell] = step.end[cell] + (scratch.late[collectives.group[at]] + change.transfer[collectives.group[at]])
+            state.stream_end[rank, stream] = later(scratch.free[rank, stream], ends[cell])

@@ -1,57 +1,110 @@
-"""The run's steps one after another, ready to be computed again: all of them, or a stretch."""
+"""The run's steps one after another, ready to be replayed: all of them, or a range."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
-from jitter.analysis.execution.own_time import OwnTimes, side_by_side
-from jitter.analysis.execution.run_model import Observed, Understood
-from jitter.analysis.execution.run_reader import LakeRun
+import numpy as np
+
+from jitter.analysis.execution.run_model import InferredModel, RunModel
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
+from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
-from jitter.analysis.replay.step_inputs import StepWork, medians, usual_of, work_of
+from jitter.core.arrays import Floats
+from jitter.core.compilation import compile_loops
+from jitter.core.prefetch import prefetch
+from jitter.core.stats import lower_median
+
+_LARGE_STEP: Final = 3_000_000
+"""Cells of a step from which on only one is in memory."""
 
 
 @dataclass(frozen=True)
 class Shared:
     """What the whole run tells of any of its steps."""
 
-    understood: Understood
-    alone: Mapping[int, OwnTimes]
-    """Of teams of one rank, which has no peers: the medians over its steps."""
+    understood: InferredModel
+    alone: Mapping[int, Floats]
+    """By team of one rank, which has no peers: (self times, operations), the medians over its steps."""
 
 
-class ExaminedSteps:
-    """A run's steps; whoever computes a stretch of them elsewhere is told what the whole run tells."""
+class RunSteps:
+    """A run's steps; a process that computes a range of them is given what the whole run tells."""
 
-    def __init__(self, lake: LakeRun, shared: Shared | None = None) -> None:
+    def __init__(self, lake: RunReader, shared: Shared | None = None) -> None:
+        compile_loops(lake.source.rows)
         self.lake = lake
-        self.run = Observed(lake.source, None if shared is None else shared.understood)
+        self.run = RunModel(lake.source, None if shared is None else shared.understood)
         self.ends = StepEnds(self.run)
-        self.typical: dict[int, Mapping[int, OwnTimes]] = {}
-        """Each step's medians by team, as far as they are known."""
+        self.baselines: dict[int, SelfTimes] = {}
+        """By step the medians of self times, (operations of all teams,), as far as they are known."""
         if shared is not None:
             self.alone = shared.alone
 
     @property
     def shared(self) -> Shared:
-        """What others need to know to compute a stretch."""
+        """What others need to know to compute a range of steps."""
         return Shared(self.run.understood, self.alone)
 
-    def works(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, StepWork]]:
-        """Steps from the `first` up to but not including the `last` (all), with their numbers in the run."""
-        for number, step in enumerate(self.run.steps(first, last), first):
-            if number not in self.typical:
-                self.typical[number] = usual_of(step, self.alone)
-            yield number, work_of(self.run, step, self.typical[number])
+    def steps(self, first: int = 0, last: int | None = None) -> Iterator[RecordedStep]:
+        """Go through steps from the `first` up to but not including the `last` (all), the next one prefetched."""
+        found = self._steps(first, last)
+        return prefetch(found) if self.largest_step < _LARGE_STEP else found
+
+    def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
+        """Read them, and before them those that may hold them up."""
+        run, tracker = self.run, self.run.tracker()
+        begin = max(0, first - run.remembered)
+        for number, key in enumerate(run.keys[begin:last], begin):
+            times = run.step_times(key)
+            fresh = tracker.enter(key, times.row >= 0)
+            before = tracker.state.copy()
+            own = follow_step(run.job, times, tracker.state)
+            if number >= first:
+                yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
+
+    def prepare(self) -> None:
+        """Infer what the whole run tells, so that several threads may go through the steps."""
+        self.run.prepare()
+        self.alone  # noqa: B018  # it goes through the steps itself
 
     @cached_property
-    def alone(self) -> Mapping[int, OwnTimes]:
-        """Of teams of one rank, which has no peers: the medians over its steps."""
+    def largest_step(self) -> int:
+        """Cells of the largest step, about."""
+        job = self.run.job
+        return int(np.diff(job.first) @ np.diff(job.first_rank))
+
+    def baseline(self, step: RecordedStep) -> SelfTimes:
+        """Return a step's medians of self times over each team's ranks; of a team of one rank those over its steps."""
+        if step.number not in self.baselines:
+            job = self.run.job
+            found = baselines(job, step.times, step.own)
+            for team, medians in self.alone.items():
+                for values, own in zip(found, medians, strict=True):
+                    values[job.first[team] : job.first[team + 1]] = own
+            self.baselines[step.number] = found
+        return self.baselines[step.number]
+
+    @cached_property
+    def alone(self) -> Mapping[int, Floats]:
+        """By team of one rank, which has no peers: (self times, operations), the medians over its steps."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
-        seen: dict[int, list[OwnTimes]] = {team: [] for team in alone}
-        for step in self.run.steps():
-            for team in alone & step.teams.keys():
-                seen[team].append(step.teams[team].own)
-        return {team: medians(side_by_side(found)) for team, found in seen.items()}
+        job = self.run.job
+        seen: dict[int, list[Floats]] = {team: [] for team in alone}
+        for step in self.steps():
+            for team in alone:
+                row = int(step.times.row[job.first_rank[team]])
+                if row >= 0:
+                    size = int(job.first[team + 1] - job.first[team])
+                    seen[team].append(np.stack([values[row : row + size] for values in step.own]))
+        return {team: _medians_over_steps(found) for team, found in seen.items()}
+
+
+def _medians_over_steps(found: list[Floats]) -> Floats:
+    """(self times, operations): the lower median over steps of (self times, operations) each."""
+    stacked = np.stack(found, axis=-1)
+    return lower_median(stacked.reshape(-1, len(found)))[:, 0].reshape(stacked.shape[:2])

@@ -1,12 +1,12 @@
-"""Where a step ends: at its last aligning collective, else with its last main-stream kernel (METRICS, 3)."""
+"""Where a step ends: at its last aligning collective, else with its last main-stream kernel."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.replay.step_inputs import StepWork
+from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.step_times import StepTimes, of_team
 from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import ALIGNING_OPERATIONS, collective_operation
 from jitter.core.step_key import StepKey
@@ -15,72 +15,87 @@ from jitter.core.step_key import StepKey
 class StepEnds:
     """Finds the place at which each team's steps end."""
 
-    def __init__(self, run: Observed) -> None:
+    def __init__(self, run: RunModel) -> None:
         self._run = run
-        self._aligning = {team: self._aligning_places(team) for team in run.programs}
+        self._aligning = _aligning_places(run)
         self._kernels = {
             team: [place for place, op in enumerate(program.operations) if op.on_main]
             for team, program in run.programs.items()
         }
 
-    def _aligning_places(self, team: int) -> list[int]:
-        """Places of collectives that the whole team leaves together."""
-        meetings = self._run.meetings
-        blocks = {number for number, block in enumerate(meetings.blocks) if block.team == team}
-        operations = self._run.programs[team].operations
-        found = []
-        for meeting in meetings.meetings:
-            here = [member for member in meeting.members if member.block in blocks]
-            together = {group for member in here for group in member.group.tolist()}
-            if {member.block for member in here} != blocks or len(together) != 1:
-                continue
-            for place in {member.place for member in here}:
-                operation = collective_operation(operations[place].name)
-                if operation is None or operation in ALIGNING_OPERATIONS:
-                    found.append(place)
-        return sorted(found)
-
     def aligning(self, team: int) -> list[int]:
         """Places of collectives that all of a team leave together."""
         return self._aligning[team]
 
-    def of_team(self, team: int, end: Callable[[int], Floats]) -> int | None:
-        """The place where the team's step is over; `end` gives, (ranks,), when an operation ended.
+    def places(self, step: StepTimes) -> dict[int, int]:
+        """Return by team the place where its step is over; none for a team that recorded no such operation."""
+        found = {}
+        for team, program in self._run.programs.items():
+            times = of_team(step, self._run.rank_numbers, team, len(program.operations))
+            if len(times.ranks):
+                place = _last_known(times.end, self._aligning[team])
+                place = _last_known(times.end, self._kernels[team]) if place is None else place
+                if place is not None:
+                    found[team] = place
+        return found
 
-        None if none of its ranks recorded such an operation.
-        """
-        for places in (self._aligning[team], self._kernels[team]):
-            ends = {place: end(place) for place in places}
-            known = [place for place in places if not np.isnan(ends[place]).all()]
-            if known:
-                return max(known, key=lambda place: (float(np.nanmedian(ends[place])), place))
+
+def _aligning_places(run: RunModel) -> dict[int, list[int]]:
+    """By team the places of collectives that the whole team leaves together."""
+    matching: CollectiveMatching = run.matching
+    blocks_of: dict[int, set[int]] = {team: set() for team in run.programs}
+    for number, block in enumerate(matching.blocks):
+        blocks_of[block.team].add(number)
+    found: dict[int, set[int]] = {team: set() for team in run.programs}
+    for collective in matching.collectives:
+        teams = {matching.blocks[member.block].team for member in collective.members}
+        for team in teams:
+            here = [member for member in collective.members if matching.blocks[member.block].team == team]
+            groups = {int(member.group.min()) for member in here} | {int(member.group.max()) for member in here}
+            if {member.block for member in here} != blocks_of[team] or len(groups) != 1:
+                continue
+            for member in here:
+                operation = collective_operation(run.programs[team].operations[member.place].name)
+                if operation is None or operation in ALIGNING_OPERATIONS:
+                    found[team].add(member.place)
+    return {team: sorted(places) for team, places in found.items()}
+
+
+def _last_known(end: Floats, places: Sequence[int]) -> int | None:
+    """The place of the latest median end over ranks, of those that a rank recorded."""
+    best: tuple[float, int] | None = None
+    if not places:
         return None
+    ends = end[places]
+    known = ~np.isnan(ends)
+    rows = np.flatnonzero(known.any(axis=1))
+    if not len(rows):
+        return None
+    # a place can only be last if its latest end is past every place's earliest
+    least = float(np.fmin.reduce(ends[rows], axis=1).max())
+    for row in rows[np.fmax.reduce(ends[rows], axis=1) >= least].tolist():
+        one = (float(np.median(ends[row][known[row]])), places[row])
+        best = one if best is None or one > best else best
+    return None if best is None else best[1]
 
-    def places(self, work: StepWork) -> list[int | None]:
-        """Each block's."""
-        of_team = {
-            team: self.of_team(team, partial(step.recorded.row, "end")) for team, step in work.observed.teams.items()
-        }
-        return [of_team.get(block.team) for block in self._run.meetings.blocks]
 
-
-class StepTimes:
+class StepDurations:
     """Measures each step's time: from the end of the step before to its own, median over ranks."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[StepKey, float]] = {}
 
-    def of(self, key: StepKey, ends: Sequence[tuple[Ints, Floats]]) -> float:
-        """The time of this step in ns; NaN for the first of a stretch. Give it every step in order.
+    def of(self, key: StepKey, ranks: Ints, ends: Floats) -> float:
+        """Return the time of this step in ns; NaN for the first of consecutive steps. Give it every step in order.
 
-        `ends` are each team's ranks, and when the step ended for them.
+        `ends` (ranks,) is when the step ended for these.
         """
-        times: list[Floats] = []
-        for ranks, its_ends in ends:
-            for rank, end in zip(ranks.tolist(), its_ends.tolist(), strict=True):
-                before = self._before.get(rank)
-                if before is not None and before[0] == StepKey(key.epoch, key.step - 1):
-                    times.append(end - before[1])
-                self._before[rank] = (key, end)
+        times: list[float] = []
+        previous = StepKey(key.epoch, key.step - 1)
+        for rank, end in zip(ranks.tolist(), ends.tolist(), strict=True):
+            before = self._before.get(rank)
+            if before is not None and before[0] == previous:
+                times.append(end - before[1])
+            self._before[rank] = (key, end)
         known = sorted(time for time in times if not np.isnan(time))
         return float(known[(len(known) - 1) // 2]) if known else np.nan

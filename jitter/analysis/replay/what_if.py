@@ -1,4 +1,4 @@
-"""What the run would take if some own times were the median's: several scenarios in one pass over the steps."""
+"""What the run would take if some self times were the baseline's: several scenarios in one pass over the steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,14 +6,14 @@ from functools import reduce
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import Meetings
-from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.execution.time_part import OWN_PARTS
-from jitter.analysis.replay.replay import Replay
-from jitter.analysis.replay.scenario_times import Repairs
+from jitter.analysis.execution.carried_state import CarriedState, unknown_state
+from jitter.analysis.execution.job_arrays import count_streams, count_threads
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.step_end import StepEnds
-from jitter.analysis.replay.step_inputs import StepWork
-from jitter.core.arrays import Floats, Ints
+from jitter.core.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Scenario:
 
     own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
-    """(meeting, group) to steps."""
+    """(collective, group) to steps."""
     everything: bool = False
 
     @property
@@ -37,7 +37,7 @@ class Scenario:
 
     def at(self, step: int) -> bool:
         """Whether anything is repaired in this step."""
-        return self.everything or step in self.steps
+        return self.everything or any(step in steps for of in (self.own, self.transfers) for steps in of.values())
 
     def with_(self, other: "Scenario") -> "Scenario":
         """Both repaired."""
@@ -55,117 +55,128 @@ def _joined(
     return {key: one.get(key, frozenset()) | other.get(key, frozenset()) for key in {**one, **other}}
 
 
-class WhatIf:
-    """Computes scenarios step by step; give it every step in order."""
+class ScenarioReplay:
+    """Replays scenarios step by step; give it every step in order.
+
+    A scenario that stands as recorded, but for being some time ahead, need not be computed until it repairs something.
+    """
 
     def __init__(
-        self,
-        run: Observed,
-        ends: StepEnds,
-        scenarios: Sequence[Scenario],
-        usual_transfers: Mapping[int, float],
+        self, run: RunModel, ends: StepEnds, scenarios: Sequence[Scenario], baseline_transfers: Floats
     ) -> None:
+        """`baseline_transfers` (groups of all collectives,) is the usual time from the last arrival to the end."""
         self._run, self._ends, self._scenarios = run, ends, scenarios
-        self._usual = usual_transfers
-        self._replay = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
-        self._ahead = np.zeros(len(scenarios))
-        self._apart = np.zeros(len(scenarios), np.bool_)
-        """Which differ from what was recorded by more than being ahead: the others need not be computed."""
+        self._usual = baseline_transfers
+        self._instructions = run.schedule.array()
+        places = int(run.job.queue.max(initial=0))
+        of_each = (count_streams(run.job), count_threads(run.job), places)
+        self._states = [unknown_state(len(run.rank_numbers), *of_each) for _ in scenarios]
+        self._saved = np.zeros(len(scenarios))
+        """How much earlier than recorded each scenario is."""
+        self._diverged = np.zeros(len(scenarios), np.bool_)
+        """Which scenarios differ from what was recorded by more than a constant shift."""
         self.gained: list[Floats] = []
-        """For each step (scenarios,): how much shorter it would be, ns; NaN where nobody's step counts."""
+        """For each step (scenarios,): how much shorter it would be, ns; NaN where no rank's step counts."""
 
-    def step(self, number: int, work: StepWork) -> None:
-        """Compute the run's `number`th step."""
-        rows = self._to_compute(number, work)
-        if not len(rows):
-            self.gained.append(np.full(len(self._scenarios), 0.0 if self._counts(work) else np.nan))
+    def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
+        """Compute one step; `baseline` (operations of all teams,) are its medians."""
+        places = self._ends.places(step.times)
+        cells = self._end_cells(step, places)
+        chosen = self._to_compute(step)
+        if not len(chosen):
+            counts = not np.isnan(step.times.end[cells]).all()
+            self.gained.append(np.full(len(self._scenarios), 0.0 if counts else np.nan))
             return
-        places = self._ends.places(work)
-        ends = self._replay.step(
-            work.blocks,
-            [self._repairs(number, block.ranks, rows) for block in self._run.meetings.blocks],
-            self._transfers(number, work, rows),
-            self._ahead[rows],
-            rows,
-            [frozenset() if place is None else frozenset({place}) for place in places],
-        )
-        moved = [
-            block_ends[place] - block.recorded.row("end", place)
-            for block_ends, block, place in zip(ends, work.blocks, places, strict=True)
-            if place is not None
-        ]
-        shift = np.concatenate(moved, axis=1) if moved else np.empty((len(rows), 0))
+        shift = np.empty((len(chosen), len(cells)))
+        for row, at in enumerate(chosen.tolist()):
+            ends = self._replay(at, step, baseline)
+            shift[row] = ends[cells] - step.times.end[cells]
         known = ~np.isnan(shift).any(axis=0)
         if not known.any():
             self.gained.append(np.full(len(self._scenarios), np.nan))
             return
-        before = self._ahead.copy()
-        self._ahead[rows] = -np.median(shift[:, known], axis=1)
-        self.gained.append(self._ahead - before)
+        before = self._saved.copy()
+        self._saved[chosen] = -np.median(shift[:, known], axis=1)
+        self.gained.append(self._saved - before)
 
-    def _to_compute(self, number: int, work: StepWork) -> Ints:
-        """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
-        repairing = np.array([scenario.at(number) for scenario in self._scenarios], np.bool_)
-        if (self._apart & ~repairing).any():
-            self._apart &= repairing | ~self._replay.is_as_recorded(work.blocks, self._ahead)
-        begins = np.flatnonzero(repairing & ~self._apart)
-        self._replay.put_as_recorded(begins, work.blocks, self._ahead[begins])
-        self._apart |= repairing
-        return np.flatnonzero(self._apart)
-
-    def _counts(self, work: StepWork) -> bool:
-        """Whether anybody recorded where the step ends."""
-        places = zip(work.blocks, self._ends.places(work), strict=True)
-        return any(
-            place is not None and not np.isnan(block.recorded.row("end", place)).all() for block, place in places
+    def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
+        scenario, ranks = self._scenarios[at], len(self._run.rank_numbers)
+        change = Change(
+            self._repaired(scenario, step.number, ranks), self._transfer(scenario, step), float(self._saved[at])
         )
+        return replay_step(self._run.job, self._instructions, step, baseline, change, self._states[at])
+
+    def _end_cells(self, step: RecordedStep, places: Mapping[int, int]) -> Ints:
+        """Where the ranks' steps end in the step's arrays."""
+        here = np.flatnonzero(step.times.row >= 0)
+        of_team = np.full(int(self._run.job.launch_ns.shape[0]), -1, np.int64)
+        for team, place in places.items():
+            of_team[team] = place
+        place_of = of_team[step.times.team[here]]
+        found: Ints = (step.times.row[here] + place_of)[place_of >= 0]
+        return found
+
+    def _to_compute(self, step: RecordedStep) -> Ints:
+        """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
+        repairing = np.array([scenario.at(step.number) for scenario in self._scenarios], np.bool_)
+        for at in np.flatnonzero(self._diverged & ~repairing).tolist():
+            self._diverged[at] = not self.is_as_recorded(at, step)
+        for at in np.flatnonzero(repairing & ~self._diverged).tolist():
+            self.put_as_recorded(at, step)
+        self._diverged |= repairing
+        return np.flatnonzero(self._diverged)
+
+    def is_as_recorded(self, at: int, step: RecordedStep) -> bool:
+        """Whether a scenario comes to this step as recorded, but for a constant shift."""
+        there = ~step.fresh
+        for own, recorded in zip(self._states[at], step.before, strict=True):
+            moved, wanted = own[there] + self._saved[at], recorded[there]
+            if not ((moved == wanted) | (np.isnan(moved) & np.isnan(wanted))).all():
+                return False
+        return True
+
+    def put_as_recorded(self, at: int, step: RecordedStep) -> None:
+        """Let a scenario come to this step as recorded, but for a constant shift."""
+        self._states[at] = CarriedState(*(recorded - self._saved[at] for recorded in step.before))
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""
         last = max((step for scenario in self._scenarios for step in scenario.steps), default=-1)
-        return number > last and not self._apart.any() and not any(one.everything for one in self._scenarios)
+        return number > last and not self._diverged.any() and not any(one.everything for one in self._scenarios)
 
-    def _repairs(self, number: int, ranks: Sequence[int], rows: Ints) -> Repairs:
-        masks = [np.zeros((len(rows), len(ranks)), np.bool_) for _ in OWN_PARTS]
-        column_of = {rank: column for column, rank in enumerate(ranks)}
-        for row, scenario in enumerate(self._scenarios[at] for at in rows.tolist()):
-            if scenario.everything:
-                for mask in masks:
-                    mask[row] = True
-            for (rank, part), steps in scenario.own.items():
-                if number in steps and rank in column_of:
-                    masks[part][row, column_of[rank]] = True
-        return Repairs(*masks)
+    def _repaired(self, scenario: Scenario, number: int, ranks: int) -> Bools:
+        """(START, CPU, GPU; ranks) whose self times are the baseline's in a step."""
+        repaired = np.full((len((START, CPU, GPU)), ranks), scenario.everything)
+        for (rank, part), steps in scenario.own.items():
+            if number in steps and rank in self._run.number_of:
+                repaired[part, self._run.number_of[rank]] = True
+        return repaired
 
-    def _transfers(self, number: int, work: StepWork, rows: Ints) -> dict[int, Floats]:
-        found = {}
-        scenarios = [self._scenarios[at] for at in rows.tolist()]
-        for meeting, took in work.transfers.took.items():
-            every = np.repeat(took[None], len(rows), axis=0)
-            for row, scenario in enumerate(scenarios):
-                if scenario.everything:
-                    every[row] = self._usual[meeting]
-            found[meeting] = every
-        for row, scenario in enumerate(scenarios):
-            if scenario.at(number):
-                # what ranks that were not recorded waited for in these steps is taken to be what is repaired
-                for meeting, every in found.items():
-                    lacking = ~work.transfers.whole[meeting]
-                    every[row, lacking] = np.fmin(every[row, lacking], self._usual[meeting])
-            for (meeting, group), steps in scenario.transfers.items():
-                if number in steps:
-                    found[meeting][row, group] = self._usual[meeting]
+    def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
+        """(groups of all collectives,) from the last arrival to the end, in a step."""
+        found = (self._usual if scenario.everything else step.transfers.took).copy()
+        if scenario.at(step.number):
+            # what ranks that were not recorded waited for in these steps is taken to be what is repaired
+            lacking = ~step.transfers.complete
+            found[lacking] = np.fmin(found[lacking], self._usual[lacking])
+        first = self._run.collective_arrays.first_group
+        for (collective, group), steps in scenario.transfers.items():
+            if step.number in steps:
+                found[first[collective] + group] = self._usual[first[collective] + group]
         return found
 
 
-def usual_transfers(meetings: Meetings, seen: Iterable[Mapping[int, Floats]]) -> dict[int, float]:
-    """The lower median of each meeting's time from last arrival to end, over steps and groups."""
-    stacked: dict[int, list[Floats]] = {number: [] for number in range(len(meetings.meetings))}
-    for transfers in seen:
-        for number, took in transfers.items():
-            stacked[number].append(took[~np.isnan(took)])
-    found = {}
-    for number, pieces in stacked.items():
-        values = np.concatenate(pieces) if pieces else np.empty(0)
-        found[number] = float(np.sort(values)[(len(values) - 1) // 2]) if len(values) else np.nan
+def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
+    """Return, (groups of all collectives,), the lower median of each collective's transfers over steps and groups.
+
+    `seen` (groups of all collectives,) are each step's, from the last arrival to the end.
+    """
+    found = np.full(int(first_group[-1]), np.nan)
+    every = np.stack(seen) if seen else np.empty((0, len(found)))
+    for first, last in zip(first_group[:-1].tolist(), first_group[1:].tolist(), strict=True):
+        values = every[:, first:last]
+        known = values[~np.isnan(values)]
+        if len(known):
+            middle = (len(known) - 1) // 2
+            found[first:last] = np.partition(known, middle)[middle]
     return found

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives import Meeting
-from jitter.analysis.execution.run_model import Observed
-from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.execution.collectives import Collective
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.kernels import collective_operation
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
@@ -63,9 +63,9 @@ class _Attended:
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Measure the collectives of one step and cohort, those of `grid`."""
     run = examined.run
-    arrays = {team: run.placed(key, team) for team in run.programs}
+    arrays = {team: run.team_times(key, team) for team in run.programs}
     found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
-    for number, meeting in enumerate(run.meetings.meetings):
+    for number, meeting in enumerate(run.matching.collectives):
         came = _attended(run, meeting, arrays, grid)
         own = came.index >= 0
         if not own.any():
@@ -87,7 +87,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 int(came.rank[_last(came, waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
-                examined.usual_transfers[number],
+                float(examined.baseline_transfers[run.collective_arrays.first_group[number]]),
                 float(came.bytes[_last(came, slowest)]),
             )
         )
@@ -103,10 +103,10 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
     )
 
 
-def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays], grid: StepGrid) -> _Attended:
+def _attended(run: RunModel, meeting: Collective, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
     found: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
     for member in meeting.members:
-        block = run.meetings.blocks[member.block]
+        block = run.matching.blocks[member.block]
         step = arrays[block.team]
         ranks = np.array(block.ranks, np.int64)
         here = np.isin(ranks, step.ranks)
@@ -120,7 +120,7 @@ def _attended(run: Observed, meeting: Meeting, arrays: Mapping[int, StepArrays],
     return _Attended(*(np.concatenate(values) for values in zip(*found, strict=True)))
 
 
-def _position(run: Observed, team: int, step: StepArrays, place: int) -> Ints:
+def _position(run: RunModel, team: int, step: TeamTimes, place: int) -> Ints:
     """Return, for each rank, the position of an operation among the kernels that the rank ran."""
     kernels = np.array([op.is_kernel for op in run.programs[team].operations[: place + 1]], np.bool_)
     position: Ints = step.present[: place + 1][kernels].sum(axis=0) - 1

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives import Meetings
+from jitter.analysis.execution.collectives import CollectiveMatching
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.api import Lake
 
@@ -107,26 +107,26 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     """
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
-        own: dict[int, float] = {}
         shared: dict[tuple[int, int], float] = {}
-        for charge in one.charges:
-            if charge.part != TimePart.TRANSFER:
-                own[charge.rank] = own.get(charge.rank, 0.0) + charge.excess_ns
-            elif charge.meeting is not None and charge.group is not None:
-                group = (charge.meeting, charge.group)
-                shared[group] = shared.get(group, 0.0) + charge.excess_ns
+        of_ranks = one.charges.where(one.charges.part != TimePart.TRANSFER)
+        charged: list[int] = np.unique(of_ranks.rank).tolist()
+        own = dict(zip(charged, of_ranks.sums(charged).sum(axis=1).tolist(), strict=True))
+        of_groups = one.charges.where(one.charges.part == TimePart.TRANSFER)
+        groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
+        for group, ns in zip(groups, of_groups.excess_ns.tolist(), strict=True):
+            shared[group] = shared.get(group, 0.0) + ns
         path[[column[rank] for rank in own], number] = list(own.values())
         for group, ns in shared.items():
-            members = [column[rank] for rank in _members(examined.run.meetings, *group)]
+            members = [column[rank] for rank in _members(examined.run.matching, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return path, transfers
 
 
-def _members(meetings: Meetings, meeting: int, group: int) -> list[int]:
+def _members(matching: CollectiveMatching, meeting: int, group: int) -> list[int]:
     """Return the ranks of one group of a collective."""
     found = []
-    for member in meetings.meetings[meeting].members:
-        ranks = np.array(meetings.blocks[member.block].ranks)
+    for member in matching.collectives[meeting].members:
+        ranks = np.array(matching.blocks[member.block].ranks)
         found += ranks[member.group == group].tolist()
     return found
 

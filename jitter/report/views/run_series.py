@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from jitter.analysis.detection.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.analysis.execution.time_part import TimePart
@@ -31,12 +33,11 @@ def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Seq
         steps=diagnosis.steps,
         labels=tuple(f"{s.key.epoch}/{s.key.step}" if several else str(s.key.step) for s in diagnosis.steps),
         ranks=tuple(ranks),
-        parts_ns=tuple(_parts(path) if path.charges else None for path in paths),
+        parts_ns=tuple(_parts(path) if len(path.charges) else None for path in paths),
     )
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    sums = dict.fromkeys(TimePart, 0.0)
-    for charge in path.charges:
-        sums[charge.part] += charge.excess_ns
-    return (sums[TimePart.START], sums[TimePart.CPU], sums[TimePart.GPU], sums[TimePart.TRANSFER])
+    charges = path.charges
+    start, cpu, gpu, transfer = np.bincount(charges.part, charges.excess_ns, len(TimePart)).tolist()
+    return start, cpu, gpu, transfer

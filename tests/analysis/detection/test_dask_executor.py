@@ -69,11 +69,11 @@ def _is_at_it(pid: int) -> bool:
 
 
 def test_a_lake_that_workers_do_not_see(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
-    from jitter.analysis.detection.step_ranges import SentRun, _opened
+    from jitter.analysis.detection.step_ranges import RemoteRun, _opened
     from jitter.core.errors import LakeError
 
     with pytest.raises(LakeError, match="does not see it"):
-        _opened(SentRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
+        _opened(RemoteRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
 
 
 def test_no_scheduler(lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -33,35 +33,33 @@ def pairs_and_all():
     return meetings_of({r: [("ranks", *one[r])] * 2 + [("ranks", *other[r])] * 2 for r in range(4)})
 
 
-def ranks_of(meetings, number: int, group: int) -> frozenset[int]:
+def ranks_of(matching, number: int, group: int) -> frozenset[int]:
     return frozenset(
         rank
-        for member in meetings.meetings[number].members
-        for rank, own in zip(meetings.blocks[member.block].ranks, member.group.tolist(), strict=True)
+        for member in matching.collectives[number].members
+        for rank, own in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True)
         if own == group
     )
 
 
-def found(meetings, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3):
+def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise: float = 500.0, seed: int = 3):
     """`late(step, ranks, collective)` ns are added to what chance gives."""
     rng = np.random.default_rng(seed)
+    numbered = [(number, group) for number, one in enumerate(matching.collectives) for group in range(one.groups)]
     seen = [
-        {
-            number: np.array(
-                [
-                    USUAL + rng.normal(0, noise) + late(step, ranks_of(meetings, number, group), number)
-                    for group in range(one.groups)
-                ]
-            )
-            for number, one in enumerate(meetings.meetings)
-        }
+        np.array(
+            [
+                USUAL + rng.normal(0, noise) + late(step, ranks_of(matching, number, group), number)
+                for number, group in numbered
+            ]
+        )
         for step in range(len(step_ns))
     ]
-    usual = {
-        number: sorted(value for step in seen for value in step[number])[(len(seen) * one.groups - 1) // 2]
-        for number, one in enumerate(meetings.meetings)
-    }
-    return find_slow_collectives(meetings, seen, usual, step_ns, Thresholds()), seen, usual
+    usual = np.empty(len(numbered))
+    for number in range(len(matching.collectives)):
+        its = [at for at, (other, _) in enumerate(numbered) if other == number]
+        usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
+    return find_slow_collectives(matching, seen, usual, step_ns, Thresholds()), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -73,7 +71,7 @@ def test_chance_is_no_slow_transfer(make, seed: int):
 def test_of_all_in_two_steps():
     slow, seen, usual = found(two_of_all(), lambda step, ranks, number: 60_000.0 if step in (4, 5) else 0.0)
     assert [(one.ranks, one.steps) for one in slow] == [(frozenset(range(4)), (4, 5))]
-    excess = sum(seen[step][number][0] - usual[number] for step in (4, 5) for number in (0, 1))
+    excess = sum(seen[step][number] - usual[number] for step in (4, 5) for number in (0, 1))
     assert slow[0].excess_ns == pytest.approx(excess)
     assert slow[0].sigmas > 6
 
@@ -85,8 +83,8 @@ def test_of_one_group_all_along():
 
 
 def test_one_ranks_link_is_behind_all_its_groups():
-    meetings = pairs_and_all()
-    slow, _, _ = found(meetings, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
+    matching = pairs_and_all()
+    slow, _, _ = found(matching, lambda step, ranks, number: 30_000.0 if 3 in ranks else 0.0)
     assert {one.ranks for one in slow} == {frozenset({2, 3}), frozenset({1, 3})}
     (links,) = attribute_to_ranks(slow)
     assert links.ranks == {3}
@@ -94,9 +92,9 @@ def test_one_ranks_link_is_behind_all_its_groups():
 
 
 def test_groups_without_a_rank_in_common_answer_for_themselves():
-    meetings = pairs_and_all()
+    matching = pairs_and_all()
     slow, _, _ = found(
-        meetings,
+        matching,
         lambda step, ranks, number: {2: 30_000.0, 5: 60_000.0}.get(step, 0.0) if ranks in ({0, 1}, {2, 3}) else 0.0,
     )
     told = attribute_to_ranks(slow)
@@ -116,8 +114,8 @@ def test_what_is_too_little_of_a_step_is_left():
 
 
 def test_a_rank_alone_in_its_group_waits_for_somebody_unrecorded():
-    meetings = meetings_of({0: [("ranks", 0, 4)] * 2, 1: [("ranks", 1, 5)] * 2})
-    assert found(meetings, lambda step, ranks, number: 90_000.0 if 0 in ranks else 0.0)[0] == []
+    matching = meetings_of({0: [("ranks", 0, 4)] * 2, 1: [("ranks", 1, 5)] * 2})
+    assert found(matching, lambda step, ranks, number: 90_000.0 if 0 in ranks else 0.0)[0] == []
 
 
 def test_no_collectives_one_step_and_unknown_times():

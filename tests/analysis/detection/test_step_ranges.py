@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.passes import look, walk
-from jitter.analysis.replay.run_steps import ExaminedSteps
+from jitter.analysis.detection.passes import measure_steps, walk_paths
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 
@@ -38,16 +38,18 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])
 def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     whole = lake.analyze()
-    usual = whole.usual_transfers
+    usual = whole.baseline_transfers
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen, paths = [], []
     for first, last in pairwise(bounds):
-        other = ExaminedSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
-        seen += look(other, first, last)
-        paths += walk(other, first, last, usual)
-    np.testing.assert_equal([asdict(one) for one in seen], [asdict(one) for one in look(whole.steps, 0, STEPS)])
+        other = RunSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
+        seen += measure_steps(other, first, last)
+        paths += walk_paths(other, first, last, usual)
+    np.testing.assert_equal(
+        [asdict(one) for one in seen], [asdict(one) for one in measure_steps(whole.steps, 0, STEPS)]
+    )
     np.testing.assert_equal([asdict(one) for one in paths], [asdict(one) for one in whole.paths])
-    assert any(path.charges for path in paths)
+    assert any(len(path.charges) for path in paths)
 
 
 def test_the_paths_alone(lake: "jitter.Lake"):

@@ -1,19 +1,21 @@
-"""A step looked at strip by strip says what the whole step's arrays say, however high the strips are."""
+"""A step's statistics against sums and medians told slowly, an operation at a time; compiled and not."""
 
-from dataclasses import fields, replace
+import math
+from collections.abc import Iterator
+from statistics import median
 
 import numpy as np
 import pytest
 
-from jitter.analysis.detection import step_statistics
-from jitter.analysis.detection.step_statistics import StepStatistics, compute_step_statistics
-from jitter.analysis.execution.own_time import OwnTimes
-from jitter.analysis.execution.team_times import Laid
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.analysis.replay.run_steps import ExaminedSteps
-from jitter.core.kernels import COLLECTIVE
+from jitter.analysis.detection.passes import measure_steps
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
+from tests.support.loops import WAYS, run_loops
 from tests.support.simulated import ingest_run, small
+
+pytestmark = pytest.mark.slow
 
 JOBS = {
     "overlap": (small(ranks=6), ()),
@@ -25,82 +27,90 @@ JOBS = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(JOBS))
-def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ExaminedSteps:
+@pytest.fixture(autouse=True, params=WAYS)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with run_loops(request.param):
+        yield
+
+
+@pytest.fixture(params=sorted(JOBS))
+def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunSteps:
     job, faults = JOBS[request.param]
     run = simulate(job, [Fault.parse(fault) for fault in faults])
-    return ingest_run(run, tmp_path_factory.mktemp("look")).analyze().steps
-
-
-def looked(steps: ExaminedSteps) -> list[tuple[int, int, StepStatistics]]:
-    run, found, tails = steps.run, [], steps.run.tails()
-    for number, key, teams in run.laid():
-        for team, laid in teams.items():
-            tail, joined = tails[team].before(key, laid.ranks)
-            one = compute_step_statistics(number, team, run.programs[team], run.rules[team], laid, tail, joined, None)
-            tails[team].take(key, laid.ranks, one.left)
-            found.append((number, team, one))
-    return found
-
-
-@pytest.mark.parametrize("cells", [1, 40, 10**9])
-def test_of_strips_of_any_height(steps: ExaminedSteps, cells: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(step_statistics, "_CELLS", cells)
-    whole = dict(enumerate(steps.run.steps()))
-    seen = looked(steps)
-    assert {number for number, _, _ in seen} == whole.keys()
-    for number, team, one in seen:
-        step, program = whole[number].teams[team], steps.run.programs[team]
-        np.testing.assert_array_equal(one.ranks, step.recorded.ranks)
-        np.testing.assert_array_equal(one.end, step.recorded.end)
-        assert one.took.keys() == {at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE}
-        for at, took in one.took.items():
-            np.testing.assert_array_equal(took, step.recorded.end[at] - step.recorded.start[at])
-        for field in fields(OwnTimes):
-            usual = [_lower_median(row) for row in getattr(step.own, field.name).tolist()]
-            np.testing.assert_array_equal(getattr(one.typical, field.name)[:, 0], usual)
-        np.testing.assert_allclose(one.deviations.total_ns, _totals(step.own, one, program.first_kernel), atol=1e-3)
-        if number + 1 in whole:
-            after = whole[number + 1].teams[team].tail
-            np.testing.assert_array_equal(one.left.lane_end, after.lane_end)
-            np.testing.assert_array_equal(one.left.back, after.back)
-            np.testing.assert_array_equal(one.left.starts, after.starts)
+    return ingest_run(run, tmp_path_factory.mktemp("measured")).analyze().steps
 
 
 def _lower_median(values: list[float]) -> float:
-    known = sorted(value for value in values if not np.isnan(value))
-    return known[(len(known) - 1) // 2] if known else np.nan
+    known = sorted(value for value in values if not math.isnan(value))
+    return known[(len(known) - 1) // 2] if known else math.nan
 
 
-def _totals(own: OwnTimes, one: StepStatistics, first_kernel: int) -> np.ndarray:
-    found = np.zeros((len(OWN_PARTS), len(one.ranks)))
-    for names, parts in ((("host", "call"), None), (("gpu", "delay"), TimePart.GPU)):
-        more = sum(getattr(own, name) - getattr(one.typical, name) for name in names)
-        for place, row in enumerate(np.nan_to_num(more)):
-            found[(TimePart.START if place <= first_kernel else TimePart.CPU) if parts is None else parts] += row
-    return found
+def _of_part(part: int, times: SelfTimes, at: int) -> float:
+    names = ("gpu", "delay") if part == GPU else ("host", "call")
+    return sum(float(getattr(times, name)[at]) for name in names)
 
 
-def test_noise_does_not_depend_on_the_strips(steps: ExaminedSteps, monkeypatch: pytest.MonkeyPatch):
-    before = [one.deviations.noise_ns for _, _, one in looked(steps)]
-    monkeypatch.setattr(step_statistics, "_CELLS", 1)
-    after = [one.deviations.noise_ns for _, _, one in looked(steps)]
-    np.testing.assert_allclose(after, before, rtol=1e-12)
-    assert (np.array(before)[:, TimePart.GPU] > 0).all()
+def test_medians_totals_and_noise(steps: RunSteps):
+    run = steps.run
+    (program,) = run.programs.values()
+    size = len(program.operations)
+    measured = measure_steps(steps, 0, len(run.keys))
+    recorded = list(steps.steps())
+    assert len(measured) == len(recorded) == 4
+    for one, step in zip(measured, recorded, strict=True):
+        rows = step.times.row.tolist()
+        for values, medians in zip(step.own, one.baseline, strict=True):
+            usual = [_lower_median([float(values[row + op]) for row in rows]) for op in range(size)]
+            np.testing.assert_array_equal(medians, usual)
+        (deviations,) = one.deviations
+        border = program.first_kernel + 1
+        for part in (START, CPU, GPU):
+            places = {START: range(border), CPU: range(border, size), GPU: range(size)}[part]
+            usual = {op: _of_part(part, one.baseline, op) for op in places}
+            more = {op: [_of_part(part, step.own, row + op) - usual[op] for row in rows] for op in places}
+            more = {op: [0.0 if math.isnan(ns) else ns for ns in own] for op, own in more.items()}
+            assert deviations.total_ns[part].tolist() == pytest.approx(
+                [sum(own[rank] for own in more.values()) for rank in range(len(rows))], abs=1e-3
+            )
+            sigmas = [1.4826 * median(map(abs, own)) for own in more.values()]
+            if len(rows) < 4:
+                if any(math.isnan(ns) for ns in usual.values()):
+                    assert math.isnan(deviations.noise_ns[part])
+                    continue
+                sizes = {op: max(abs(usual[op]), 1.0) for op in places}
+                relative = median(abs(ns) / sizes[op] for op, own in more.items() for ns in own)
+                sigmas = [1.4826 * relative * sizes[op] for op in places]
+            assert deviations.noise_ns[part] == pytest.approx(math.hypot(*sigmas), rel=1e-9)
+        assert deviations.noise_ns[GPU] > 0
 
 
-def test_kernels_before_their_launch_are_counted(steps: ExaminedSteps, monkeypatch: pytest.MonkeyPatch):
-    assert {one.negative_latencies for _, _, one in looked(steps)} == {0}
-    strip = Laid.strip
+def test_the_next_step_begins_as_this_one_ends(steps: RunSteps):
+    """Each stream's latest end, each thread's latest return, the latest starts: of all operations so far."""
+    for step, after in zip(list(steps.steps())[:-1], list(steps.steps())[1:], strict=True):
+        (program,) = steps.run.programs.values()
+        for rank, row in enumerate(step.times.row.tolist()):
+            cells = slice(row, row + len(program.operations))
+            for stream, end in enumerate(after.before.stream_end[rank].tolist()):
+                ends = [*step.times.end[cells][program.streams == stream], step.before.stream_end[rank, stream]]
+                np.testing.assert_equal(end, np.fmax.reduce(ends))
+            back = step.times.back[cells]
+            assert after.before.back[rank].tolist() == [back[~np.isnan(back)][-1]]
+            places = after.before.pending.shape[1]
+            started = np.sort(np.concatenate([step.before.pending[rank], step.times.start[cells]]))
+            started = started[~np.isnan(started)]
+            assert after.before.pending[rank].tolist() == (started[-places:].tolist() if places else [])
 
-    def hurried(self: Laid, rows: slice) -> object:
-        found = strip(self, rows)
-        if rows.start != 0:
-            return found
-        start = found.start.copy()
-        start[0, 1] = found.call[0, 1] - 1
-        start[0, 2] = np.nan
-        return replace(found, start=start)
 
-    monkeypatch.setattr(Laid, "strip", hurried)
-    assert {one.negative_latencies for _, _, one in looked(steps)} == {1}
+def test_kernels_before_their_launch_are_counted(steps: RunSteps, monkeypatch: pytest.MonkeyPatch):
+    assert {one.quality.negative_latencies for one in measure_steps(steps, 0, 4)} == {0}
+    read = type(steps.run).step_times
+
+    def hurried(self, *told) -> StepTimes:
+        found = read(self, *told)
+        known = np.flatnonzero(~np.isnan(found.call + found.start))
+        found.start[known[0]] = found.call[known[0]] - 1
+        found.start[known[1]] = np.nan
+        return found
+
+    monkeypatch.setattr(type(steps.run), "step_times", hurried)
+    assert {one.quality.negative_latencies for one in measure_steps(steps, 0, 4)} == {1}

@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.workload import _with_peers
-from jitter.analysis.execution.run_reader import LakeRun
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -36,9 +36,9 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     with_all = lake.diagnose()
     assert [(one.ranks, one.cause) for one in with_all.culprits] == [((6,), cause)]
     asked: list[list[int]] = []
-    launch_shapes = LakeRun.launch_shapes
+    launch_shapes = RunReader.launch_shapes
     monkeypatch.setattr(
-        LakeRun, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
+        RunReader, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     few = jitter.open(lake.root)
     few.analyze().thresholds = replace(THRESHOLDS, max_compared_peers=3)

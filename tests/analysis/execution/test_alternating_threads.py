@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.program import Operation, Program
-from jitter.analysis.execution.ready_times import threads_of
-from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.execution.sampling import threads_of
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.kernels import COMPUTE
 
 NONE = np.nan
@@ -14,10 +14,10 @@ THREADS = [0, 0, 1, 1, 0, 1]
 TIMES_OVER, LATER = 4, 100
 
 
-def step(*calls: list[float], length: float = 5.0) -> StepArrays:
+def step(*calls: list[float], length: float = 5.0) -> TeamTimes:
     """Calls of each rank, each so long, of six operations; the others' are the same, so much later each time."""
     call = np.concatenate([np.array(calls).T + LATER * number for number in range(TIMES_OVER)])
-    return StepArrays(np.arange(call.shape[1]), np.ones(call.shape, np.bool_), call + 9, call + 10, call, call + length)
+    return TeamTimes(np.arange(call.shape[1]), call + 9, call + 10, call, call + length)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def program() -> Program:
     return Program(tuple(Operation("k", COMPUTE, 0, thread) for thread in THREADS * TIMES_OVER), {}, (0, "k"))
 
 
-def take_turns(program: Program, steps: list[StepArrays]) -> bool:
+def take_turns(program: Program, steps: list[TeamTimes]) -> bool:
     threads = threads_of(program, steps).tolist()
     assert threads in ([0] * len(threads), THREADS * TIMES_OVER)
     return not any(threads)

@@ -4,17 +4,23 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.collectives import match
-from jitter.analysis.execution.rules import Wait
-from jitter.analysis.execution.schedule import Meet, Run, schedule
-from jitter.analysis.execution.synchronisation import not_together
+from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
+from jitter.analysis.execution.step_times import TeamTimes, of_team
+from jitter.analysis.execution.synchronisation import find_unsynchronised
 from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
-from tests.support.programs import program, rules, step_of
+from tests.support.programs import dependencies, program, step_of
+
+
+def team(start: list[list[float]], end: list[list[float]]) -> TeamTimes:
+    step = step_of(start, end)
+    return of_team(step, np.arange(len(step.row)), 0, len(start))
 
 
 def met(found) -> set[frozenset[tuple[int, int]]]:
     """Each exchange as its (rank, place)s."""
     exchanges = set()
-    for meeting in found.meetings:
+    for meeting in found.collectives:
         for group in range(meeting.groups):
             exchanges.add(
                 frozenset(
@@ -61,7 +67,7 @@ def test_unrecorded_groups_are_all_ranks():
     assert met(found) == {all_at(1, 0, 1, 2), all_at(3, 0, 1, 2)}
     assert found.unrecorded
     assert found.named == 0
-    assert [meeting.groups for meeting in found.meetings] == [1, 1]
+    assert [meeting.groups for meeting in found.collectives] == [1, 1]
 
 
 def test_teams_with_other_unrecorded_collectives_meet_among_themselves():
@@ -100,7 +106,7 @@ def test_sends_and_receives_of_a_pipeline():
         frozenset({(1, 3), (3, 2)}),
     }
     assert [(block.team, block.ranks) for block in found.blocks] == [(0, (0, 1)), (1, (2, 3))]
-    order = schedule(programs, {0: rules("kpkp"), 1: rules("pkpk")}, found)
+    order = schedule(programs, {0: dependencies("kpkp"), 1: dependencies("pkpk")}, found)
     assert order.uncoupled == frozenset()
     assert_computable(order, programs, found)
 
@@ -121,25 +127,25 @@ def assert_computable(order, programs, found) -> None:
     """Each place once and in order, each exchange when all have come to it and before anyone goes past it."""
     at = dict.fromkeys(range(len(found.blocks)), 0)
     held = set()
-    of_place = {(m.block, m.place): number for number, one in enumerate(found.meetings) for m in one.members}
+    of_place = {(m.block, m.place): number for number, one in enumerate(found.collectives) for m in one.members}
     for instruction in order.instructions:
-        if isinstance(instruction, Run):
+        if isinstance(instruction, RunOperations):
             assert at[instruction.block] == instruction.first < instruction.last
             operations = programs[found.blocks[instruction.block].team].operations
             for place in range(instruction.first, instruction.last):
-                lane = operations[place].lane
-                before = [other for other in range(place) if operations[other].lane == lane and lane >= 0]
+                stream = operations[place].stream
+                before = [other for other in range(place) if operations[other].stream == stream and stream >= 0]
                 if before and (instruction.block, before[-1]) in of_place:
                     assert of_place[instruction.block, before[-1]] in held | order.uncoupled
             at[instruction.block] = instruction.last
         else:
-            assert isinstance(instruction, Meet)
-            assert instruction.meeting not in held
-            held.add(instruction.meeting)
-            for member in found.meetings[instruction.meeting].members:
+            assert isinstance(instruction, EndCollective)
+            assert instruction.collective not in held
+            held.add(instruction.collective)
+            for member in found.collectives[instruction.collective].members:
                 assert at[member.block] > member.place
     assert at == {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
-    assert held | order.uncoupled == set(range(len(found.meetings)))
+    assert held | order.uncoupled == set(range(len(found.collectives)))
 
 
 @pytest.mark.parametrize("waiting", ["on the stream", "by an event", "by a call"])
@@ -157,7 +163,7 @@ def test_contradictory_orders_are_uncoupled_and_do_not_hang(waiting: str):
     programs = {0: program(words)}
     found = match(programs, {0: 0, 1: 0}, attended)
     assert met(found) == {frozenset({(0, where[0]), (1, where[1])}), frozenset({(0, where[1]), (1, where[0])})}
-    order = schedule(programs, {0: rules(words, waits)}, found)
+    order = schedule(programs, {0: dependencies(words, waits)}, found)
     assert len(order.uncoupled) == 1
     assert_computable(order, programs, found)
 
@@ -167,7 +173,7 @@ def test_orders_that_agree_are_all_kept():
     attended = {0: [(0, one), (1, two)], 1: [(0, one), (1, two)], 2: [(0, two)]}
     programs = {0: program("aak")}
     found = match(programs, dict.fromkeys(range(3), 0), attended)
-    order = schedule(programs, {0: rules("aak")}, found)
+    order = schedule(programs, {0: dependencies("aak")}, found)
     assert order.uncoupled == frozenset()
     assert_computable(order, programs, found)
 
@@ -186,7 +192,7 @@ class TestTogether:
         ends = np.arange(count)[:, None] * 1e6 + self.offsets
         for at, rank, ns in late:
             ends[at, rank] += ns
-        return not_together(found, {0: step_of([0, 1, 2], (ends - 5e4).tolist(), ends.tolist())})
+        return find_unsynchronised(found, {0: team((ends - 5e4).tolist(), ends.tolist())})
 
     def test_those_left_together_are_none(self):
         assert self.apart() == set()
@@ -204,11 +210,11 @@ class TestTogether:
         found = match({0: program("aa")}, {0: 0, 1: 0}, {r: [(0, None), (1, None)] for r in range(2)})
         ends = [[1e6, np.nan], [2e6, np.nan]]
         starts = [[9e5, np.nan], [19e5, np.nan]]
-        assert not_together(found, {0: step_of([0, 1], starts, ends)}) == set()
-        assert not_together(found, {}) == set()
+        assert find_unsynchronised(found, {0: team(starts, ends)}) == set()
+        assert find_unsynchronised(found, {}) == set()
 
     def test_groups_of_some_are_not_asked(self):
         attended = {rank: [(0, TWO_PAIRS[rank]), (1, EVERYONE), (2, EVERYONE)] for rank in range(4)}
         found = match({0: program("aaa")}, dict.fromkeys(range(4), 0), attended)
         ends = np.array([[1e6, 1e6, 5e6, 5e6], [6e6] * 4, [7e6] * 4])
-        assert not_together(found, {0: step_of([0, 1, 2, 3], (ends - 1e4).tolist(), ends.tolist())}) == set()
+        assert find_unsynchronised(found, {0: team((ends - 1e4).tolist(), ends.tolist())}) == set()

@@ -1,34 +1,43 @@
 """What waits for what, told from starts and ends alone; and how many launches the GPU's queue holds."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.dependencies import Sample, infer
+from jitter.analysis.execution.dependencies import Wait, infer
 from jitter.analysis.execution.launch_queue import Launches, queue_limit
-from jitter.analysis.execution.ready_times import no_tail, readiness, threads_of
-from jitter.analysis.execution.rules import Wait
-from jitter.analysis.execution.step_times import StepArrays
-from tests.support.programs import program
+from jitter.analysis.execution.sampling import SampledSteps, threads_of
+from jitter.analysis.execution.step_times import of_team
+from jitter.core.step_key import StepKey
+from tests.support.loops import WAYS, run_loops
+from tests.support.programs import program, step_of
 
 RANKS = 6
 US = 1000.0
 
 
+@pytest.fixture(autouse=True, params=WAYS)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with run_loops(request.param):
+        yield
+
+
 def inferred(words: str, start, end, call=None, back=None, left=None):
-    """The rules of these operations; (operations, ranks) in µs. `left` is what the step before left, by lane."""
+    """The rules of these operations; (operations, ranks) in µs. `left` is what the step before left, by stream."""
     one = program(words)
     starts, ends = np.array(start, float) * US, np.array(end, float) * US
     calls = starts - 50 * US if call is None else np.array(call, float) * US
     backs = calls + 5 * US if back is None else np.array(back, float) * US
-    step = StepArrays(np.arange(RANKS), ~np.isnan(calls), starts, ends, calls, backs)
-    lanes = 1 + max(op.lane for op in one.operations)
-    tail = no_tail(lanes, 1, RANKS, None)
+    step = step_of(starts, ends, calls, backs)
+    thread = threads_of(one, [of_team(step, np.arange(RANKS), 0, len(words))])
+    steps = SampledSteps(one, thread, RANKS)
     if left is not None:
-        tail.lane_end[:] = np.array(left, float) * US
-    thread = threads_of(one, [step])
-    ready = readiness(one, thread, step, tail)
-    sample = Sample(starts, ends, calls, backs, ready.submit, ready.end_before, tail.lane_end, [])
-    return infer(one, thread, sample)
+        steps._tracker.enter(StepKey(None, 0), np.ones(RANKS, np.bool_))
+        steps._tracker.state.stream_end[:] = np.array(left, float).T * US
+    steps.add(StepKey(None, 1), step)
+    cells, _ = steps.sample()
+    return infer(one, thread, cells, [])
 
 
 def spread(seed: int, low: float, high: float) -> np.ndarray:
@@ -155,7 +164,7 @@ def test_both_where_each_was_the_last_somewhere():
     one[:3], other[3:] = 350.0, 390.0
     start = [np.full(RANKS, 100.0), np.full(RANKS, 100.0), np.maximum(one, other) + 4]
     rules = inferred("kKa", start, [one, other, start[2] + 50], call=[np.zeros(RANKS)] * 2 + [np.full(RANKS, 20.0)])
-    assert {wait.on_ordinal for wait in rules.waits} == {0, 1}
+    assert {wait.on_op_index for wait in rules.waits} == {0, 1}
 
 
 def test_the_latest_that_has_always_ended_is_awaited():

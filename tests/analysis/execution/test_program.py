@@ -7,18 +7,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.execution.program import Example, lanes_of, lay_out
+from jitter.analysis.execution.program import Example, lay_out, number_streams
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 KINDS = {"c": COMPUTE, "n": COLLECTIVE, "m": MEMORY, "s": SYNC}
 
 
 def example(words: str) -> Example:
-    """`cA` is a compute kernel called A; collectives are on lane 1, calls that wait on none."""
+    """`cA` is a compute kernel called A; collectives are on stream 1, calls that wait on none."""
     ops = words.split()
     kinds = [KINDS[op[0]] for op in ops]
-    lanes = [{COLLECTIVE: 1, SYNC: -1}.get(kind, 0) for kind in kinds]
-    return Example(kinds, [op[1:] for op in ops], lanes, [7] * len(ops))
+    streams = [{COLLECTIVE: 1, SYNC: -1}.get(kind, 0) for kind in kinds]
+    return Example(kinds, [op[1:] for op in ops], streams, [7] * len(ops))
 
 
 def laid(*did: str):
@@ -80,10 +80,10 @@ def test_what_the_survey_did_not_see_is_fitted_in_without_new_places():
 
 
 def test_streams_are_numbered_with_the_main_one_first():
-    assert lanes_of(7, [33, 7, 20, 33]) == {7: 0, 33: 1, 20: 2}
-    assert lanes_of(None, [33, 20]) == {33: 1, 20: 2}
-    assert lanes_of(7, [None, 7])[7] == 0
-    assert lanes_of(7, [None, 7])[None] == 1
+    assert number_streams(7, [33, 7, 20, 33]) == {7: 0, 33: 1, 20: 2}
+    assert number_streams(None, [33, 20]) == {33: 1, 20: 2}
+    assert number_streams(7, [None, 7])[7] == 0
+    assert number_streams(7, [None, 7])[None] == 1
 
 
 words = st.lists(st.sampled_from(["cA", "cB", "cC", "nX", "nY", "mM", "sS"]), min_size=1, max_size=9).map(" ".join)

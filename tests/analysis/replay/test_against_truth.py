@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 pytestmark = pytest.mark.slow
 
 FAULTS = {
-    Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, TimePart.GPU)],
-    Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, TimePart.START), (1, TimePart.CPU)],
-    Fault.parse("cpu_stall:rank=3,step=1,kernel=20,ms=4"): [(3, TimePart.CPU)],
-    Fault.parse("late_start:rank=0,step=3,ms=3"): [(0, TimePart.START)],
+    Fault.parse("slow_gpu:rank=2,factor=1.4"): [(2, GPU)],
+    Fault.parse("slow_cpu:rank=1,step=2,factor=4"): [(1, START), (1, CPU)],
+    Fault.parse("cpu_stall:rank=3,step=1,kernel=20,ms=4"): [(3, CPU)],
+    Fault.parse("late_start:rank=0,step=3,ms=3"): [(0, START)],
 }
 JOBS = {
     "overlap": small("data_parallel"),
@@ -48,9 +48,11 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
     every = frozenset(range(run.job.steps))
     alone = [Scenario(dict.fromkeys(parts, every)) for parts in FAULTS.values()]
     two = alone[0].with_(alone[3])
-    replay = WhatIf(examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.usual_transfers)
-    for number, work in examined.steps.works():
-        replay.step(number, work)
+    replay = ScenarioReplay(
+        examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.baseline_transfers
+    )
+    for step in examined.steps.steps():
+        replay.step(step, examined.steps.baseline(step))
     told = np.stack(replay.gained)[1:].T
     faults = list(FAULTS)
     repaired = [[fault] for fault in faults] + [[faults[0], faults[3]], faults]
@@ -69,11 +71,11 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path):
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(job, [fault])
     examined = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2)).analyze()
-    replay = WhatIf(
-        examined.run, examined.ends, [Scenario({(1, TimePart.GPU): frozenset(range(6))})], examined.usual_transfers
+    replay = ScenarioReplay(
+        examined.run, examined.ends, [Scenario({(1, GPU): frozenset(range(6))})], examined.baseline_transfers
     )
-    for number, work in examined.steps.works():
-        replay.step(number, work)
+    for step in examined.steps.steps():
+        replay.step(step, examined.steps.baseline(step))
     told = [float(gained[0]) for gained in replay.gained[1:]]
     assert told == pytest.approx((_periods(run) - _periods(run.without(fault))).tolist(), abs=1e-3)
     assert min(told) > 100_000

@@ -10,7 +10,7 @@ from tests.support.oracles.replay_jobs import OracleJob
 pytestmark = pytest.mark.slow
 
 
-def usual_transfers(job: OracleJob) -> dict[int, float]:
+def baseline_transfers(job: OracleJob) -> dict[int, float]:
     """Of each collective of the program the lower median over steps and groups."""
     step = job.recorded[0][0]
     met: dict[tuple[object, int], int] = {}
@@ -32,9 +32,9 @@ def oracle_paths(job: OracleJob) -> dict[int, tuple[Path, float]]:
     found = {}
     last = max(at for at, op in enumerate(job.recorded[0][0]) if op.kind == "collective")
     for number in range(1, job.run.job.steps):
-        first = job.examined.paths[number].charges[0]
+        first = next(iter(job.examined.paths[number].charges))
         assert (first.place, first.part) == (last, TimePart.TRANSFER)
-        path = Path(job, number, usual_transfers(job))
+        path = Path(job, number, baseline_transfers(job))
         found[number] = path, path.walk(first.rank, first.place)
     return found
 

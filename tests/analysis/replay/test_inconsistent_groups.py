@@ -29,9 +29,9 @@ def test_the_run_is_replayed_as_recorded_all_the_same(tmp_path: Path):
     remove_derived_data(lake)
     examined = lake.analyze()
     assert len(examined.run.schedule.uncoupled) == 1
-    assert len(examined.run.meetings.meetings) > 2
+    assert len(examined.run.matching.collectives) > 2
     assert_replay_matches_recording(lake)
     # the path goes past it: each rank's own end is where it comes from
     (uncoupled,) = examined.run.schedule.uncoupled
-    assert all(charge.meeting != uncoupled for path in examined.paths for charge in path.charges)
-    assert all(path.charges for path in examined.paths)
+    assert all(charge.collective != uncoupled for path in examined.paths for charge in path.charges)
+    assert all(len(path.charges) for path in examined.paths)

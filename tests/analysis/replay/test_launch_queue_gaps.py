@@ -14,5 +14,5 @@ def test_replayed_as_recorded(tmp_path: Path, shape: str):
     faults = ["extra_kernel:rank=1,kernel=9", "missing_kernel:rank=2,kernel=17", "slow_gpu:rank=3,factor=1.3"]
     run = simulate(small(shape, launch_queue=12), [Fault.parse(fault) for fault in faults])
     lake = ingest_run(run, tmp_path)
-    assert [rules.queue for rules in lake.analyze().run.rules.values()] == [12]
+    assert [rules.queue for rules in lake.analyze().run.dependencies.values()] == [12]
     assert_replay_matches_recording(lake)

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.analysis.execution.self_times import GPU
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, remove_derived_data, small
 
@@ -35,10 +35,10 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path, shape: 
     lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
     forget_launches(lake)
     examined = lake.analyze()
-    repaired = Scenario({(1, TimePart.GPU): frozenset(range(STEPS))})
-    replay = WhatIf(examined.run, examined.ends, [repaired], examined.usual_transfers)
-    for number, work in examined.steps.works():
-        replay.step(number, work)
+    repaired = Scenario({(1, GPU): frozenset(range(STEPS))})
+    replay = ScenarioReplay(examined.run, examined.ends, [repaired], examined.baseline_transfers)
+    for step in examined.steps.steps():
+        replay.step(step, examined.steps.baseline(step))
     gained = [float(step[0]) for step in replay.gained[1:]]
     true = np.diff(run.last_collective_ends()) - np.diff(run.without(fault).last_collective_ends())
     assert gained == pytest.approx(true.tolist(), abs=1e-3)

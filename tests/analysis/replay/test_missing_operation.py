@@ -1,38 +1,44 @@
 """Who has not an operation of the program spends nothing on it, repaired or not: a replay of a few kernels by hand."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives import match
-from jitter.analysis.execution.own_time import own_times
-from jitter.analysis.execution.ready_times import no_tail, readiness
+from jitter.analysis.execution.collectives import flatten_collectives, match
 from jitter.analysis.execution.schedule import schedule
-from jitter.analysis.execution.step_times import StepArrays
-from jitter.analysis.replay.replay import BlockStep, Replay
-from jitter.analysis.replay.scenario_times import Repairs
-from jitter.analysis.replay.step_inputs import medians
-from tests.support.programs import program, rules
+from jitter.analysis.execution.self_times import CPU, baselines, follow_step
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.replay import Change, replay_step
+from jitter.core.step_key import StepKey
+from tests.support.loops import WAYS, run_loops
+from tests.support.programs import dependencies, job_of, no_state, program, step_of
 
 NONE = np.nan
 RANKS = 3
 """Rank 1 lacks the second of three kernels; the others are alike."""
 
 
+@pytest.fixture(autouse=True, params=WAYS)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with run_loops(request.param):
+        yield
+
+
 def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: bool) -> list[float]:
     """When rank 1's kernels end, its host's times after the first kernel replaced by the usual ones or not."""
-    its, rule = program("kkk"), rules("kkk", queue=queue)
-    columns = [np.array(times[name], np.float64) for name in ("start", "end", "call", "back")]
-    step = StepArrays(np.arange(RANKS), ~np.isnan(columns[0]), *columns)
-    tail = no_tail(1, 1, RANKS, queue)
-    own = own_times(its, rule, step, readiness(its, rule.thread, step, tail), tail)
-    block = BlockStep(step, medians(own), np.ones(RANKS, np.bool_), tail)
-    meetings = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
-    replay = Replay({0: its}, {0: rule}, meetings, schedule({0: its}, {0: rule}, meetings), 1)
-    nobody, who = np.zeros((1, RANKS), np.bool_), np.array([[False, repaired, False]])
-    (ends,) = replay.step(
-        [block], [Repairs(nobody, who, nobody)], {}, np.zeros(1), np.arange(1), [frozenset(range(len("kkk")))]
-    )
-    return [float(ends[place][0, 1]) for place in range(len("kkk"))]
+    its, job = program("kkk"), job_of("kkk", RANKS, queue=queue)
+    matching = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
+    order = schedule({0: its}, {0: dependencies("kkk", queue=queue)}, matching)
+    collectives = flatten_collectives(matching, {0: len("kkk")}, {rank: rank for rank in range(RANKS)})
+    step, before = step_of(*(times[name] for name in ("start", "end", "call", "back"))), no_state(RANKS, queue)
+    own = follow_step(job, step, before.copy())
+    fresh, changed = np.ones(RANKS, np.bool_), np.zeros((3, RANKS), np.bool_)
+    changed[CPU, 1] = repaired
+    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, collectives)
+    change = Change(changed, np.zeros(0), 0.0)
+    ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue))
+    return ends[3:6].tolist()
 
 
 ON_TIME = {

@@ -1,37 +1,47 @@
 """Where a path ends, being walked back: at a rank's first step nobody knows what its stream did before."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives import Attendance, Block, Meeting, Meetings
-from jitter.analysis.execution.ready_times import no_tail
-from jitter.analysis.execution.rules import Wait
-from jitter.analysis.execution.step_model import ObservedStep, TeamStep
-from jitter.analysis.execution.step_times import StepArrays
+from jitter.analysis.execution.collectives import (
+    Collective,
+    CollectiveMatching,
+    Participants,
+    RankBlock,
+    flatten_collectives,
+)
+from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.self_times import baselines, follow_step
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.critical_path import Charge, PathWalker
-from jitter.analysis.replay.replay import BlockStep
-from jitter.analysis.replay.step_inputs import StepWork, medians, transfers_of
+from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.step_key import StepKey
-from tests.support.programs import program, rules
+from tests.support.loops import WAYS, run_loops
+from tests.support.programs import job_of, no_state, step_of
 
 US = 1000.0
 
 
+@pytest.fixture(autouse=True, params=WAYS)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with run_loops(request.param):
+        yield
+
+
 def charges(*, joined: bool) -> list[Charge]:
     """Two ranks launch alike; rank 0's kernel starts 400 µs after rank 1's and is late for the collective."""
-    words, waits = program("ka"), rules("ka", (Wait(1, 0, "event"),))
     times = [[[500, 100], [600, 200]], [[600, 200], [700, 700]], [[10, 10], [20, 20]], [[15, 15], [25, 25]]]
-    arrays = StepArrays(np.arange(2), np.ones((2, 2), np.bool_), *(np.array(its) * US for its in times))
-    have_joined, tail = np.full(2, joined), no_tail(2, 1, 2, None)
-    team = TeamStep(words, waits, arrays, tail, have_joined)
-    typical = {0: medians(team.own)}
-    block = BlockStep(arrays, typical[0], have_joined, tail)
-    meeting = Meeting((Attendance(0, 1, np.zeros(2, np.int64)),), 1, np.zeros(1, np.bool_))
-    meetings = Meetings((Block(0, (0, 1)),), (meeting,), unrecorded=True, named=0, unpaired=0)
-    transfers = transfers_of(meetings, lambda _, place: arrays.end[place] - arrays.start[place])
-    work = StepWork(ObservedStep(StepKey(None, 7), {0: team}), typical, [block], [np.arange(2)], transfers)
-    return PathWalker({0: words}, {0: waits}, meetings).walk(work, {0: 100 * US}, frozenset())
+    step, job = step_of(*(np.array(its) * US for its in times)), job_of("ka", 2, (Wait(1, 0, "event"),))
+    collective = Collective((Participants(0, 1, np.zeros(2, np.int64)),), 1, np.zeros(1, np.bool_))
+    matching = CollectiveMatching((RankBlock(0, (0, 1)),), (collective,), unrecorded=True, named=0, unpaired=0)
+    collectives = flatten_collectives(matching, {0: 2}, {0: 0, 1: 1})
+    before = no_state(2, streams=2)
+    own = follow_step(job, step, before.copy())
+    recorded = RecordedStep(0, StepKey(None, 7), step, own, before, np.full(2, joined), collectives)
+    walker = PathWalker(job, collectives, np.arange(2), frozenset(), np.array([100 * US]))
+    return list(walker.walk(recorded, baselines(job, step, own)))
 
 
 @pytest.mark.parametrize(("joined", "excess_us"), [(True, 0), (False, 400)])

@@ -3,38 +3,33 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay import scenario_times
-from jitter.analysis.replay.replay import Replay
-from jitter.analysis.replay.scenario_times import Repairs
+from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.replay.replay import Change, replay_step
 from jitter.core.kernels import SYNC
+from tests.support.loops import WAYS, run_loops
 from tests.support.oracles.replay import Own, replay
 from tests.support.oracles.replay_jobs import OracleJob
+from tests.support.replay_assertions import unknown_of
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("cells", [scenario_times.CELLS_AT_ONCE, 100, 1])
-def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", cells)
+@pytest.mark.parametrize("way", WAYS)
+def test_repairs_give_the_same_ends(job: OracleJob, way: str):
     scenarios = {
         "nothing": [],
-        "one host": [(1, TimePart.CPU)],
-        "one start and one GPU": [(0, TimePart.START), (2, TimePart.GPU)],
-        "everything": [(rank, part) for rank in job.recorded for part in (TimePart.START, TimePart.CPU, TimePart.GPU)],
+        "one host": [(1, CPU)],
+        "one start and one GPU": [(0, START), (2, GPU)],
+        "everything": [(rank, part) for rank in job.recorded for part in (START, CPU, GPU)],
     }
-    replayed = {
-        key: [end - job.zeros[key[0]] for end in ends]
-        for key, ends in replayed_ends(job.examined, list(scenarios.values())).items()
-    }
+    with run_loops(way):
+        ends_of = replayed_ends(job.examined, list(scenarios.values()))
+    replayed = {key: [end - job.zeros[key[0]] for end in ends] for key, ends in ends_of.items()}
     for at, which in enumerate(scenarios.values()):
         mixed = {}
         for (rank, number, op), mine in job.own.items():
             other = job.usual[rank, number, op]
-            host, gpu = (
-                (rank, TimePart.START if op <= job.first_kernel else TimePart.CPU) in which,
-                (rank, TimePart.GPU) in which,
-            )
+            host, gpu = (rank, START if op <= job.first_kernel else CPU) in which, (rank, GPU) in which
             mixed[rank, number, op] = Own(*(other if host else mine)[:3], *(other if gpu else mine)[3:])
         slow = replay(job.recorded, job.rule, mixed, job.group, job.transfers)
         assert slow.keys() == replayed.keys()
@@ -45,28 +40,18 @@ def test_repairs_give_the_same_ends(job: OracleJob, cells: int, monkeypatch: pyt
 
 def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]]:
     """(rank, step, operation) -> its end in each scenario, on the rank's clock."""
-    found = {}
+    found: dict[tuple[int, int, int], list[float]] = {}
     run = examined.run
-    fast = Replay(run.programs, run.rules, run.meetings, run.schedule, len(scenarios))
+    states, instructions = [unknown_of(run) for _ in scenarios], run.schedule.array()
     on_gpu = [at for at, op in enumerate(run.programs[0].operations) if op.kind != SYNC]
-    for number, work in examined.steps.works():
-        repairs = []
-        for block in run.meetings.blocks:
-            masks = [
-                [[(rank, part) in which for rank in block.ranks] for which in scenarios]
-                for part in (TimePart.START, TimePart.CPU, TimePart.GPU)
-            ]
-            repairs.append(Repairs(*map(np.array, masks)))
-        transfers = {
-            meeting: np.repeat(took[None], len(scenarios), axis=0) for meeting, took in work.transfers.took.items()
-        }
-        every = np.arange(len(scenarios))
-        asked = [frozenset(on_gpu) for _ in run.meetings.blocks]
-        found_ends = fast.step(work.blocks, repairs, transfers, np.zeros(len(scenarios)), every, asked)
-        for block, ends in zip(run.meetings.blocks, found_ends, strict=True):
-            for at in on_gpu:
-                scenario_ends = ends[at]
-                for column, rank in enumerate(block.ranks):
-                    if not np.isnan(scenario_ends[:, column]).any():
-                        found[rank, number, at] = (scenario_ends[:, column] + examined.lake.origin_ns[rank]).tolist()
-    return found
+    for step in examined.steps.steps():
+        for which, state in zip(scenarios, states, strict=True):
+            repaired = np.array([[(rank, part) in which for rank in run.rank_numbers] for part in (START, CPU, GPU)])
+            change = Change(repaired, step.transfers.took, 0.0)
+            ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state)
+            for row, rank in zip(step.times.row.tolist(), run.rank_numbers.tolist(), strict=True):
+                if row >= 0:
+                    for at in on_gpu:
+                        end = float(ends[row + at]) + examined.lake.origin_ns[rank]
+                        found.setdefault((rank, step.number, at), []).append(end)
+    return {key: ends for key, ends in found.items() if not np.isnan(ends).any()}

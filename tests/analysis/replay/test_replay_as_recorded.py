@@ -1,14 +1,15 @@
 """Replayed with its own own times, every run is what was recorded, to the nanosecond."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jitter.analysis.replay import scenario_times
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
+from tests.support.loops import WAYS, run_loops
 from tests.support.replay_assertions import assert_replay_matches_recording
 from tests.support.simulated import ingest_partial_run, ingest_run, remove_derived_data, small
 
@@ -23,12 +24,13 @@ MISSING = {"pipeline": "5"}
 """No collective."""
 
 
-@pytest.fixture(autouse=True)
-def _strips_of_few_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a job of many ranks."""
-    monkeypatch.setattr(scenario_times, "CELLS_AT_ONCE", 28)
+@pytest.fixture(params=WAYS)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with run_loops(request.param):
+        yield
 
 
+@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_every_shape(tmp_path: Path, shape: str, option: str):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.passes import PassesHere
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.step_inputs import StepWork
-from jitter.analysis.replay.what_if import Scenario, WhatIf
+from jitter.analysis.detection.local_executor import LocalExecutor
+from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.arrays import Ints
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
@@ -41,26 +41,27 @@ JOBS = WAITING | {
 }
 
 
-class Counted(WhatIf):
+class Counted(ScenarioReplay):
     """Tells how many scenarios are computed in each step."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.computed: list[list[int]] = []
 
-    def _to_compute(self, number: int, work: StepWork) -> Ints:
-        rows = super()._to_compute(number, work)
+    def _to_compute(self, step: RecordedStep) -> Ints:
+        rows = super()._to_compute(step)
         self.computed.append(rows.tolist())
         return rows
 
 
-class Everything(WhatIf):
+class Everything(ScenarioReplay):
     """Computes all scenarios in all steps."""
 
-    def _to_compute(self, number: int, work: StepWork) -> Ints:
+    def _to_compute(self, step: RecordedStep) -> Ints:
         every = np.arange(len(self._scenarios))
-        if number == 0:
-            self._replay.put_as_recorded(every, work.blocks, self._ahead)
+        if step.number == 0:
+            for at in every.tolist():
+                self.put_as_recorded(at, step)
         return every
 
 
@@ -75,25 +76,25 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def scenarios(examined) -> list[Scenario]:
     """Of one step, of two apart, of the last, of a transfer, and of every step: the others come back."""
-    (meeting, group) = (len(examined.run.meetings.meetings) - 1, 0)
+    (meeting, group) = (len(examined.run.matching.collectives) - 1, 0)
     return [
         Scenario(),
-        Scenario({(1, TimePart.CPU): frozenset({2})}),
-        Scenario({(2, TimePart.GPU): frozenset({4})}),
-        Scenario({(0, TimePart.START): frozenset({5})}),
-        Scenario({(1, TimePart.CPU): frozenset({2}), (2, TimePart.GPU): frozenset({2, 6})}),
-        Scenario({(0, TimePart.GPU): frozenset({0})}),
-        Scenario({(3, TimePart.CPU): frozenset({STEPS - 1})}),
+        Scenario({(1, CPU): frozenset({2})}),
+        Scenario({(2, GPU): frozenset({4})}),
+        Scenario({(0, START): frozenset({5})}),
+        Scenario({(1, CPU): frozenset({2}), (2, GPU): frozenset({2, 6})}),
+        Scenario({(0, GPU): frozenset({0})}),
+        Scenario({(3, CPU): frozenset({STEPS - 1})}),
         Scenario(transfers={(meeting, group): frozenset({1, 2})}),
-        Scenario({(2, TimePart.GPU): frozenset(range(STEPS))}),
+        Scenario({(2, GPU): frozenset(range(STEPS))}),
         Scenario(everything=True),
     ]
 
 
-def gone(kind: type[WhatIf], examined, chosen: list[Scenario]) -> Any:
-    found = kind(examined.run, examined.ends, chosen, examined.usual_transfers)
-    for number, work in examined.steps.works():
-        found.step(number, work)
+def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario]) -> Any:
+    found = kind(examined.run, examined.ends, chosen, examined.baseline_transfers)
+    for step in examined.steps.steps():
+        found.step(step, examined.steps.baseline(step))
     return found
 
 
@@ -125,7 +126,7 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
 
 
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
-@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, TimePart.CPU): frozenset({2})})]])
+@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
 def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
     examined = lake.analyze()
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
@@ -138,11 +139,8 @@ def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chos
 @pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
 def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
     examined = lake.analyze()
-    chosen = [
-        Scenario({(1, TimePart.CPU): frozenset({2})}),
-        Scenario({(1, TimePart.CPU): frozenset({2}), (0, TimePart.START): frozenset({3})}),
-    ]
+    chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
     every = gone(Everything, examined, chosen)
-    gained = PassesHere(examined.steps).go(examined.usual_transfers, chosen, walk=False).gained_ns
+    gained = LocalExecutor(examined.steps).replay(examined.baseline_transfers, chosen, walk=False).gained_ns
     np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
     assert np.any(gained)

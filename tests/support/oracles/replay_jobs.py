@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import jitter
-from jitter.analysis.execution.rules import Wait
+from jitter.analysis.execution.dependencies import Wait
 from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 from tests.support.oracles.replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
@@ -172,32 +172,36 @@ def oracle_job(name: str, folder: Path) -> OracleJob:
         aside(lake)
     examined = lake.analyze()
     assert list(examined.run.programs) == [0]
-    program, rules = examined.run.programs[0], examined.run.rules[0]
+    program, rules = examined.run.programs[0], examined.run.dependencies[0]
     if name == "overlap":
         # waits for what the step before left on a stream, which no simulated program has
         first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
         more = (Wait(0, ~1, "event"), Wait(first, ~0, "event"))
-        rules = examined.run.rules[0] = replace(rules, waits=(*rules.waits, *more))
+        rules = examined.run.dependencies[0] = replace(rules, waits=(*rules.waits, *more))
     if name == "a full queue beside":
         on_gpu = [at for at, op in enumerate(program.operations) if op.kind != SYNC]
         beside = [Wait(on_gpu[at + 1], on_gpu[at], "event") for at in (EARLY, QUEUED)]
         others = [wait for wait in rules.waits if wait not in beside]
-        rules = examined.run.rules[0] = replace(rules, waits=(*others, *beside))
+        rules = examined.run.dependencies[0] = replace(rules, waits=(*others, *beside))
     if name == "a slow host":
         # calls that hardly ever have to wait for what they wait for
         syncs = [at for at, op in enumerate(program.operations) if op.kind == SYNC]
         early = program.first_kernel
-        others = [wait for wait in rules.waits if wait.ordinal not in syncs]
+        others = [wait for wait in rules.waits if wait.op_index not in syncs]
         waits = (*others, *(Wait(at, early, "sync") for at in syncs))
-        rules = examined.run.rules[0] = replace(rules, waits=waits)
+        rules = examined.run.dependencies[0] = replace(rules, waits=waits)
     recorded = recorded_of(run, lake, rules.thread.tolist())
     assert len(set(rules.thread.tolist())) == (2 if name == "two threads" else 1)
     assert {tuple((op.kind, op.name) for op in step) for steps in recorded.values() for step in steps} == {
         tuple((["compute", "collective", "memory", "sync"][op.kind], op.name) for op in program.operations)
     }
-    streams = {op.lane: own.stream for op, own in zip(program.operations, recorded[0][0], strict=True) if own.stream}
+    streams = {op.stream: own.stream for op, own in zip(program.operations, recorded[0][0], strict=True) if own.stream}
     rule = Rule(
-        rules.by_place, [streams[lane] for lane in range(len(streams))], rules.launch_ns, rules.stream_ns, rules.queue
+        rules.by_place,
+        [streams[stream] for stream in range(len(streams))],
+        rules.launch_ns,
+        rules.stream_ns,
+        rules.queue,
     )
     assert rule.queue == run.job.launch_queue
     own = own_times(recorded, rule)

@@ -1,0 +1,78 @@
+"""All teams' programs and dependencies as flat arrays: what the compiled loops go through, operation by operation.
+
+Ranks of the run are numbered team by team, and within a team by rank: `rank` in a loop is that number.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.program import NO_STREAM, Program
+from jitter.core.arrays import Floats, Ints
+
+
+class JobArrays(NamedTuple):
+    """Teams one after another: (teams + 1,) where each one's ranks and operations begin, then one entry each."""
+
+    first_rank: Ints
+    """(teams + 1,)."""
+    first: Ints
+    """(teams + 1,) of the operations below."""
+    kind: Ints
+    """(operations,) codes of `kernels.KINDS`, or `SYNC`."""
+    stream: Ints
+    """(operations,) the stream; `NO_STREAM` for synchronising calls."""
+    thread: Ints
+    """(operations,) whose calls the operation's call follows."""
+    first_wait: Ints
+    """(operations + 1,) where what each operation waits for begins in `wait_on`."""
+    wait_on: Ints
+    """(waits,) a place in the team's program; below 0 ~stream: the last operation on it in the step before."""
+    launch_ns: Floats
+    """(teams,) usual time from a launch's return to its start."""
+    stream_ns: Floats
+    """(teams,) usual time from the end of the operation before it on its stream to its start."""
+    queue: Ints
+    """(teams,) launches that may be pending; 0: no limit."""
+    first_kernel: Ints
+    """(teams,) the place of the step's first main-stream kernel."""
+
+
+def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
+    """Flatten the programs and dependencies of all teams, numbered from 0; `sizes` are their numbers of ranks."""
+    teams = range(len(sizes))
+    waits = [rules[team].by_place.get(place, ()) for team in teams for place in range(len(programs[team].operations))]
+    return JobArrays(
+        first_rank=_begins(list(sizes)),
+        first=_begins([len(programs[team].operations) for team in teams]),
+        kind=_joined([programs[team].kinds for team in teams]),
+        stream=_joined([programs[team].streams for team in teams]),
+        thread=_joined([rules[team].thread for team in teams]),
+        first_wait=_begins([len(others) for others in waits]),
+        wait_on=np.array([other for others in waits for other in others], np.int64),
+        launch_ns=np.array([rules[team].launch_ns for team in teams], np.float64),
+        stream_ns=np.array([rules[team].stream_ns for team in teams], np.float64),
+        queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
+        first_kernel=np.array([programs[team].first_kernel for team in teams], np.int64),
+    )
+
+
+def count_streams(job: JobArrays) -> int:
+    """How many streams the busiest rank has."""
+    return 1 + int(job.stream.max(initial=NO_STREAM))
+
+
+def count_threads(job: JobArrays) -> int:
+    """How many launching threads the busiest rank has."""
+    return 1 + int(job.thread.max(initial=0))
+
+
+def _begins(counts: Sequence[int]) -> Ints:
+    return np.array([0, *accumulate(counts)], np.int64)
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *parts])

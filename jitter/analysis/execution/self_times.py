@@ -1,0 +1,154 @@
+"""Self times: what an operation took by itself, all waiting taken out.
+
+For operation i of a rank, with its ready times (`ready_times`), the latest end `awaited[i]` of what else it waits for,
+and `slot[i]`, when its launch queue had a place:
+
+    host[i]  = call[i] - back_before[i]
+    call[i]  = back[i] - max(call[i], slot[i])            (of a synchronising call: awaited[i] for slot[i])
+    lead[i]  = back[i] - submit[i]
+    delay[i] = start[i] - max(submit[i] + launch_ns, end_before[i] + stream_ns, awaited[i])
+    gpu[i]   = end[i] - start[i]                           (0 for a collective: that time is its group's)
+"""
+
+from math import isnan
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.ready_times import ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.time_part import TimePart
+from jitter.core.arrays import Floats
+from jitter.core.compilation import compiled
+from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.selection import later, select_lower_median
+
+START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
+"""For compiled loops, which know no enums."""
+
+
+class SelfTimes(NamedTuple):
+    """(cells,) of a step, laid out as in `StepTimes`, or (operations,) of all teams as in `JobArrays`; ns.
+
+    0 where a rank has not the operation.
+    """
+
+    host: Floats
+    """From the call before on the thread to this one's begin. NaN for a rank's first call: nothing goes before it."""
+    call: Floats
+    """In the call, waits for the GPU and for a place in the launch queue taken out."""
+    lead: Floats
+    """From when the GPU had the launch to the call's return."""
+    delay: Floats
+    """From the latest of what it waits for, and the usual time after that, to its start; may be below 0."""
+    gpu: Floats
+    """On the GPU; 0 for collectives."""
+
+
+def empty_self_times(cells: int) -> SelfTimes:
+    """Make room for so many."""
+    return SelfTimes(*np.empty((len(SelfTimes._fields), cells)))
+
+
+def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTimes:
+    """Return the self times of all ranks in a step; `state` is how they come to it, and becomes how they leave it."""
+    own = empty_self_times(len(step.start))
+    most = int(np.diff(job.first).max(initial=0))
+    room = ReadyTimes(*np.empty((3, most)))
+    stream_end_before = state.stream_end.copy()
+    find_self_times_of_step(job, step, state, stream_end_before, room, np.empty(state.pending.shape[1]), own)
+    return own
+
+
+@compiled
+def find_self_times_of_step(
+    job: JobArrays,
+    step: StepTimes,
+    state: CarriedState,
+    stream_end_before: Floats,
+    ready: ReadyTimes,
+    room: Floats,
+    own: SelfTimes,
+) -> None:
+    """Take all waiting out of a step, rank by rank; `ready` (operations,) and `room` (places,) are overwritten."""
+    for rank in range(len(step.row)):
+        if step.row[rank] >= 0:
+            find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
+            find_self_times(job, step, rank, stream_end_before, state.pending, 0, ready, room, own)
+
+
+@compiled
+def find_self_times(
+    job: JobArrays,
+    step: StepTimes,
+    rank: int,
+    stream_end_before: Floats,
+    pending: Floats,
+    base: int,
+    ready: ReadyTimes,
+    room: Floats,
+    own: SelfTimes,
+) -> None:
+    """Take all waiting out of one rank's step. Its ready times begin at `base` in `ready`.
+
+    `stream_end_before` (ranks, streams) is when the step before was done on each stream; `pending` (ranks, places) the
+    launches that the rank comes with, and leaves with.
+    """
+    team = step.team[rank]
+    first = job.first[team]
+    places = job.queue[team]
+    head = 0
+    for op in range(job.first[team + 1] - first):
+        cell = step.row[rank] + op
+        call, back, start = step.call[cell], step.back[cell], step.start[cell]
+        before = ready.back_before[base + op]
+        awaited, _ = find_awaited(job, step, rank, op, stream_end_before, base, ready)
+        lead = delay = gpu = 0.0
+        held = awaited
+        if job.kind[first + op] != SYNC:
+            held = pending[rank, head] if places > 0 else -np.inf
+            if not isnan(start):
+                submit, free = ready.submit[base + op], ready.end_before[base + op]
+                lead = (back if not isnan(call) else before) - submit
+                held_until = later(later(submit + job.launch_ns[team], free + job.stream_ns[team]), awaited)
+                delay = start - held_until
+                gpu = 0.0 if job.kind[first + op] == COLLECTIVE else step.end[cell] - start
+            if places > 0:
+                head = push_pending(pending, rank, head, places, start)
+        is_called = not isnan(call)
+        own.host[cell] = call - before if is_called else 0.0
+        own.call[cell] = back - later(call, held) if is_called else 0.0
+        own.lead[cell] = lead if not isnan(lead) else 0.0
+        own.delay[cell] = delay if not isnan(delay) else 0.0
+        own.gpu[cell] = gpu
+    if places > 0:
+        turn_pending(pending, rank, head, places, room)
+
+
+def baselines(job: JobArrays, step: StepTimes, own: SelfTimes) -> SelfTimes:
+    """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
+
+    NaN for a team that has not the step.
+    """
+    found = empty_self_times(int(job.first[-1]))
+    room = np.empty(len(step.row))
+    for values, medians in zip(own, found, strict=True):
+        find_medians(job, step, values, room, medians)
+    return found
+
+
+@compiled
+def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, found: Floats) -> None:
+    """Find each operation's lower median over its team's ranks of those known; `room` (ranks,) is overwritten."""
+    for team in range(len(job.launch_ns)):
+        for op in range(job.first[team + 1] - job.first[team]):
+            count = 0
+            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                if step.row[rank] >= 0:
+                    value = values[step.row[rank] + op]
+                    if not isnan(value):
+                        room[count] = value
+                        count += 1
+            found[job.first[team] + op] = select_lower_median(room, count)

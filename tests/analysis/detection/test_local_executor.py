@@ -1,0 +1,83 @@
+"""A large run measured by several threads: the same answers; what a thread cannot read is said."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.analysis.detection import local_executor
+from jitter.analysis.detection.pricing import Pricing
+from jitter.core.errors import LakeError
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
+
+pytestmark = pytest.mark.slow
+
+FAULTS = ["cpu_stall:rank=2,step=3,kernel=9,ms=2", "slow_gpu:rank=1,factor=1.3"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = simulate(small(steps=6, ranks=5), [Fault.parse(fault) for fault in FAULTS])
+    return ingest_run(run, tmp_path_factory.mktemp("threads")).root
+
+
+@pytest.fixture(scope="module")
+def wanted(root: Path) -> "jitter.Diagnosis":
+    return jitter.open(root).diagnose()
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Have even a small run measured by three threads; gives the names of those that did."""
+    monkeypatch.setattr(local_executor, "_LARGE", 0)
+    monkeypatch.setattr(local_executor, "cpu_count", lambda: 3)
+    seen: set[str] = set()
+    measure = local_executor.measure_steps
+
+    def watched(*told):
+        seen.add(threading.current_thread().name)
+        return measure(*told)
+
+    monkeypatch.setattr(local_executor, "measure_steps", watched)
+    return seen
+
+
+def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis", names: set[str]):
+    assert jitter.open(root).diagnose() == wanted
+    assert wanted.culprits
+    assert names
+    assert all(name.startswith("steps") for name in names)
+
+
+def test_the_same_paths(root: Path, names: set[str]):
+    alone = jitter.open(root).analyze()
+    paths = alone.paths
+    whole = jitter.open(root).analyze()
+    assert Pricing(whole).findings
+    assert whole.paths == paths
+    assert names
+
+
+@pytest.mark.usefixtures("names")
+def test_what_cannot_be_read_is_said(root: Path, tmp_path: Path):
+    copy = tmp_path / "lake"
+    shutil.copytree(root, copy)
+    shutil.rmtree(copy / "derived")
+    lake = jitter.open(copy)
+    for path in (copy / f"kernels/step={lake.steps[-1].step}").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(LakeError, match=r"rank=\d\.parquet"):
+        lake.diagnose()
+
+
+@pytest.mark.parametrize(("processors", "large"), [(1, 0), (8, 10**9)])
+def test_what_is_small_is_done_by_one(
+    root: Path, processors: int, large: int, names: set[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(local_executor, "_LARGE", large)
+    monkeypatch.setattr(local_executor, "cpu_count", lambda: processors)
+    jitter.open(root).diagnose()
+    assert names == {threading.current_thread().name}

@@ -1,0 +1,22 @@
+"""Run compiled loops compiled, or as they stand, whatever the input's size."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from jitter.core import compilation
+
+WAYS = ("uncompiled", "compiled")
+
+
+@contextmanager
+def run_loops(way: str) -> Iterator[None]:
+    """Have loops run in this way while this lasts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compilation, "_numba", None)
+        patch.setattr(compilation, "WORTH_COMPILING", 0 if way == "compiled" else 10**18)
+        if way == "compiled":
+            compilation.compile_loops(1)
+            assert compilation._numba, "numba is not installed"
+        yield

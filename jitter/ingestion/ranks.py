@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.transform.step_markers import NOT_GLOBAL
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
-# matches `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; not local ranks, dates, times
+# matches `rank-3`, `rank_3_trace`, `rank3.sqlite`, `worker3_step_7`, `trace_kineto_3`; not local ranks, ranks of
+# parallel groups (`tp_rank_3`), dates, times
 _IN_NAME = re.compile(
-    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
+    r"(?i)(?<![a-z])(?<!local)(?<!local[_\-.])" + NOT_GLOBAL + r"(?:global[_\-.]?)?rank[_\-.=]?(?P<rank>\d{1,9})(?!\d)"
     r"|(?<![a-z])worker[_\-.]?(?P<worker>\d{1,9})(?!\d)"
     r"|kineto[_\-.](?P<kineto>\d{1,9})(?!\d)"
 )

@@ -14,7 +14,9 @@ _SEPARATOR = r"[\s_:=#/\-\[(]*(?<![\s:=#/\[(]-)"
 _EPOCH = rf"(?:(?<![a-z])epoch{_SEPARATOR}(?P<epoch>\d+)\D*?)?"
 _PART_OF_A_STEP = "".join(rf"(?<!{word})(?<!{word}[_\- ])" for word in ("micro", "mini", "sub", "accum"))
 _COUNTER = rf"(?<![a-z])(?:profilerstep|(?:train(?:ing)?|global)?[\s_\-]?{_PART_OF_A_STEP}(?:step|iteration|iter))"
-_RANK = rf"(?:.*?(?<![a-z])(?<!local)(?<!local[_\- ])rank{_SEPARATOR}(?P<rank>\d+))?"
+NOT_GLOBAL = r"(?<!(?<![a-z])(?:tp|pp|dp|cp|ep|mp|sp)[_\-. ])(?<!(?<![a-z])node[_\-. ])(?<!(?<![a-z])machine[_\-. ])"
+"""Before "rank" in a pattern: the word before does not say that the rank is one of a parallel group or of a node."""
+_RANK = rf"(?:.*?(?<![a-z])(?<!local)(?<!local[_\- ]){NOT_GLOBAL}rank{_SEPARATOR}(?P<rank>\d+))?"
 
 DEFAULT_STEP_PATTERN = rf"(?i){_EPOCH}{_COUNTER}{_SEPARATOR}(?P<step>\d+)(?![\d.]){_RANK}"
 """`epoch1_step2003-rank0-…`, `ProfilerStep#12`, `step 12`, `train_step=12`, `iteration: 12`, `[iter 12]`."""

@@ -1,7 +1,5 @@
 """The verdict, the seven answers and how far to trust a step, from answers made by hand."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,7 @@ from jitter.analysis.diagnosis.model import (
     WhatIf,
 )
 from jitter.analysis.diagnosis.verdict import write_verdict
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
 
@@ -196,7 +195,8 @@ class TestQuality:
 
     def of(self, ends, aligning=None, ranks=(0, 1, 2)):
         found = np.array(ends, float)
-        step = SimpleNamespace(ranks=np.array(ranks), end=found, start=found - 5.0, call=found - 9.0)
+        unknown = np.full(found.shape, np.nan)
+        step = TeamTimes(np.array(ranks), unknown, found, unknown, unknown)
         places = list(range(len(found))) if aligning is None else aligning
         return assess_step_quality({0: step}, lambda team: places, [], list)
 
@@ -227,11 +227,10 @@ class TestQuality:
 
     def test_kernels_before_their_launch(self):
         teams = {
-            team: SimpleNamespace(ranks=np.array([team]), end=start + 1.0, start=start, call=np.full((4, 1), 10.0))
-            for team, start in (
-                (0, np.array([[9.0], [10.0], [8.0], [np.nan]])),
-                (1, np.array([[9.0], [1.0], [2.0], [11.0]])),
+            team: TeamTimes(
+                np.array([team]), *(np.array(times, float)[:, None] for times in (start, [9] * 5, [5] * 5, [6] * 5))
             )
+            for team, start in ((0, [4, 5, 6, 4, 7]), (1, [4, 4, 4, np.nan, 5]))
         }
         assert assess_step_quality(teams, lambda team: [], [], list).negative_latencies == 5
 

@@ -243,10 +243,14 @@ class Lake:
         """
         from jitter.analysis.metrics.communication.calls import COLUMNS
         from jitter.analysis.metrics.communication.measure import measure_communication
+        from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
         from jitter.lake.step_reader import read_step
 
         read = ((key, read_step(self.root, key, self._by_step[key], COLUMNS)) for key in self._chosen(steps))
-        return measure_communication(read, self.hosts, group)
+        sizes = RecordedSizes(self.log_table("recorded").to_pylist() if self.logs else [])
+        found = measure_communication(sizes.fill(read), self.hosts, group)
+        found.reasons.update(sizes.reasons)
+        return found
 
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.

@@ -16,7 +16,7 @@ from jitter.lake.step_reader import StepColumns
 
 COLUMNS: Final = (
     *("kind", "start_ns", "end_ns", "collective", "size_bytes", "split_imbalance", "dtype"),
-    *("group_name", "group_ranks", "group_size", "copy_direction"),
+    *("group_name", "group_ranks", "group_size", "sequence", "copy_direction"),
 )
 """Columns of `schema.KERNELS` that are read of each step."""
 UNKNOWN: Final = -1

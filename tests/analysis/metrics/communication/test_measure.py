@@ -7,6 +7,7 @@ import pytest
 
 from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication.measure import measure_communication
+from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
 from jitter.analysis.metrics.communication.table import tabulate_collectives, tabulate_sizes, tabulate_steps
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
@@ -131,3 +132,29 @@ def test_histogram_counts_calls_and_copies():
         ("all_reduce", 2048, 1.0, 4000.0),
         ("host_to_device", 4096, 2.0, 10240.0),
     ]
+
+
+def recorded(rank: int, size: int, group: str = "0x5fcb", sequence: int = 7) -> Row:
+    return {"rank": rank, "group_name": group, "sequence": sequence, "size_bytes": size}
+
+
+@pytest.mark.parametrize(
+    ("stated", "logged", "size", "disagreements"),
+    [
+        (None, [recorded(0, 64), recorded(1, 64)], 64, 0),
+        (None, [recorded(0, 64, group="0x0000000000005fcb"), recorded(1, 64)], 64, 0),
+        (None, [recorded(0, 64, sequence=8), recorded(1, 64, group="other")], None, 0),
+        (4000, [recorded(0, 64), recorded(1, 4000)], 4000, 1),
+    ],
+)
+def test_sizes_of_logs_fill_and_never_overwrite(
+    stated: int | None, logged: list[Row], size: int | None, disagreements: int
+):
+    own = {"size_bytes": stated, "group_name": "0x5fcb", "sequence": 7}
+    sizes = RecordedSizes(logged)
+    found = measure_communication(
+        sizes.fill([(StepKey(None, 0), step([collective(0, 9, **own)], [collective(0, 9, **own)]))]), {}
+    )
+    (row,) = tabulate_collectives(found)
+    assert row.size == size
+    assert sum(sizes.reasons.values()) == disagreements

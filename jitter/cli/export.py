@@ -1,4 +1,4 @@
-"""`jitter export`: steps in other tools' formats."""
+"""`jitter export`: write steps in the formats of other tools."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,21 +13,27 @@ if TYPE_CHECKING:
 
 @click.command()
 @lake_argument
-@click.option("--csv", "folder", type=click.Path(path_type=Path), help="The talk's CSV, into this folder.")
+@click.option(
+    "--csv", "folder", type=click.Path(path_type=Path), help="Write one CSV file per GPU and step into this folder."
+)
 @click.option(
     "--perfetto",
     "timeline",
     type=click.Path(path_type=Path),
-    help="One step's ranks on one aligned timeline, into this FILE.json or FILE.json.gz, for ui.perfetto.dev.",
+    help="Write ranks of one step on one aligned timeline to FILE.json or FILE.json.gz, for ui.perfetto.dev.",
 )
 @click.option(
     "--step",
     "numbers",
     metavar="LIST",
-    help="Steps: 2003 or 2000-2004,2010. Default: all; a timeline's: the costliest.",
+    help="Steps: 2003 or 2000-2004,2010. Default: all; for --perfetto the costliest.",
 )
-@click.option("--epoch", type=int, help="Only of this epoch.")
-@click.option("--ranks", metavar="LIST", help="Ranks: 0-7,180. Default: all; a timeline's: min, max and beside them.")
+@click.option("--epoch", type=int, help="Use only this epoch.")
+@click.option(
+    "--ranks",
+    metavar="LIST",
+    help="Ranks: 0-7,180. Default: all; for --perfetto the min rank, the max rank and their neighbours.",
+)
 @force_option
 def export(
     lake: Path,
@@ -38,7 +44,7 @@ def export(
     ranks: str | None,
     force: bool,
 ) -> None:
-    """Write one CSV a GPU a step, with the twelve columns of the talk, or one step's timeline.
+    """Write one CSV file per GPU and step, one row per kernel with its launch and step, or the timeline of one step.
 
     \b
     Examples:
@@ -52,7 +58,7 @@ def export(
     from jitter.core.formatting import parse_numbers
 
     if (folder is None) == (timeline is None):
-        raise UsageError("say what to write", "one of --csv DIR and --perfetto FILE.json")
+        raise UsageError("nothing to write", "give one of --csv DIR and --perfetto FILE.json")
     wanted = None if numbers is None else parse_numbers(numbers, "--step")
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)
@@ -76,7 +82,7 @@ def _csv(
     if not pairs:
         raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.steps[0]} to {lake.steps[-1]}")
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file", "name a folder")
+        raise UsageError(f"{folder} is a file", "choose a folder")
     folder.mkdir(parents=True, exist_ok=True)
     heading = ",".join(CSV_COLUMNS).encode()
     for key, rank in pairs:
@@ -92,15 +98,14 @@ def _timeline(
 ) -> None:
     from jitter.cli.open_lake import prepare_diagnosis
     from jitter.cli.output.files import check_overwrite
-    from jitter.cli.output.table import NEVER
     from jitter.core.errors import UsageError
     from jitter.core.formatting import format_numbers
     from jitter.export.aligned_step import AlignedStep, choose_ranks
     from jitter.export.perfetto import is_perfetto_export, write_perfetto
 
     if wanted is not None and len(wanted) != 1:
-        raise UsageError("a timeline is of one step", "give one number with --step")
-    check_overwrite(path, force or is_perfetto_export(path), NEVER)
+        raise UsageError("a timeline holds one step", "give one number with --step")
+    check_overwrite(path, force or is_perfetto_export(path), None)
     key = None if wanted is None else lake.step(wanted[0], epoch)
     if key is None or not chosen:
         steps = None if key is None else [key]

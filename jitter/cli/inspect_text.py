@@ -1,4 +1,4 @@
-"""What `jitter inspect` found, as text and as data."""
+"""The result of `jitter inspect` as text and as JSON data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from jitter.lake.records import SourceRecord
 
 
 def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
-    """Plain values: a list of files, each with its ranks."""
+    """Return plain data: a list of files, each with its ranks."""
     return {
         "schema_version": 1,
         "files": [
@@ -44,7 +44,7 @@ def _rank(record: SourceRecord) -> dict[str, Any]:
 
 
 def format_inspection(findings: Sequence[InspectedSource]) -> str:
-    """One line a rank (file, format, rank, host, steps, kernels), what is wrong below it."""
+    """Return one line per rank (file, format, rank, host, steps, kernels), followed by its problems."""
     lines = []
     for finding in findings:
         for record in sorted(finding.records, key=lambda record: record.rank or 0):
@@ -59,7 +59,7 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
             lines += [f"    {problem}" for problem in record.problems]
         lines += [f"    {warning}" for warning in finding.warnings]
         if finding.error is not None:
-            lines.append(f"cannot be taken in: {finding.error.message}")
+            lines.append(f"not usable: {finding.error.message}")
             if finding.error.hint:
                 lines.append(f"    {finding.error.hint}")
     return "".join(f"{line}\n" for line in lines)

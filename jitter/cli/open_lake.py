@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitter.core.executors import Executor
     from jitter.core.step_key import StepKey
 
-_PATIENCE_S = 1.0
+_DELAY_S = 1.0
 
 
 def open_lake(path: Path) -> "Lake":
@@ -49,28 +49,28 @@ def prepare_diagnosis(
 
 
 def check_lake_path(path: Path) -> None:
-    """Raise `UsageError` for a lake whose path is not UTF-8: DuckDB opens none such."""
+    """Raise `UsageError` for a path that is not UTF-8: DuckDB cannot open it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{path}: a lake's path must be UTF-8", "name another") from None
+        raise UsageError(f"{path}: the path of a lake must be UTF-8", "choose another path") from None
 
 
 class PreparationProgress:
-    """A line on stderr while derived data are written, if that takes longer than a moment."""
+    """A progress line on stderr while derived data of a large lake are made, shown after a second."""
 
     def __init__(self) -> None:
         self._began_s: float | None = None
         self._shown = ""
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how much is done, of how much."""
+        """Show `done` of `total`."""
         now_s = time.monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
         if done == total:
             if self._shown:
                 click.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
             self._began_s, self._shown = None, ""
-        elif now_s - self._began_s >= _PATIENCE_S:
-            self._shown = f"preparing the lake, once: {done} of {total}"
+        elif now_s - self._began_s >= _DELAY_S:
+            self._shown = f"preparing the lake (only once): {done} of {total}"
             click.echo(f"\r{self._shown}", err=True, nl=False)

@@ -1,11 +1,11 @@
-"""`jitter query`: SQL over the lake."""
+"""`jitter query`: SQL over a lake."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option
+from jitter.cli.options import force_option, table_output_option
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[LAKE] SELECT")
-@click.option("--relations", "listing", is_flag=True, help="List the relations and their columns instead.")
+@click.option("--relations", "listing", is_flag=True, help="List the relations and their columns; run no query.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "csv", "json", "parquet"]),
-    help="Default: -o's suffix; text on a terminal, else csv.",
+    help="Default: the suffix of -o, else text on a terminal and csv in a pipe.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@table_output_option
 @force_option
 def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path | None, force: bool) -> None:
-    """Answer a SELECT of DuckDB's SQL over the lake's relations; it can neither write nor read anything else.
+    """Run a SELECT (DuckDB SQL) over the relations of a lake. The query cannot write, nor read other files.
 
     \b
     Examples:
@@ -41,11 +41,11 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
     before = words if text is None else words[:-1]
     if len(before) > 1 or (text is None and not listing):
         raise UsageError(
-            "a query is a lake, if not ./jitter-lake, and one SELECT in quotes", "see: jitter query --help"
+            "give one SELECT in quotes, after the lake if it is not ./jitter-lake", "see jitter query --help"
         )
     lake = open_lake(Path(before[0]) if before else DEFAULT_LAKE)
     if text is None:
-        click.echo("\n\n".join(_told(relation) for relation in describe_relations(lake)))
+        click.echo("\n\n".join(_format_relation(relation) for relation in describe_relations(lake)))
         return
 
     def prepare(relations: frozenset[str]) -> None:
@@ -58,7 +58,7 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         write_rows(rows, form, output, force)
 
 
-def _told(relation: "RelationInfo") -> str:
+def _format_relation(relation: "RelationInfo") -> str:
     widest = max(len(column.name) for column in relation.columns)
     types = max(len(column.type) for column in relation.columns)
     lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.description}" for column in relation.columns]

@@ -1,4 +1,4 @@
-"""`jitter sample`: simulated traces with known faults."""
+"""`jitter sample`: write simulated traces with known faults."""
 
 import os
 import shutil
@@ -23,22 +23,22 @@ Examples:
 
 \b
 Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
-  cpu_stall       rank kernel ms       the host pauses before launching a kernel
+  cpu_stall       rank kernel ms       the CPU pauses before launching a kernel
   slow_cpu        rank factor kernels  launches take longer
   slow_gpu        rank factor kernels  kernels take longer
-  late_start      rank ms loading      the step begins late (loading=no: not for want of data)
+  late_start      rank ms loading      the step begins late (loading=no: outside the data-loading range)
   unequal_work    rank factor kernels  larger launch shapes, longer kernels
-  extra_kernel    rank kernel ms       a kernel that the others do not run
-  missing_kernel  rank kernel          a kernel that only the others run
-  slow_collective factor               transfers take longer, for all ranks
-  slow_link       rank factor          transfers of all groups with the rank take longer
-  pause           every ms [rank]      each rank's host pauses in every Nth step, one rank after another
+  extra_kernel    rank kernel ms       a kernel that only this rank runs
+  missing_kernel  rank kernel          a kernel that only this rank lacks
+  slow_collective factor               collectives take longer, for all ranks
+  slow_link       rank factor          collectives of all groups with the rank take longer
+  pause           every ms [rank]      each rank's CPU pauses in every Nth step, one rank after another
   With each: step (default: all), every=N (steps that N divides). With a factor also drift=yes: it grows over the run.
 
 \b
 Shapes (--shape):
   data_parallel   all-reduces of gradients overlap the backward; one sync a step
-  tensor_parallel all-reduces within every layer, which all else waits for
+  tensor_parallel blocking all-reduces in every layer
   sharded         parameters all-gathered a layer ahead, gradients reduce-scattered behind
   tensor_data     tensor-parallel groups of neighbours, gradients all-reduced across them
   expert          two blocking all-to-alls a layer among neighbours, gradients all-reduced across them
@@ -80,41 +80,57 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--ranks", default=8, show_default=True, help="GPUs of the job.")
-@click.option("--steps", default=4, show_default=True, help="Recorded steps.")
-@click.option("--kernels", default=300, show_default=True, help="Kernels a step, collectives included.")
-@click.option("--format", "format_name", default="nsys", show_default=True, callback=_names, help="See --list-options.")
-@click.option("--layout", help="The format's version: see --list-options.")
-@click.option("--option", "options", multiple=True, metavar="WORD=VALUE", help="More of the format; repeatable.")
+@click.option("--ranks", default=8, show_default=True, help="Number of GPUs.")
+@click.option("--steps", default=4, show_default=True, help="Number of recorded steps.")
+@click.option("--kernels", default=300, show_default=True, help="Kernels per step, collectives included.")
 @click.option(
-    "--list-options", is_flag=True, is_eager=True, expose_value=False, callback=_list_options, help="List them."
+    "--format",
+    "format_name",
+    default="nsys",
+    show_default=True,
+    callback=_names,
+    help="Format of the traces; see --list-options.",
 )
-@click.option("--fault", "faults", multiple=True, metavar="KIND:…", help="What goes wrong; repeatable.")
-@click.option("--seed", default=0, show_default=True, help="Same seed, same traces.")
+@click.option("--layout", help="Version of the format; see --list-options.")
+@click.option("--option", "options", multiple=True, metavar="WORD=VALUE", help="Option of the format; repeatable.")
+@click.option(
+    "--list-options",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_options,
+    help="List the formats and their options.",
+)
+@click.option("--fault", "faults", multiple=True, metavar="KIND:…", help="A fault, see below; repeatable.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the noise: the same seed gives the same traces.")
 @click.option("--gpus-per-node", default=8, show_default=True)
 @click.option("--first-step", default=0, show_default=True, help="Number of the first recorded step.")
-@click.option("--epoch", default=1, show_default=True, help="Named by the markers of style talk.")
+@click.option("--epoch", default=1, show_default=True, help="Epoch in markers of style talk.")
 @click.option(
     "--marker",
     type=click.Choice(["talk", "profiler", "iteration", "none"]),
     default="talk",
     show_default=True,
-    help="How step ranges are worded.",
+    help="Text of the step markers.",
 )
-@click.option("--noise", default=0.02, show_default=True, help="Relative deviation of GPU durations.")
-@click.option("--shape", default="data_parallel", show_default=True, callback=_shape, help="See below.")
+@click.option("--noise", default=0.02, show_default=True, help="Relative standard deviation of GPU durations.")
+@click.option(
+    "--shape", default="data_parallel", show_default=True, callback=_shape, help="Parallelism of the job, see below."
+)
 @click.option("--tensor", type=int, help="Ranks of a tensor-parallel group (shape tensor_data).")
-@click.option("--stages", type=int, help="Of a pipeline.")
-@click.option("--microbatches", type=int, help="Of a pipeline's step.")
+@click.option("--stages", type=int, help="Pipeline stages (shape pipeline).")
+@click.option("--microbatches", type=int, help="Micro-batches per step (shape pipeline).")
 @click.option("--experts", type=int, help="Ranks of an expert group (shape expert).")
-@click.option("--cpu-bound", is_flag=True, help="The host is slower than its GPU all through.")
-@click.option("--launch-queue", type=int, metavar="N", help="At most N launches wait for the GPU.")
-@click.option("--syncs", default="", callback=_syncs, help="Where the host waits for the GPU: loss+before+after.")
-@click.option("--variable-work", default=0.0, show_default=True, help="Inputs differ in size by this fraction.")
-@click.option("--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ by rank.")
-@click.option("--side-stream", type=int, metavar="STREAM", help="A third of the compute kernels run there.")
-@click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@click.option("--cpu-bound", is_flag=True, help="Make the CPU slower than the GPU throughout.")
+@click.option("--launch-queue", type=int, metavar="N", help="Limit the launch queue to N launches.")
+@click.option("--syncs", default="", callback=_syncs, help="Where the CPU waits for the GPU: loss+before+after.")
+@click.option("--variable-work", default=0.0, show_default=True, help="Vary the input size by this fraction.")
+@click.option(
+    "--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ between ranks."
+)
+@click.option("--side-stream", type=int, metavar="STREAM", help="Run a third of the compute kernels on this stream.")
+@click.option("--force", is_flag=True, help="Write into a folder with other files.")
+@click.option("--quiet", is_flag=True, help="Show no progress bar.")
 def sample(
     folder: Path,
     format_name: str,
@@ -125,14 +141,14 @@ def sample(
     quiet: bool,
     **job: Any,
 ) -> None:
-    """Write simulated traces of a training job into DIR, with truth.json: what an analysis should find."""
+    """Write simulated traces of a training job into DIR, and truth.json with the findings to expect."""
     from jitter.simulate import Fault, Job, simulate
 
     given = _pairs(options)
     if layout is not None:
         given["layout"] = layout
     run = simulate(Job(**job), [Fault.parse(text) for text in faults])
-    for name in _left_by_us(folder, force):
+    for name in _written_before(folder, force):
         _remove(folder / name)
     others = _names_in(folder)
     _check_writable(folder)
@@ -157,21 +173,23 @@ def _names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if path.name != _TRUTH} if folder.is_dir() else set()
 
 
-def _left_by_us(folder: Path, force: bool) -> set[str]:
-    """The names of what an earlier call left here; refuses a folder with other things in it."""
+def _written_before(folder: Path, force: bool) -> set[str]:
+    """Return the files that an earlier call wrote here; raise `UsageError` for a folder with other files."""
     import json
 
     there = _names_in(folder)
-    ours: set[str] = set()
+    own: set[str] = set()
     try:
-        said = json.loads((folder / _TRUTH).read_text())
-        if said["written_by"] == _WRITER:
-            ours = {name for name in said["traces"] if name == Path(name).name} & there
+        found = json.loads((folder / _TRUTH).read_text())
+        if found["written_by"] == _WRITER:
+            own = {name for name in found["traces"] if name == Path(name).name} & there
     except (OSError, ValueError, KeyError, TypeError):
-        there |= {path.name for path in folder.glob(_TRUTH)}  # not our truth
-    if there - ours and not force:
-        raise UsageError(f"{folder} holds files that jitter sample did not write", "name another or add --force")
-    return ours
+        there |= {path.name for path in folder.glob(_TRUTH)}  # a truth.json of something else
+    if there - own and not force:
+        raise UsageError(
+            f"{folder} holds files that jitter sample did not write", "choose another folder or add --force"
+        )
+    return own
 
 
 def _remove(path: Path) -> None:
@@ -182,11 +200,11 @@ def _remove(path: Path) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    # SQLite would only say that it cannot open a file
+    # SQLite would only report that it cannot open a file
     above = folder.absolute()
     there = next(path for path in (above, *above.parents) if path.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        raise JitterError(f"{folder} cannot be written in", "name another folder")
+        raise JitterError(f"{folder} is not writable", "choose another folder")
 
 
 def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quiet: bool) -> list[Path]:
@@ -205,5 +223,5 @@ def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> Non
 
     from jitter.simulate import truth_document
 
-    said = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
-    path.write_text(json.dumps(said, indent=1) + "\n")
+    found = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
+    path.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""`jitter serve`: the report, live."""
+"""`jitter serve`: the report in the browser, for any step and ranks."""
 
 from pathlib import Path
 
@@ -10,17 +10,26 @@ from jitter.cli.options import lake_argument
 @click.command()
 @lake_argument
 @click.option(
-    "--address", default="127.0.0.1", show_default=True, help="Listen there; the default is this machine only."
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. The default is reachable from this machine only.",
 )
-@click.option("--port", default=5006, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option(
+    "--port",
+    default=5006,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 takes a free one.",
+)
 def serve(lake: Path, address: str, port: int) -> None:
-    """Show the report in the browser, of any step and any ranks, until Ctrl-C.
+    """Serve the report to a browser, for any step and any ranks, until Ctrl-C.
 
     \b
     Examples:
         jitter serve
         jitter serve run17-lake --port 8080
-        ssh -L 5006:localhost:5006 cluster jitter serve run17-lake     then open http://localhost:5006/ here
+        ssh -L 5006:localhost:5006 cluster jitter serve run17-lake   # open http://localhost:5006/
     """
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
 
@@ -30,7 +39,9 @@ def serve(lake: Path, address: str, port: int) -> None:
     from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):
-        click.echo(f"warning: whoever can reach {address} can read this report; there is no password", err=True)
-    click.echo(f"examining {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
+        click.echo(
+            f"warning: every machine that can reach {address} can read this report; there is no password", err=True
+        )
+    click.echo(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
     prepare_diagnosis(opened)
     serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True))

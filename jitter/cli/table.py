@@ -1,10 +1,10 @@
-"""`jitter table`: one metric of one step, kernels × ranks."""
+"""`jitter table`: one metric of one step, kernels by ranks."""
 
 from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
+from jitter.cli.options import force_option, lake_argument, table_output_option
 
 
 @click.command()
@@ -14,16 +14,18 @@ from jitter.cli.options import force_option, lake_argument
     type=click.Choice(["duration", "gap", "ttke", "launch_latency"]),
     default="ttke",
     show_default=True,
-    help="ttke: time to kernel end.",
+    help="Metric; ttke is the time to kernel end.",
 )
-@click.option("--step", type=int, help="Default: the costliest, named on stderr.")
-@click.option("--epoch", type=int, help="Where the same step number is in several.")
-@click.option("--cohort", type=int, help="Where ranks run different kernels.")
-@click.option("--deviation", is_flag=True, help="Value − mean in the ranks' columns.")
-@click.option("--ranks", metavar="LIST", help="Columns to show: 0-7,180. The mean is over all.")
-@click.option("--unmatched", is_flag=True, help="List the kernels without a partner on other ranks instead.")
-@click.option("--format", "form", type=click.Choice(["csv", "json", "parquet"]), help="Default: csv, or -o's suffix.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@click.option("--step", type=int, help="Default: the costliest step, named on stderr.")
+@click.option("--epoch", type=int, help="Epoch, if several have the same step number.")
+@click.option("--cohort", type=int, help="Cohort, if ranks run different kernels.")
+@click.option("--deviation", is_flag=True, help="Show value − mean in the columns of the ranks.")
+@click.option("--ranks", metavar="LIST", help="Ranks to show: 0-7,180. Default: all. The mean is over all ranks.")
+@click.option("--unmatched", is_flag=True, help="List the kernels without a kernel index instead.")
+@click.option(
+    "--format", "form", type=click.Choice(["csv", "json", "parquet"]), help="Default: the suffix of -o, else csv."
+)
+@table_output_option
 @force_option
 def table(
     lake: Path,
@@ -38,7 +40,7 @@ def table(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Print one metric of one step as the talk's tables have it, in nanoseconds.
+    """Print one metric of one step in nanoseconds: one row per kernel, one column per rank.
 
     \b
     Examples:
@@ -56,7 +58,7 @@ def table(
         prepare_diagnosis(opened)
         costliest = opened.diagnose().costliest.key
         step, epoch = costliest.step, costliest.epoch
-        click.echo(f"{costliest}: the costliest (choose with --step)", err=True)
+        click.echo(f"{costliest}: the costliest step (choose another with --step)", err=True)
     if unmatched:
         from jitter.analysis.metrics.tables import select_unmatched
 

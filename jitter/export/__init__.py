@@ -1,1 +1,1 @@
-"""Files for other tools: the talk's CSV, Perfetto."""
+"""Files for other tools: CSV, Perfetto."""

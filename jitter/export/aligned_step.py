@@ -1,4 +1,4 @@
-"""Ranks of one step on one clock: each rank's rows, and the moment that all ranks share on the rank's own."""
+"""One step of several ranks on one clock: rows of each rank, and the time of the common reference on its clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from jitter.lake.step_reader import read_step
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's step. Times in ns on the rank's clock, on which `zero_ns` is the shared moment."""
+    """One step of one rank. Times in ns on the rank's clock; `zero_ns` is the reference common to all ranks."""
 
     rank: int
     host: str | None
@@ -29,18 +29,18 @@ class RankStep:
     main_stream: int | None
     zero_ns: int
     activities: list[dict[str, Any]]
-    """The lake's rows, by ordinal."""
+    """Rows of the lake, in launch order."""
     metrics: list[dict[str, Any]]
-    """Rows of `StepMetrics.rows`, by position: of the activities that are no copies or fills."""
+    """Rows of `StepMetrics.rows`, by position; copies and fills have none."""
     calls: list[dict[str, Any]]
-    """Synchronising calls and data loading: rows of `schema.HOST`."""
+    """Synchronizing calls and data loading: rows of `schema.HOST`."""
 
 
 class AlignedStep:
-    """One step of some ranks."""
+    """One step of some ranks, aligned."""
 
     def __init__(self, lake: Lake, key: StepKey, ranks: Sequence[int]) -> None:
-        """Raise `UsageError` where a rank lacks the step, or nothing puts the ranks on one clock."""
+        """Raise `UsageError` if a rank lacks the step or the clocks of the ranks cannot be aligned."""
         self._lake = lake
         self.key = key
         self._held = records_by_step(lake.sources)[key]
@@ -51,10 +51,10 @@ class AlignedStep:
         measured = lake.metrics(key)
         self._rows = measured.rows
         self._zeros, self.method = self._shared(measured)
-        """The shared moment on each rank's clock, and what told it."""
+        """The common reference on each rank's clock, and the alignment method."""
 
     def of(self, rank: int) -> RankStep:
-        """Read one rank."""
+        """Read one rank's step."""
         record = self._held[rank].record
         rows = self._rows.filter(pc.equal(self._rows["rank"], rank)).sort_by("position")
         return RankStep(
@@ -69,7 +69,7 @@ class AlignedStep:
         )
 
     def earliest_ns(self) -> int:
-        """When the first of what `of` gives begins, against the shared moment."""
+        """Return the start of the first event of all ranks, in ns relative to the reference."""
         found: list[int] = []
         for rank in self.ranks:
             read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
@@ -81,23 +81,23 @@ class AlignedStep:
         cohorts = {self._lake.cohorts[rank] for rank in self.ranks}
         if len(cohorts) > 1:
             raise UsageError(
-                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts, which share no moment",
-                "choose ranks of one with --ranks",
+                f"{self._lake.root}: ranks {format_numbers(self.ranks)} are of several cohorts: no common clock",
+                "choose ranks of one cohort with --ranks",
             )
         moment = measured.alignments[cohorts.pop()]
         moments = moment.moments_ns
         if len(self.ranks) == 1:
-            return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "nothing: one rank"
-        apart = [rank for rank in self.ranks if rank not in moments]
-        if apart:
+            return {rank: moments.get(rank, self._held[rank].step.start_ns) for rank in self.ranks}, "its own clock"
+        unaligned = [rank for rank in self.ranks if rank not in moments]
+        if unaligned:
             raise UsageError(
-                f"{self._lake.root}: {self.key}: nothing puts rank {apart[0]} on the others' clock "
-                "(no collective that all leave together, or cut before it)",
+                f"{self._lake.root}: {self.key}: the clock of rank {unaligned[0]} cannot be aligned "
+                "(no collective that all ranks leave together, or its recording ends before it)",
                 "choose one rank with --ranks",
             )
         return (
             moments,
-            "the last collective that all leave together" if moment.method == "collective" else moment.method,
+            "the last collective that all ranks leave together" if moment.method == "collective" else moment.method,
         )
 
     def _calls(self, rank: int) -> pa.Table:
@@ -109,9 +109,9 @@ class AlignedStep:
 
 
 def choose_ranks(lake: Lake, step: StepAnswer) -> list[int]:
-    """The min and the max rank of a step and the ranks beside them; the first few where neither is known.
+    """Return min rank and max rank of a step and their neighbours; the first four ranks if neither is known.
 
-    Of a step in which they are of several cohorts, which share no moment, those of the max rank's.
+    Only ranks of the max rank's cohort: the clocks of different cohorts cannot be aligned.
     """
     ends = [rank for rank in (step.max_rank, step.min_rank) if rank is not None]
     left_out = {rank for index in lake.kernel_indices(step.key) for rank in index.left_out}

@@ -1,4 +1,4 @@
-"""The talk's CSV: one file a GPU a step, its twelve columns under its names."""
+"""Kernels as CSV, one file per GPU and step, with the twelve columns of NVIDIA's case study (GTC 2020)."""
 
 from pathlib import Path
 
@@ -41,9 +41,9 @@ _STORED_COLUMNS = (
 
 
 def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
-    """One rank's step as the talk's table: kernels in launch order, copies and fills left out, times in ns.
+    """Return the kernels of one rank's step in launch order, without copies and fills; times in ns.
 
-    Raises `LakeError` where the lake has lost the file.
+    Raises `LakeError` if the file of the lake is missing or damaged.
     """
     step = next(step for step in lake.steps_of(rank) if step.key == key)
     rows = read_kernels(lake.root / kernels_file(key, rank), ("kind", *_STORED_COLUMNS))
@@ -59,12 +59,12 @@ def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
 
 
 def csv_file_name(key: StepKey, rank: int) -> str:
-    """The file of one rank's step."""
+    """Return the file name for one rank's step."""
     epoch = "" if key.epoch is None else f"epoch{key.epoch}_"
     return f"{epoch}step{key.step}-rank{rank}.csv"
 
 
 def write_kernel_csv(path: Path, rows: pa.Table) -> None:
-    """Write one rank's step; text is quoted only where it must be, as in the talk, and null is an empty cell."""
+    """Write one rank's step; text is quoted only if necessary, and null is an empty cell."""
     with atomic_file(path) as half:
         rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")

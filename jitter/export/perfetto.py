@@ -19,16 +19,16 @@ from jitter.export.tracks import assign_tracks
 
 Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'
-"""A timeline of ours begins so."""
-_TRACKS = 10_000  # of one rank at most; a thread's number must be its own in the whole file
+"""The first bytes of a timeline that jitter wrote."""
+_TRACKS = 10_000  # tracks per rank: a thread's number must be unique in the file
 _METRICS = ("duration", "gap", "ttke", "launch_latency")
 _SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y", "block_z")}
 
 
 def write_perfetto(path: Path, step: AlignedStep) -> None:
-    """Write the timeline, a rank at a time in memory; compressed if the name ends in `.gz`.
+    """Write the timeline with one rank in memory at a time; compressed if the name ends in `.gz`.
 
-    Raises `JitterError` where it cannot be written.
+    Raises `JitterError` if the file cannot be written.
     """
     with atomic_file(path) as half, _opened(half, "wb", path) as file:
         about = _json({"made_by": "jitter", "step": str(step.key), "aligned by": step.method})
@@ -41,17 +41,17 @@ def write_perfetto(path: Path, step: AlignedStep) -> None:
 
 
 def trace_events(step: AlignedStep) -> Iterator[Event]:
-    """Give all events, rank by rank, each rank's in the order of time. The first begins at 0."""
+    """Yield all events, rank by rank, each rank's in order of time. The first begins at 0."""
     origin_ns = step.earliest_ns()
     arrows = count(1)
     for number, rank in enumerate(step.ranks):
-        name = f"rank {rank:0{len(str(step.ranks[-1]))}}"  # Perfetto sorts by name
+        name = f"rank {rank:0{len(str(step.ranks[-1]))}}"  # zero-padded: Perfetto sorts by name
         yield from _Process(step.of(rank), name, number, origin_ns, arrows).events()
 
 
 def is_perfetto_export(path: Path) -> bool:
-    """Whether a file is a timeline that jitter wrote."""
-    if not path.is_file():  # a pipe would be waited for
+    """Return whether a file is a timeline that jitter wrote."""
+    if not path.is_file():  # reading a pipe would block
         return False
     try:
         with _opened(path, "rb", path) as file:
@@ -61,22 +61,22 @@ def is_perfetto_export(path: Path) -> bool:
 
 
 def _json(value: Event) -> bytes:
-    # letters are written as they are: Perfetto shows an escaped one in its escaped form
+    # no escapes: Perfetto shows an escaped character in its escaped form
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "IO[bytes] | gzip.GzipFile":
-    """Open a file that is compressed if `name` says so."""
+    """Open a file, compressed if `name` ends in `.gz`."""
     return gzip.open(path, mode, compresslevel=6) if name.suffix == ".gz" else path.open(mode)
 
 
 class _Process:
-    """One rank's events."""
+    """The events of one rank."""
 
     def __init__(self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]") -> None:
         self._rank = rank
         self._name = name
-        self._pid = (number + 1) * _TRACKS  # never 0, which is the idle process
+        self._pid = (number + 1) * _TRACKS  # not 0, which is the idle process
         self._number = number
         self._zero_ns = rank.zero_ns + origin_ns
         self._arrows = arrows
@@ -84,7 +84,7 @@ class _Process:
         self._found: list[tuple[int, Event]] = []
 
     def events(self) -> Iterator[Event]:
-        """Names first, then what happened."""
+        """Yield the names of process and tracks, then the events."""
         launched = self._launches()
         self._activities(launched)
         self._counters()
@@ -95,11 +95,11 @@ class _Process:
         for place, (name, tid) in enumerate(self._tracks.items()):
             yield self._named("thread_name", tid, {"name": name})
             yield self._named("thread_sort_index", tid, {"sort_index": place})
-        for _, event in sorted(self._found, key=lambda found: found[0]):  # stable: a slice comes before its arrows
+        for _, event in sorted(self._found, key=lambda found: found[0]):  # stable sort: a slice comes before its arrows
             yield event
 
     def _launches(self) -> dict[tuple[Any, ...], int]:
-        """Put calls on their threads' tracks; gives each launch's track."""
+        """Add the host calls to the tracks of their threads; return the track of each launch."""
         calls: dict[int | None, dict[tuple[Any, ...], tuple[str, str, int | None]]] = {}
         for row in self._rank.activities:
             if row["launch_start_ns"] is not None:
@@ -119,7 +119,7 @@ class _Process:
         return tracks
 
     def _activities(self, launched: dict[tuple[Any, ...], int]) -> None:
-        """Put activities on their streams' tracks, each with an arrow from its launch."""
+        """Add the GPU activities to the tracks of their streams, each with an arrow from its launch."""
         measured = iter(self._rank.metrics)
         of = {row["ordinal"]: next(measured, None) for row in self._rank.activities if row["kind"] != "memory"}
         streams: dict[int | None, list[dict[str, Any]]] = {}
@@ -130,26 +130,26 @@ class _Process:
             label = "stream unknown" if stream is None else f"stream {stream}{' (main)' if stream == main else ''}"
             for row, lane in zip(rows, assign_tracks((row["start_ns"], row["end_ns"]) for row in rows), strict=True):
                 track = self._track(label, lane)
-                args = _told(row, of.get(row["ordinal"]))
+                args = _details(row, of.get(row["ordinal"]))
                 self._slice(short_name(row["kernel_name"]), row["kind"], track, row["start_ns"], row["end_ns"], args)
                 self._arrow(row, track, launched)
 
     def _arrow(self, row: dict[str, Any], track: int, launched: dict[tuple[Any, ...], int]) -> None:
         if row["launch_start_ns"] is None or row["launch_start_ns"] > row["start_ns"]:
-            return  # an arrow back in time is none
+            return  # an arrow cannot go back in time
         arrow = next(self._arrows)
         common = {"name": "launch", "cat": "launch", "id": arrow, "pid": self._pid}
         self._add(row["launch_start_ns"], common | {"ph": "s", "tid": launched[_launch(row)]})
         self._add(row["start_ns"], common | {"ph": "f", "bp": "e", "tid": track})
 
     def _counters(self) -> None:
-        """Show the deviations of the main stream's kernels: of the gap where it ends, of ttke at the kernel's end."""
+        """Add counters of the main stream's deviations: of the gap at its end, of ttke at the kernel's end."""
         for row in self._rank.metrics:
             for metric, at in (("gap", "start_ns"), ("ttke", "end_ns")):
                 deviation = row[f"{metric}_deviation_ns"]
                 if row["on_main"] and deviation is not None:
-                    told = {"µs": round(deviation / 1000, 3)}
-                    self._add(row[at], {"name": f"{metric} deviation", "ph": "C", "pid": self._pid, "args": told})
+                    value = {"µs": round(deviation / 1000, 3)}
+                    self._add(row[at], {"name": f"{metric} deviation", "ph": "C", "pid": self._pid, "args": value})
 
     def _track(self, label: str, lane: int) -> int:
         name = label if lane == 0 else f"{label} [{lane + 1}]"
@@ -175,19 +175,19 @@ class _Process:
 
 
 def _launch(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Name a launching call: the kernels of one graph launch share it."""
+    """Return the key of a launching call; the kernels of one graph launch share it."""
     return row["launch_thread"], row["launch_start_ns"], None
 
 
-def _told(row: dict[str, Any], metrics: dict[str, Any] | None) -> Event:
-    """What a click on a kernel shows; times in ns."""
-    told: Event = {"kernel_name": row["kernel_name"]}
+def _details(row: dict[str, Any], metrics: dict[str, Any] | None) -> Event:
+    """Return the details of a kernel, shown on a click; times in ns."""
+    details: Event = {"kernel_name": row["kernel_name"]}
     if metrics is not None:
-        told["kernel_index"] = "unmatched" if metrics["kernel_index"] is None else metrics["kernel_index"]
-        told |= {f"{name}_ns": metrics[f"{name}_ns"] for name in _METRICS}
+        details["kernel_index"] = "unmatched" if metrics["kernel_index"] is None else metrics["kernel_index"]
+        details |= {f"{name}_ns": metrics[f"{name}_ns"] for name in _METRICS}
     for name, sides in _SHAPES.items():
         if all(row[side] is not None for side in sides):
-            told[name] = " × ".join(str(row[side]) for side in sides)
+            details[name] = " × ".join(str(row[side]) for side in sides)
     for name in ("correlation_id", "collective", "message_bytes", "group_name", "group_size"):
-        told[name] = row[name]
-    return {name: value for name, value in told.items() if value is not None}
+        details[name] = row[name]
+    return {name: value for name, value in details.items() if value is not None}

@@ -1,18 +1,21 @@
-"""Lays slices that overlap on one thread of execution out in lanes: a track of a timeline holds one at a time."""
+"""Assign overlapping slices to tracks: a track of a timeline shows one slice at a time."""
 
 from collections.abc import Iterable
 
 
 def assign_tracks(spans: Iterable[tuple[int, int]]) -> list[int]:
-    """Give each span (start, end) the first lane that is free at its start; spans in any order, lanes from 0."""
+    """Assign each span (start, end) to the first track that is free at its start.
+
+    `spans` come in any order; the result has the track of each span, from 0.
+    """
     given = list(spans)
     free_from: list[int] = []
     found = [0] * len(given)
     for number in sorted(range(len(given)), key=lambda n: given[n]):
         start, end = given[number]
-        lane = next((lane for lane, free in enumerate(free_from) if free <= start), len(free_from))
-        if lane == len(free_from):
+        track = next((track for track, free in enumerate(free_from) if free <= start), len(free_from))
+        if track == len(free_from):
             free_from.append(end)
-        free_from[lane] = max(free_from[lane], end)
-        found[number] = lane
+        free_from[track] = max(free_from[track], end)
+        found[number] = track
     return found

@@ -1,6 +1,5 @@
 """Validation of batches where they enter ingestion: tables, columns, types, nulls and indices, once per batch."""
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -85,5 +84,7 @@ class BatchValidator:
 
 
 def _suggest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # imported here: only errors need it
+
     close = get_close_matches(name, known, 1)
     return f" (did you mean {close[0]!r}?)" if close else f" (expected {', '.join(known)})"

@@ -10,6 +10,7 @@ from jitter.core.kernels import short_name
 from jitter.report.questions import Hosts, answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded
 from jitter.report.signatures import MARKDOWN_SIGNATURE
+from jitter.report.step_text import describe_cause
 from jitter.report.terminal import describe_run
 from jitter.report.views.run_overview import RunOverview
 
@@ -58,7 +59,7 @@ def _culprit(one: Culprit) -> Sequence[str]:
     at = one.kernel_index
     return (
         name_culprit(one),
-        one.cause,
+        describe_cause(one.cause),
         one.confidence,
         format_time(one.excess_ns),
         format_time(one.gain_ns),
@@ -78,7 +79,7 @@ def _step(step: StepAnswer) -> Sequence[str]:
         "-" if step.max_rank is None else str(step.max_rank),
         "-" if began is None else f"{began.kernel_index} {abbreviate(short_name(began.kernel_name))}",
         *(("-",) * 3 if split is None else map(format_time, (split.start_ns, split.cpu_ns, split.gpu_ns))),
-        step.cause,
+        describe_cause(step.cause),
     )
 
 

@@ -24,6 +24,7 @@ from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
+from jitter.report.step_text import describe_cause
 from jitter.report.views.run_report import RunReport, StepSection
 
 MAX_TABLE_ROWS = 200
@@ -52,6 +53,7 @@ def template_environment() -> Environment:
         count=format_count,
         subject=name_culprit,
         brief=abbreviate,
+        cause=describe_cause,
     )
     return environment
 

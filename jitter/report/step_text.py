@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jitter.analysis.diagnosis.model import Split, StepAnswer
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Cause, Split, StepAnswer
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.kernels import short_name
 from jitter.report.views.step_view import StepView
@@ -37,6 +38,11 @@ class StepText:
     began_full: str
     waits: str
     parts: tuple[ExcessShare, ...]
+
+
+def describe_cause(cause: Cause) -> str:
+    """Return a cause in words: `late kernel launches (CPU)`; `none` for no cause."""
+    return "none" if cause == "none" else f"{CAUSES[cause].words} ({CAUSES[cause].side})"
 
 
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> StepText:

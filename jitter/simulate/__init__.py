@@ -1,17 +1,17 @@
-"""Traces of training jobs with known faults, to test an analysis against what is true.
+"""Simulated traces of training jobs with known faults, to test an analysis against the truth.
 
-It shares no code with the analysis. Everything is deterministic, in int64 nanoseconds:
+The simulator shares no code with the analysis. It is deterministic and computes in int64 nanoseconds:
 
     run = simulate(Job(ranks=8, steps=4, kernels=60, seed=1, first_step=2000),
                    [Fault.parse("cpu_stall:rank=3,step=2002,kernel=17,ms=2")])
-    for recording in run.ranks():          # a RankRecording each: numpy columns, ranges, calls, in the rank's own clock
+    for recording in run.ranks():          # RankRecording: numpy columns, ranges, calls, on the rank's clock
         recording.start_ns, recording.clock.offset_ns, recording.steps
     run.truth()                            # (epoch, step, rank) -> [KernelTruth], the three metrics
-    truth_document(run)                    # culprits, causes, and what each fault costs: `truth.json`
-    run.dependencies()                     # stage -> [Dependency]: what waits for what, and where that held it
+    truth_document(run)                    # ranks, cause and cost of each fault: the content of truth.json
+    run.dependencies()                     # stage -> [Dependency]: which operation waits for which
     run.step_times()                       # step -> ns, in global time; run.last_collective_ends()
     run.without(fault)                     # the same run and noise without it
-    write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options: each format's `Options`
+    write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options as in the `Options` of the format
 """
 
 from jitter.simulate.faults import Fault

@@ -1,4 +1,4 @@
-"""What a capture leaves out or tells differently, whatever its format: lost launches, a cut end, CUDA graphs."""
+"""Effects of a capture in any format: lost launches, a truncated end, CUDA graphs."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -12,18 +12,18 @@ from jitter.simulate.recording import Bools, HostCall, RankRecording
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """How the profiler was set, and what it lost."""
+    """Settings of the profiler, and what it lost."""
 
     graphs: Literal["off", "graph", "node"] = "off"
-    """Each step's forward kernels as one CUDA graph: recorded as one activity, or kernel by kernel."""
+    """Run each step's forward kernels as a CUDA graph: off, recorded as one activity (graph), or per kernel (node)."""
     unlaunched: int = 0
-    """Of every so many kernels the launching call of one was not recorded; 0: none."""
+    """One in this many kernels has no recorded launch; 0: all have one."""
     early: int = 0
-    """So many kernels at the start were launched before the capture began."""
+    """Number of kernels launched before the capture began."""
     cut_kernels: int = 0
-    """So many activities at the end were not recorded, their launches were."""
+    """Number of activities at the end that were not recorded, although their launches were."""
     open_last: bool = False
-    """The last step's range has no end."""
+    """Whether the last step's range has no end."""
 
     def __post_init__(self) -> None:
         if self.graphs not in ("off", "graph", "node"):
@@ -33,17 +33,17 @@ class CaptureOptions:
 
 
 def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankRecording:
-    """The recording as this capture has it.
+    """Return the recording as this capture would have made it.
 
-    Graphs show as activities that share their launch with the one before; a format that records whole graphs makes
-    one row of each (see `find_graph_heads`).
+    Kernels of a graph share the launch of the kernel before; a format that records whole graphs writes one row per
+    graph (see `find_graph_heads`).
     """
     if capture.graphs != "off":
         recording = _as_graphs(recording)
     if capture.unlaunched:
         kept = np.ones(len(recording), np.bool_)
         kept[capture.unlaunched - 1 :: capture.unlaunched] = False
-        # a graph's launch belongs to many kernels: it stays
+        # the launch of a graph belongs to many kernels and is kept
         kept |= recording.shares_launch | np.append(recording.shares_launch[1:], False)
         recording = replace(recording, has_launch=recording.has_launch & kept)
     if capture.early:
@@ -59,18 +59,18 @@ def apply_capture(recording: RankRecording, capture: CaptureOptions) -> RankReco
 
 
 def find_graph_heads(recording: RankRecording) -> Bools:
-    """Which activities are the first of a graph."""
+    """Return a mask of the activities that are the first of a graph."""
     heads: Bools = ~recording.shares_launch & np.append(recording.shares_launch[1:], False)
     return heads
 
 
 def _as_graphs(recording: RankRecording) -> RankRecording:
-    """Give each step's forward kernels on the main stream one launch, that of the first of them."""
+    """Give each step's forward kernels on the main stream one launch, that of the first kernel."""
     of_graph = np.array(
         [op.kind == "compute" and op.phase == "forward" and op.thread == MAIN_THREAD for op in recording.operations]
     )[recording.operation]
     follows = of_graph & np.append(False, of_graph[:-1] & (recording.step[1:] == recording.step[:-1]))
-    # the position of the graph's head, for itself and for all that share its launch
+    # position of the graph's first kernel, for each kernel of the graph
     head = np.maximum.accumulate(np.where(follows, 0, np.arange(len(follows))))
     return replace(
         recording,

@@ -1,4 +1,4 @@
-"""The clocks: every recording has its own zero, and states a wall clock that is off by what NTP leaves."""
+"""Clocks: each recording has its own zero, and states a wall clock with an error as NTP leaves it."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ from jitter.simulate.job import Job
 
 _BEGIN_UTC_NS = 1_718_000_000_000_000_000
 _LEAD_NS = 1_500_000_000
-"""A recording begins at least this long before its first kernel."""
+"""Shortest time from the start of a recording to its first kernel."""
 _CLOCKS = 2**41
-"""In the place of a rank: the random numbers of the clocks."""
+"""Seed of the clocks, in place of a rank."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """local = global + offset_ns; UTC, as the recording states it, = local + utc_epoch_ns."""
+    """A rank's clock: local = global + offset_ns; the UTC that the recording states = local + utc_epoch_ns."""
 
     offset_ns: int
     utc_epoch_ns: int
     error_ns: int
-    """By how much that UTC is wrong."""
+    """Error of the stated UTC."""
 
 
 def make_clock(job: Job, rank: int) -> Clock:
-    """The clock of this rank's recording. Ranks of one node share the wall clock's error, not the zero."""
+    """Return the clock of a rank's recording. Ranks of a node share the error of the wall clock, but not the zero."""
     own = np.random.default_rng((job.seed, _CLOCKS, rank))
     offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))

@@ -1,4 +1,4 @@
-"""What each operation costs each rank in one step: means, noise, and what the faults make of them."""
+"""Durations of each operation on each rank in one phase: means, noise and faults."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,42 +13,42 @@ from jitter.simulate.program import NO_GROUP, Operation, Program
 
 Ints = NDArray[np.int64]
 _LEAST = 0.3
-"""No noise makes a time shorter than this fraction of its mean."""
+"""Shortest time with noise, as a fraction of its mean."""
 _LOADING_NS = 70_000
 _TRANSFERS = 2**40
-"""In the place of a rank: the random numbers that all ranks of group 0 share; those of group n are n further."""
+"""Seed of the collectives of group 0, in place of a rank; group n has this plus n."""
 _SIZES = 2**43
-"""In the place of a rank: the random numbers of the sizes of inputs."""
+"""Seed of the input sizes, in place of a rank."""
 _PAUSES = 2**44
-"""In the place of a rank: where in a step it pauses."""
+"""Seed of the positions of pauses, in place of a rank."""
 
 
 @dataclass
 class PhaseDurations:
-    """Times in ns, one row an operation, one column a rank of the block."""
+    """Times in ns; one row per operation, one column per rank of the block."""
 
     duration: Ints
     cpu: Ints
     call: Ints
     gap: Ints
     loading: Ints
-    """(ranks,) fetching the batch."""
+    """(ranks,) time to fetch the batch."""
     transfer: Ints
-    """(operations, 1 or ranks) of collectives: from the last arrival to the end, the same on all ranks of a group."""
+    """(operations, 1 or ranks) of collectives: time from the last arrival to the end, equal on all ranks of a group."""
     absent: NDArray[np.bool_] | None = None
-    """Where an operation does not happen; None: nowhere."""
+    """Mask of operations that do not happen; None if all happen."""
     grid: Ints | None = None
-    """The launch grid in x where it is not the program's; None: nowhere."""
+    """Launch grid in x; None if it is that of the program."""
 
 
 def phase_operations(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
-    """The operations of a phase: 0 is the prologue, then the steps, then the epilogue."""
+    """Return the operations of a phase: phase 0 is the prologue, then the steps, then the epilogue."""
     return program.prologue if phase == 0 else program.step if phase <= steps else program.epilogue
 
 
 @lru_cache(maxsize=16)
 def _means(ops: tuple[Operation, ...]) -> tuple[NDArray[np.float32], Ints]:
-    # one column each: duration, cpu, call, gap; the gap's mean is the job's and comes in later
+    # columns: duration, cpu, call, gap; the mean gap is a value of the job, set by the caller
     means = np.array([(op.duration_ns, op.cpu_ns, op.call_ns, 1) for op in ops], np.float32).reshape(-1, 4)
     return means, np.array([op.draw for op in ops], np.int64)
 
@@ -62,16 +62,16 @@ def _noisy(mean: NDArray[np.float32], z: NDArray[np.float32], noise: NDArray[np.
 def draw_durations(
     job: Job, faults: Sequence[Fault], program: Program, groups: Mapping[str, Ints], phase: int, ranks: Ints
 ) -> PhaseDurations:
-    """The costs of a phase for these ranks, which all run this program.
+    """Draw the durations of a phase for these ranks, which all run this program.
 
-    Every rank has its own random numbers: blocks do not matter.
+    Each rank has its own random numbers, so the result does not depend on blocks of ranks.
     """
     ops = phase_operations(program, phase, job.steps)
     means, draw = _means(ops)
     means = means * np.array([1, 1, 1, job.stream_gap_ns], np.float32)
     noise = np.array([job.noise, job.cpu_noise, job.cpu_noise, job.cpu_noise], np.float32)
     n = len(ops)
-    # the first row is the batch's loading; added operations draw last and so change nothing for the others
+    # row 0 is data loading; added operations draw last, so the numbers of other operations do not change
     rows = 1 + (int(draw.max()) + 1 if n else 0)
     table = np.empty((len(ranks), n, 4), np.int64)
     loading = np.empty(len(ranks), np.int64)
@@ -93,7 +93,7 @@ def draw_durations(
                 _pause(found, fault, job, ops, phase, ranks)
             if fault.kind == "extra_kernel":
                 row = _row_drawing(ops, n - _extras_from(faults, number))
-                # an added operation stands in everybody's program; it happens only where the fault wants it
+                # an added operation is in every rank's program, and happens only on the ranks and steps of the fault
                 wanted = np.isin(ranks, list(fault.ranks)) & fault.at_step(step)
                 _absent(found)[row] = ~wanted
     return found
@@ -108,7 +108,7 @@ def _transfers(
     noisy: Callable[[NDArray[np.float32]], Ints],
     rows: int,
 ) -> Ints:
-    """Each group has its own noise."""
+    """Draw the transfer times of collectives; each group has its own noise."""
 
     def of_group(number: int) -> Ints:
         generator = np.random.default_rng((job.seed, _TRANSFERS + number, phase))
@@ -129,7 +129,7 @@ def _transfers(
 
 
 def _resize(found: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
-    """Inputs of this step's sizes: work that grows with them takes so much longer, with so many more blocks."""
+    """Scale duration and grid of input-dependent kernels by the input size of each rank."""
     rows = np.flatnonzero([op.sized for op in ops])
     drawn = [float(np.random.default_rng((job.seed, _SIZES, rank, phase)).random()) for rank in ranks.tolist()]
     for column, one in enumerate(drawn):
@@ -145,7 +145,7 @@ def _grid(found: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
 
 
 def _pause(found: PhaseDurations, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
-    """Somewhere behind the first kernel: before it, it would be a late start."""
+    """Add pauses after the first kernel: before it, they would be late starts."""
     first = next(at for at, op in enumerate(ops) if op.kind == "compute")
     for column, rank in enumerate(ranks.tolist()):
         if fault.pauses(rank, job.step_numbers[phase - 1]):
@@ -203,7 +203,7 @@ def _afflict(
 def _slow_link(
     found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
-    """Transfers of every group that has one of the fault's ranks."""
+    """Scale the transfers of every group with a rank of the fault."""
     if found.transfer.shape[1] != len(ranks):
         found.transfer = np.repeat(found.transfer, len(ranks), axis=1)
     for name, group in groups.items():
@@ -213,7 +213,7 @@ def _slow_link(
 
 
 def _next_kernels(ops: tuple[Operation, ...]) -> list[int | None]:
-    """For each operation the index of the kernel that it is or precedes: what the host does on the way to it."""
+    """Return, for each operation, the index of the kernel that it is or precedes."""
     found: list[int | None] = []
     kernel: int | None = None
     for op in reversed(ops):
@@ -228,5 +228,5 @@ def _row(ops: tuple[Operation, ...], fault: Fault) -> int:
 
 def _stretch(times: Ints, rows: Ints, columns: Ints, fault: Fault) -> None:
     where = np.ix_(rows, columns)
-    # a launch grid stays at least one block
+    # at least 1: a launch grid has at least one block
     times[where] = np.maximum(np.rint(times[where] * (fault.factor or 1)).astype(np.int64), 1)

@@ -1,4 +1,4 @@
-"""Runs a program: operation by operation, for many ranks at once, in the one global time that no rank knows."""
+"""Execution of a program, operation by operation, for many ranks at once, in global time."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -15,54 +15,54 @@ Ints = NDArray[np.int64]
 
 
 class CollectiveArrival(NamedTuple):
-    """Where ranks of one program come to a collective, and cannot go on before they know when it ends."""
+    """The arrival of the ranks of one program at a collective; they wait for its end."""
 
     at: int
     operation: Operation
     ready: Ints
-    """(ranks,) when each arrives."""
+    """(ranks,) arrival times."""
     transfer: Ints
-    """(ranks,) or (1,): from the last arrival of its group to the end."""
+    """(ranks,) or (1,): time from the last arrival of the group to the end."""
 
 
 DEVICE_SYNCS = frozenset({"cudaDeviceSynchronize"})
 WAKE_NS = 6_000
-"""From the end of the GPU's work to the return of the call that waited for it."""
+"""Time from the end of the GPU's work to the return of the call that waited for it."""
 _STEP_NS = 3_000
-"""Host time between two steps, and between a step's begin and its first call."""
+"""CPU time between two steps, and from the begin of a step to its first call."""
 _NEVER = np.iinfo(np.int64).min
 
 
 @dataclass
 class BlockState:
-    """Where the ranks of a block stand (ns, global)."""
+    """State of the ranks of a block; times in ns, global."""
 
     cpu: Ints
-    """When the host can begin its next call."""
+    """When the CPU can begin its next call."""
     streams: dict[int, Ints] = field(default_factory=dict)
-    """When each stream is done with what it was given."""
+    """When each stream becomes idle."""
     queue: Ints | None = None
-    """(slots, ranks) the latest starts on the GPU, in no order: as many as the launch queue has places."""
+    """(slots, ranks) latest starts on the GPU, in no order, one per slot of the launch queue."""
 
     @classmethod
     def at(cls, begin: Ints, slots: int | None) -> "BlockState":
-        """All streams idle, the queue empty."""
+        """Return a state with idle streams and an empty queue."""
         return cls(begin, queue=None if slots is None else np.full((slots, len(begin)), _NEVER))
 
 
 @dataclass
 class PhaseEvents:
-    """What happened in one phase (ns, global): one row an operation, one column a rank."""
+    """Events of one phase, in ns, global; one row per operation, one column per rank."""
 
     launch_start: Ints
     launch_end: Ints
     start: Ints
-    """On the GPU; of no meaning for operations that leave no activity."""
+    """Start on the GPU; undefined for operations without GPU activity."""
     end: Ints
     absent: NDArray[np.bool_] | None
     grid: Ints | None
     begin: Ints
-    """(ranks,) when the host entered the phase; a step's range begins here."""
+    """(ranks,) when the CPU began the phase; the step's range begins here."""
     loading_start: Ints
     loading_end: Ints
     finish: Ints
@@ -71,12 +71,12 @@ class PhaseEvents:
 def simulate_phase(
     job: Job, ops: tuple[Operation, ...], costs: PhaseDurations, state: BlockState
 ) -> Generator[CollectiveArrival, Ints, PhaseEvents]:
-    """Advance `state` by one phase and tell what happened; yields at each collective, to be sent its ends (ranks,).
+    """Advance `state` by one phase and return its events; yield at each collective, and receive its ends (ranks,).
 
-    A kernel starts at the latest of: its launch's end and a latency, its stream's last end and a gap, the ends of
-    what it is told to wait for. A collective ends for all of its group when the last has arrived and the transfer
-    is over. A sync returns when its stream, or what it is told to wait for, or the whole device is done. With a
-    launch queue a launching call returns only when the activity fits into it.
+    A kernel starts at the latest of: the end of its launch plus a latency, the last end on its stream plus a gap, the
+    ends of the operations that it waits for. A collective ends for its group when the last rank has arrived and the
+    transfer is over. A sync call returns when its stream, the awaited operations or the device are done. With a launch
+    queue, a launching call returns when the queue has a free slot.
     """
     shape = costs.cpu.shape
     launch_start, launch_end = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -99,7 +99,7 @@ def simulate_phase(
                 cpu = np.maximum(cpu, done + WAKE_NS, out=launch_end[at])
             continue
         if state.queue is not None:
-            # as many starts as there are places may lie ahead: the earliest of these makes room
+            # the queue has a free slot once the earliest of the pending launches has started
             np.maximum(cpu, state.queue.min(axis=0), out=cpu)
         ready = np.add(cpu, job.launch_floor_ns, out=start[at])
         np.maximum(ready, busy + costs.gap[at], out=ready)
@@ -133,6 +133,6 @@ def simulate_phase(
 
 
 def _enqueue(queue: Ints, start: Ints) -> None:
-    """Put a start into the place of the earliest, if it is later."""
+    """Replace the earliest start in the queue by `start`, if it is later."""
     at = queue.argmin(axis=0), np.arange(queue.shape[1])
     queue[at] = np.maximum(queue[at], start)

@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong on which ranks and steps, and the cause that an analysis should name."""
+"""Faults of a simulated job: kind, ranks, steps, and the cause that an analysis should find."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ FAULT_CAUSES: Final = {
     "slow_link": "communication",
     "pause": "cpu_launch",
 }
-"""Each kind of fault and its cause, as the report words causes."""
+"""The cause of each kind of fault, with the identifiers of the report."""
 
 REQUIRED_OPTIONS: Final = {
     "cpu_stall": ("ranks", "kernel", "ms"),
@@ -46,31 +46,31 @@ _EVERYWHERE: Final = ("ranks", "steps", "every")
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong, on some ranks, in some steps.
+    """One fault, on some ranks and steps.
 
-    `cpu_stall`: the host pauses `ms` before launching kernel `kernel`. `slow_cpu`: host times x `factor` over
+    `cpu_stall`: the CPU pauses `ms` before launching kernel `kernel`. `slow_cpu`: CPU times x `factor` over
     `kernels`. `slow_gpu`: compute durations x `factor` over `kernels`. `late_start`: the step's first launch comes
     `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
-    x `factor` over `kernels`. `extra_kernel`: one kernel more (of `ms`) before index `kernel`. `missing_kernel`:
-    no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`: transfers x `factor` in
-    every collective whose group has one of the ranks. `pause`: each rank's host pauses `ms` somewhere in every
-    `every`-th step, as garbage collection does: neighbours in different steps.
+    x `factor` over `kernels`. `extra_kernel`: an additional kernel (of `ms`) before index `kernel`.
+    `missing_kernel`: no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`:
+    transfers x `factor` in every collective whose group has one of the ranks. `pause`: each rank's CPU pauses `ms` in
+    every `every`-th step, as garbage collection does; neighbours pause in different steps.
     """
 
     kind: str
     ranks: frozenset[int] = frozenset()
     steps: frozenset[int] | None = None
-    """None: all of them."""
+    """None means all."""
     every: int | None = None
-    """Only steps whose number it divides."""
+    """Only steps whose number is a multiple of this."""
     kernel: int | None = None
     kernels: frozenset[int] | None = None
-    """None: all of them."""
+    """None means all."""
     ms: float | None = None
     factor: float | None = None
     loading: bool = True
     drift: bool = False
-    """The factor grows from 1 in the job's first step to its whole in the last."""
+    """Whether the factor grows from 1 in the first step to its full value in the last."""
 
     def __post_init__(self) -> None:
         if self.kind not in FAULT_CAUSES:
@@ -88,46 +88,46 @@ class Fault:
 
     @property
     def cause(self) -> str:
-        """What an analysis should call it."""
+        """The cause that an analysis should find."""
         return FAULT_CAUSES[self.kind]
 
     @property
     def delay_ns(self) -> int:
-        """`ms` as nanoseconds; 0 where the fault has none."""
+        """`ms` in nanoseconds; 0 for a fault without it."""
         return round((self.ms or 0) * 1e6)
 
     def at_step(self, step: int) -> bool:
-        """Whether it happens in the step of this number; a pause: to any rank."""
+        """Return whether the fault happens in this step; a pause: on any rank."""
         if self.steps is not None and step not in self.steps:
             return False
         return self.kind == "pause" or self.every is None or step % self.every == 0
 
     def pauses(self, rank: int, step: int) -> bool:
-        """Whether it makes this rank pause in this step."""
+        """Return whether this rank pauses in this step."""
         mine = self.kind == "pause" and (not self.ranks or rank in self.ranks)
         return mine and self.at_step(step) and (step + rank) % (self.every or 1) == 0
 
     def on_ranks(self, step: int, ranks: int) -> frozenset[int]:
-        """The ranks, of so many in the job, that it touches in this step; none where it is no rank's own."""
+        """Return the affected ranks in this step of a job of `ranks` ranks; empty for a fault without ranks."""
         if self.kind == "pause":
             return frozenset(rank for rank in range(ranks) if self.pauses(rank, step))
         return self.ranks if self.at_step(step) else frozenset()
 
     def in_step(self, step: int, steps: range) -> "Fault":
-        """The fault as strong as it is in this step of a job that has these."""
+        """Return the fault with its strength in this step of the job's `steps`."""
         if not self.drift or self.factor is None:
             return self
         return replace(self, factor=1 + (self.factor - 1) * (step - steps[0]) / max(1, len(steps) - 1))
 
     def on_kernel(self, kernel: int | None) -> bool:
-        """Whether it concerns the kernel of this index."""
+        """Return whether the fault affects the kernel with this index."""
         return self.kernels is None or (kernel is not None and kernel in self.kernels)
 
     @classmethod
     def parse(cls, text: str) -> "Fault":
-        """Read `KIND:rank=3,step=2,kernel=17,ms=2.5`; several ranks or steps: `ranks=0-7+12`, `steps=2-5`.
+        """Parse `KIND:rank=3,step=2,kernel=17,ms=2.5`; several ranks or steps as `ranks=0-7+12`, `steps=2-5`.
 
-        Raises `UsageError` for words it does not know, values it cannot read and what the fault lacks.
+        Raises `UsageError` for unknown or missing options and for values that cannot be parsed.
         """
         kind, _, rest = text.partition(":")
         kind = kind.strip()

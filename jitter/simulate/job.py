@@ -1,4 +1,4 @@
-"""What is simulated: the shape of a training job, how it is launched and how noisy it is."""
+"""Parameters of a simulated job: size, shape, launches, noise."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -8,79 +8,79 @@ from jitter.simulate.kernel_names import Era
 
 MarkerStyle = Literal["talk", "profiler", "iteration", "none"]
 SYNCS: Final = ("loss", "before", "after")
-"""Where a step waits for the GPU: to read the loss after the forward, before and after the weight update."""
+"""Places where a step waits for the GPU: to read the loss, before and after the weight update."""
 MIN_KERNELS = 8
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training job: its ranks run their step over and over and meet in its collectives."""
+    """A training job: its ranks repeat a step and synchronize in its collectives."""
 
     ranks: int = 8
     steps: int = 4
     kernels: int = 60
-    """Kernels a step and rank, collectives included, memory operations not."""
+    """Kernels per step and rank, with collectives, without memory operations."""
     seed: int = 0
     gpus_per_node: int = 8
     first_step: int = 0
     epoch: int | None = 1
-    """Named by the markers of style "talk" only."""
+    """Epoch in the markers of style "talk"; other styles have none."""
     marker: MarkerStyle = "talk"
-    """How step ranges are worded; formats that have only one way (PyTorch's profiler) use theirs."""
+    """Text of step markers; formats with a single style (PyTorch profiler) use their own."""
     era: Era = "2024"
-    """Whose spelling of kernel names."""
+    """Era of the kernel names."""
     noise: float = 0.02
     """Relative standard deviation of every GPU duration."""
     cpu_noise: float = 0.08
-    """The same of every time on the host."""
+    """Relative standard deviation of every CPU time."""
     second_thread: bool = True
-    """Backward is launched by autograd's own thread."""
+    """Whether autograd's own thread launches the backward pass."""
     buckets: int | None = None
-    """All-reduces a step; by default one for every 40 kernels, 2 to 24."""
+    """All-reduces per step; default: one per 40 kernels, 2 to 24."""
     main_stream: int = 7
     collective_streams: tuple[int, ...] = (33,)
     data_loading: bool = True
-    """Whether the fetching of each batch is recorded as a range."""
+    """Whether data loading is recorded as a range."""
     cpu_ns: int = 6500
-    """Mean host time between two calls."""
+    """Mean CPU time between two calls."""
     call_ns: int = 5200
-    """Mean time in a launching call."""
+    """Mean duration of a launching call."""
     launch_floor_ns: int = 2400
-    """Least time from the end of a launch to the start of its kernel."""
+    """Shortest time from the end of a launch to the start of its kernel."""
     stream_gap_ns: int = 950
     """Mean time between two kernels of a busy stream."""
     gpu_scale: float = 1.0
-    """Factor on all GPU durations."""
+    """Factor of all GPU durations."""
     warmup_kernels: int = 6
-    """Launched before the first step."""
+    """Kernels launched before the first step."""
     tail_kernels: int = 2
-    """Launched after the last step."""
+    """Kernels launched after the last step."""
     clock_spread_ns: int = 90_000_000_000
-    """The recordings of different ranks begin up to this far apart."""
+    """Largest difference between the starts of two ranks' recordings."""
     clock_error_ns: int = 1_500_000
-    """Standard deviation of the wall clock that a recording states (NTP)."""
+    """Standard deviation of the error of a recording's wall clock (NTP)."""
     shape: str = "data_parallel"
-    """Which program the ranks run: see `jitter.simulate.shapes.SHAPES`."""
+    """Parallelism of the job; see `jitter.simulate.shapes.SHAPES`."""
     tensor: int | None = None
-    """Ranks of a tensor-parallel group; by default the most of a node that leave several groups."""
+    """Ranks of a tensor-parallel group; default: as many of a node as leave several groups."""
     stages: int | None = None
-    """Pipeline stages; by default 4, or fewer if the ranks do not divide by that."""
+    """Pipeline stages; default: 4, or fewer if 4 does not divide the ranks."""
     microbatches: int | None = None
-    """Of a pipeline's step; by default twice its stages."""
+    """Micro-batches per step of a pipeline; default: twice its stages."""
     experts: int | None = None
-    """Ranks of an expert group; by default the most of a node that leave several groups."""
+    """Ranks of an expert group; default: as many of a node as leave several groups."""
     cpu_bound: bool = False
-    """The host is slower than its GPU all through."""
+    """Whether the CPU is slower than the GPU throughout."""
     launch_queue: int | None = None
-    """So many launches may wait for the GPU; the next call returns only when one of them has started."""
+    """Slots of the launch queue; a launch into a full queue returns when a pending one has started."""
     syncs: frozenset[str] = frozenset()
-    """Where the host waits for the GPU beside what the shape has: of `SYNCS`."""
+    """Additional places, of `SYNCS`, where the CPU waits for the GPU."""
     variable_work: float = 0.0
-    """Each rank's input differs in size from step to step by up to this fraction, and half the kernels with it."""
+    """Largest relative variation of the input size between ranks and steps, which half of the kernels follow."""
     autotuned: float = 0.0
-    """Fraction of the matrix products for which ranks chose different kernels."""
+    """Fraction of matrix kernels for which autotuning chooses different kernels on different ranks."""
     side_stream: int | None = None
-    """A second stream on which a third of the compute kernels run, with events both ways."""
+    """Second stream for a third of the compute kernels, synchronized by events."""
 
     def __post_init__(self) -> None:
         for what, least in (("ranks", 1), ("steps", 1), ("kernels", MIN_KERNELS), ("gpus_per_node", 1)):
@@ -109,7 +109,7 @@ class Job:
 
     @property
     def all_reduces(self) -> int:
-        """All-reduces a step."""
+        """All-reduces per step."""
         return self.buckets if self.buckets is not None else max(2, min(24, self.kernels // 40))
 
     @property

@@ -1,4 +1,4 @@
-"""Kernel names as PyTorch, cuBLAS, cuDNN and NCCL spelled them in an era, with a time and a launch shape each."""
+"""Kernel names of PyTorch, cuBLAS, cuDNN and NCCL by era, with durations and launch shapes."""
 
 from itertools import cycle, islice
 from typing import Final, Literal, NamedTuple
@@ -14,11 +14,11 @@ class KernelSpec(NamedTuple):
     grid: int
     block: int
     tiles: tuple[str, ...] = ()
-    """Where a library chooses among kernels by measuring: the names it may take."""
+    """Names that autotuning chooses from; empty without autotuning."""
 
 
 INPUT_SIZED_NS: Final = 15_000
-"""Kernels longer than this do work that grows with the input."""
+"""Kernels longer than this depend on the input size."""
 
 _NATIVE = "at::native::"
 _ANONYMOUS = "at::native::(anonymous namespace)::"
@@ -106,7 +106,7 @@ EXTRA_KERNEL: Final = KernelSpec(
     40,
     128,
 )
-"""A kernel that no step of ours runs by itself."""
+"""The kernel of the fault extra_kernel; no step runs it otherwise."""
 
 _GEMMS: Final[dict[Era, tuple[str, str, str]]] = {
     "2020": (
@@ -122,7 +122,7 @@ _GEMMS: Final[dict[Era, tuple[str, str, str]]] = {
     ),
 }
 _TILES: Final = (("128x128", "64x256"), ("256x128", "128x256"), ("64x128", "128x64"))
-"""A tile of the main choice and one that autotuning finds as good."""
+"""Pairs of tiles that autotuning chooses from."""
 
 
 def _tuned(shape: KernelSpec) -> KernelSpec:
@@ -136,7 +136,7 @@ _ARGUMENTS: Final[dict[Era, str]] = {
     "2020": "(ncclDevComm*, unsigned long, ncclWork*)",
     "2024": "(ncclDevKernelArgsStorage<4096ul>)",
 }
-# NCCL has no all-to-all: it is sends and receives in one kernel
+# NCCL has no all-to-all kernel: it is sends and receives in one
 _COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
     "2020": {
         "all_reduce": "ncclKernel_AllReduce_RING_LL_Sum_half",
@@ -160,7 +160,7 @@ _COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
 
 
 def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    """The kernels of one transformer layer, forward."""
+    """Return the kernels of a transformer layer, forward pass."""
     wide, square, _ = _GEMMS[era]
     qkv, out = KernelSpec(wide, 92000, 480, 256), KernelSpec(square, 41000, 160, 128)
     scores, context = KernelSpec(square, 24000, 320, 128), KernelSpec(square, 23000, 320, 128)
@@ -170,7 +170,7 @@ def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
 
 
 def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    """The kernels of one transformer layer, backward."""
+    """Return the kernels of a transformer layer, backward pass."""
     wide, square, thin = _GEMMS[era]
     grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
     feed = (_MUL, _REDUCE, *grads, _GELU, _REDUCE, *grads, _NORM_BACKWARD, _ADD)
@@ -189,30 +189,30 @@ def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
 
 
 def embedding_kernel() -> KernelSpec:
-    """The step's first kernel."""
+    """Return the embedding, the first kernel of a step."""
     return _EMBED
 
 
 def loss_kernels(era: Era) -> tuple[KernelSpec, ...]:
-    """From the last layer to the loss."""
+    """Return the kernels from the last layer to the loss."""
     return (_NORM, KernelSpec(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
 
 
 def gradient_norm_kernel() -> KernelSpec:
-    """What a rank adds to the norm of all gradients."""
+    """Return the kernel that sums the squares of a rank's gradients."""
     return _REDUCE
 
 
 def optimizer_kernel() -> KernelSpec:
-    """The fused weight update, launched several times."""
+    """Return the fused weight update, launched several times per step."""
     return _OPTIMIZER
 
 
 def repeat_layer(layer: tuple[KernelSpec, ...], count: int) -> list[KernelSpec]:
-    """So many kernels of a layer, over and over if it has fewer."""
+    """Return `count` kernels of a layer, repeated if it has fewer."""
     return list(islice(cycle(layer), count))
 
 
 def collective_kernel_name(era: Era, operation: str) -> str:
-    """NCCL's device kernel of an operation."""
+    """Return the name of NCCL's device kernel for an operation."""
     return _COLLECTIVES[era][operation] + _ARGUMENTS[era]

@@ -1,7 +1,7 @@
-"""What is true of a run: the three metrics of every kernel, from the simulated events, in slow and plain Python.
+"""The true metrics of every kernel of a run: duration, gap, time to kernel end, in plain Python.
 
-It follows the definitions, not the formulas of the analysis: kernels are compared in the global time that no rank
-knows, so nothing here has to be aligned.
+The code follows the definitions, not the formulas of the analysis. Kernels are compared in global time, so no clocks
+have to be aligned.
 """
 
 from collections import Counter
@@ -17,16 +17,16 @@ class KernelTruth(NamedTuple):
     """One kernel of one rank's step, in launch order; memory operations have none."""
 
     kernel_index: int | None
-    """The kernel index; None for a kernel without a partner in the step's commonest sequence."""
+    """Kernel index; None for a kernel without a counterpart in the step's commonest sequence."""
     name: str
     concurrent: bool
-    """On another stream than the main one, or a collective."""
+    """Whether the kernel is a collective or runs on another stream than the main one."""
     duration_ns: int
     gap_ns: int
     ttke_ns: int
-    """Time to kernel end: over this rank's own kernels, those without an index too."""
+    """Time to kernel end, over all kernels of the rank, those without an index too."""
     launch_latency_ns: int | None
-    """None where the launch was not recorded, or is that of the kernel before it (a CUDA graph)."""
+    """None if the launch was not recorded, or is shared with the kernel before (a CUDA graph)."""
 
 
 class _Kernel(NamedTuple):
@@ -39,11 +39,11 @@ class _Kernel(NamedTuple):
 
 
 TruthTable = dict[tuple[int | None, int, int], list[KernelTruth]]
-"""(epoch, step, rank) -> its kernels."""
+"""Kernels by (epoch, step, rank)."""
 
 
 def compute_truth(recordings: Sequence[RankRecording], epoch: int | None) -> TruthTable:
-    """The truth of these ranks, which are taken for the whole job, one cohort."""
+    """Compute the truth of these ranks, taken as a whole job with one cohort."""
     by_step: dict[int, dict[int, list[_Kernel]]] = {}
     for recording in recordings:
         for step, kernels in _kernels(recording).items():
@@ -55,7 +55,7 @@ def compute_truth(recordings: Sequence[RankRecording], epoch: int | None) -> Tru
             rank: tuple((k.name, _concurrent(k, main[rank])) for k in kernels) for rank, kernels in of_rank.items()
         }
         counts = Counter(sequences.values())
-        # of several equally common ones, the one of the lowest rank
+        # ties go to the sequence of the lowest rank
         reference = max(counts, key=lambda s: counts[s])
         indices = {s: match_reference(s, reference) for s in counts}
         begins = {rank: _first_compute(kernels, main[rank]) for rank, kernels in of_rank.items()}
@@ -66,9 +66,9 @@ def compute_truth(recordings: Sequence[RankRecording], epoch: int | None) -> Tru
 
 
 def find_cohorts(plan: Plan) -> list[list[int]]:
-    """The ranks whose programs' kernels share at least half, by longest common subsequence over the longer.
+    """Group ranks whose programs share at least half of their kernels: longest common subsequence over the longer one.
 
-    The commonest program (of equally common ones that of the lowest rank) gathers its like; then the rest again.
+    The commonest program (ties: that of the lowest rank) takes all similar programs; then the same for the rest.
     """
     sequences = [tuple((op.name, op.stream) for op in one.step if op.kernel is not None) for one in plan.programs]
     left = list(range(len(sequences)))
@@ -125,7 +125,7 @@ def _metrics(kernels: Sequence[_Kernel], main: int, indices: Sequence[int | None
         if concurrent:
             gap = 0
         elif kernel.start_ns == first:
-            # all leave the step's last all-reduce at one instant, so the distance to it differs by just this
+            # all ranks leave the step's last all-reduce together, so the distances to it differ by this
             gap = kernel.start_ns - earliest
         else:
             gap = kernel.start_ns - before[id(kernel)].end_ns
@@ -136,16 +136,16 @@ def _metrics(kernels: Sequence[_Kernel], main: int, indices: Sequence[int | None
 
 
 def match_reference(own: Sequence[object], reference: Sequence[object]) -> list[int | None]:
-    """For each of one's own kernels its place in the reference: a longest common subsequence, earliest places.
+    """Return the position in `reference` of each kernel of `own`: a longest common subsequence, earliest positions.
 
-    >>> partners("abxc", "abbc")
+    >>> match_reference("abxc", "abbc")
     [0, 1, None, 3]
     """
     same = 0
     while same < min(len(own), len(reference)) and own[same] == reference[same]:
         same += 1
     rest, others = own[same:], reference[same:]
-    # longest[i][j]: the most matches between rest[i:] and others[j:]
+    # longest[i][j]: number of matches between rest[i:] and others[j:]
     longest = [[0] * (len(others) + 1) for _ in range(len(rest) + 1)]
     for i in range(len(rest) - 1, -1, -1):
         below, row = longest[i + 1], longest[i]

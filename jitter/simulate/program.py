@@ -1,4 +1,4 @@
-"""What a step is: a list of operations in launch order, each with its stream, thread and what it waits for."""
+"""Programs of a job: operations of a step in launch order, with streams, threads and dependencies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 OperationKind = Literal["compute", "collective", "memory", "call", "sync"]
 KERNEL_KINDS: Final = frozenset({"compute", "collective"})
-"""What the kernel index counts."""
+"""Kinds that the kernel index counts."""
 GPU_KINDS: Final = frozenset({"compute", "collective", "memory"})
-"""What leaves an activity on the GPU; the others are host calls alone."""
+"""Kinds with an activity on the GPU; the other kinds are host calls."""
 
 MAIN_THREAD: Final = 0
 AUTOGRAD_THREAD: Final = 1
@@ -22,52 +22,52 @@ NO_GROUP: Final = -1
 
 @dataclass(frozen=True)
 class Operation:
-    """One call of the program and, unless it is a mere call, what it makes the GPU do. Times are means in ns."""
+    """One call of a program, and its GPU activity if it has one. Times are means in ns."""
 
     name: str
     kind: OperationKind
     call: str
     """The host call, without version suffix: `cudaLaunchKernel`."""
     stream: int
-    """Where the activity runs; for a sync, the stream it waits for."""
+    """Stream of the activity; for a sync, the stream that it waits for."""
     thread: int = MAIN_THREAD
     duration_ns: int = 0
-    """On the GPU; of a collective: from the last arrival to the common end."""
+    """Duration on the GPU; for a collective, from the last arrival to the end."""
     cpu_ns: int = 0
-    """On the host, from the end of the call before to the start of this one."""
+    """CPU time from the end of the previous call to the start of this one."""
     call_ns: int = 0
-    """In the call; a sync's wait comes on top."""
+    """Duration of the call, without the waiting of a sync."""
     after: tuple[int, ...] = ()
-    """Positions of earlier operations of the same step whose end it waits for (events), its stream apart. A sync
-    that has some waits for these instead of a stream."""
+    """Positions of earlier operations of the step that it waits for, in addition to its stream. A sync with positions
+    waits for these instead of a stream."""
     phase: str = ""
-    """forward, backward, optimizer: the nested range it lies in."""
+    """Nested range that contains it: forward, backward or optimizer."""
     group: str | None = None
-    """A collective's group, by name: see `Plan.groups`."""
+    """Name of a collective's process group, see `Plan.groups`."""
     collective: str | None = None
-    """The operation: all_reduce, all_gather, ..."""
+    """Operation of a collective: all_reduce, all_gather, ..."""
     n_bytes: int | None = None
     copy: Literal["h2d", "d2h", "memset"] | None = None
     grid: tuple[int, int, int] = (1, 1, 1)
     block: tuple[int, int, int] = (1, 1, 1)
     kernel: int | None = None
-    """Its kernel index; None for what is no kernel, and for a kernel that only some ranks run."""
+    """Kernel index; None for other operations, and for a kernel that only some ranks run."""
     draw: int = 0
-    """Its place in the random numbers of a step, so that added operations leave those of the others alone."""
+    """Row in the random numbers of a step; added operations have rows of their own."""
     sized: bool = False
-    """Its duration and grid follow the size of a rank's input."""
+    """Whether duration and grid follow the input size of a rank."""
     variants: tuple[str, ...] = ()
-    """The kernels that autotuning picks from, rank by rank; `name` where there are none."""
+    """Names that autotuning chooses from, per rank; empty: `name`."""
 
     @property
     def added(self) -> bool:
-        """Whether it is a kernel that only some ranks run."""
+        """Whether only some ranks run this kernel."""
         return self.kind in KERNEL_KINDS and self.kernel is None
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a rank runs: once the prologue, then the step over and over, once the epilogue."""
+    """The program of a rank: a prologue, repetitions of a step, an epilogue."""
 
     step: tuple[Operation, ...]
     prologue: tuple[Operation, ...] = ()
@@ -75,15 +75,15 @@ class Program:
 
     @property
     def kernels(self) -> int:
-        """Kernels a step, collectives included."""
+        """Kernels per step, collectives included."""
         return sum(op.kernel is not None for op in self.step)
 
     def position(self, kernel: int) -> int:
-        """Where in the step the kernel with this index stands."""
+        """Return the position in the step of the kernel with this index."""
         return next(at for at, op in enumerate(self.step) if op.kernel == kernel)
 
     def with_extra(self, kernel: int, extra: Operation) -> "Program":
-        """The program with one more operation, launched right before the kernel of this index (or last)."""
+        """Return the program with an added operation, launched before the kernel with this index (or last)."""
         kernels = [op.kernel for op in self.step if op.kernel is not None]
         at = self.position(kernel) if kernel <= kernels[-1] else self.position(kernels[-1]) + 1
         moved = [replace(op, after=tuple(a + (a >= at) for a in op.after)) for op in self.step]
@@ -94,29 +94,29 @@ class Program:
 
 @dataclass(frozen=True)
 class Plan:
-    """What all ranks run, and who meets whom."""
+    """The programs of all ranks, and their process groups."""
 
     programs: tuple[Program, ...]
-    """One a stage: ranks of one stage run the same."""
+    """One program per stage; ranks of a stage run the same program."""
     stage: Ints
-    """For each rank of the job the number of its program."""
+    """(ranks,) number of each rank's program."""
     groups: Mapping[str, Ints] = field(default_factory=dict)
-    """For each group name the number of the group that each rank of the job is in; `NO_GROUP`: in none."""
+    """By name: (ranks,) number of the group that each rank is in; `NO_GROUP` for none."""
 
     def ranks_of(self, stage: int) -> Ints:
-        """The ranks that run this program."""
+        """Return the ranks that run this program."""
         ranks: Ints = np.flatnonzero(self.stage == stage)
         return ranks
 
 
 def single_program_plan(program: Program, ranks: int, groups: Mapping[str, Ints] | None = None) -> Plan:
-    """The plan of a job whose ranks all run one program; its groups beside that of the whole job."""
+    """Return the plan of a job in which all ranks run one program; `groups` are in addition to the whole job."""
     everyone = np.zeros(ranks, np.int64)
     return Plan((program,), everyone, {WORLD: everyone, **(groups or {})})
 
 
 def number_operations(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """The operations with their kernel indices and their places in the random numbers."""
+    """Return the operations with kernel indices and rows in the random numbers."""
     done: list[Operation] = []
     kernel = 0
     for draw, op in enumerate(operations):

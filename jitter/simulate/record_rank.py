@@ -1,4 +1,4 @@
-"""From what happened, operation by operation, to one rank's recording in its own clock."""
+"""Build a rank's recording on its own clock from the events of a run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,20 +19,20 @@ Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117
 _LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 _CHOICES = 2**45
-"""In the place of a seed's second number: the random numbers of autotuning's choices."""
+"""Seed of autotuning's choices."""
 _NESTED_NS = 1_000
-"""A phase's range begins this long before its first call and ends this long after its last."""
+"""Time that a phase's range extends before its first call and after its last."""
 
 
 @lru_cache(maxsize=16)
 def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
-    """Positions of what leaves an activity, and of mere calls."""
+    """Return the positions of operations with GPU activity, and of host calls."""
     on_gpu = np.array([op.kind in GPU_KINDS for op in ops], np.bool_)
     return np.flatnonzero(on_gpu), np.flatnonzero(~on_gpu)
 
 
 def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int, rank: int) -> RankRecording:
-    """The recording of the rank in this column of the events."""
+    """Return the recording of the rank in this column of the events."""
     own = make_clock(job, rank)
     program = plan.programs[plan.stage[rank]]
     parts: list[tuple[Ints, ...]] = []
@@ -49,7 +49,7 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         launch_end = events.launch_end[:, column] + own.offset_ns
         gpu, host = _rows(ops)
         correlations = correlation + np.arange(len(ops), dtype=np.int64)
-        correlation += len(ops) + 3  # calls that nobody recorded take numbers too
+        correlation += len(ops) + 3  # unrecorded calls use correlation ids too
         for at in host.tolist():
             op = ops[at]
             begin, end = int(launch_start[at]), int(launch_end[at])
@@ -113,7 +113,7 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
 
 
 def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The operations under the names of the kernels that autotuning chose on this rank."""
+    """Return the operations with the kernel names that autotuning chose on this rank."""
     if not any(op.variants for op in ops):
         return ops
     chosen = np.random.default_rng((job.seed, _CHOICES, rank)).integers(2**30, size=len(ops)).tolist()
@@ -124,7 +124,7 @@ def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation,
 
 
 def _groups(plan: Plan, rank: int) -> dict[str, ProcessGroup]:
-    """The groups of a rank. Each has a number of its own in the job, in the order in which they were made."""
+    """Return the process groups of a rank; groups are numbered over the job in order of creation."""
     found: dict[str, ProcessGroup] = {}
     made = 0
     for name, of_rank in plan.groups.items():
@@ -160,6 +160,6 @@ def _ranges(
             continue
         rows = list(members)
         inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
-        # the main thread waits in backward(); autograd's thread has no range of its own
+        # on the main thread, which waits in backward(); autograd's thread has no ranges
         found.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
     return found

@@ -1,4 +1,4 @@
-"""What one rank's profiler saw: its activities, calls and ranges, in the rank's own clock."""
+"""The recording of one rank: activities, calls and ranges, on the rank's clock."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,14 +31,14 @@ class ProcessGroup(NamedTuple):
     """Ranks that communicate: a process group."""
 
     number: str
-    """Its name among the job's groups: "0" is the whole job."""
+    """Number among the job's groups, as text; "0" is the whole job."""
     name: str
-    """What it is for."""
+    """Purpose of the group."""
     ranks: tuple[int, ...]
 
 
 class HostCall(NamedTuple):
-    """A host call that launches nothing: a sync, an event."""
+    """A host call without a launch: a sync or an event."""
 
     name: str
     is_sync: bool
@@ -51,7 +51,7 @@ class HostCall(NamedTuple):
 
 
 def format_marker(style: MarkerStyle, epoch: int | None, step: int, rank: int) -> str:
-    """How a step's range is called."""
+    """Return the text of a step marker."""
     if style == "talk":
         return f"{'' if epoch is None else f'epoch{epoch}_'}step{step}-rank{rank}-640_8-640_8-640_8"
     return f"ProfilerStep#{step}" if style == "profiler" else f"iteration {step}"
@@ -59,7 +59,7 @@ def format_marker(style: MarkerStyle, epoch: int | None, step: int, rank: int) -
 
 @dataclass(frozen=True)
 class RankRecording:
-    """One rank's recording. The arrays are parallel, one entry a GPU activity, in launch order."""
+    """The recording of one rank. Arrays are parallel, one entry per GPU activity, in launch order."""
 
     rank: int
     host: str
@@ -68,34 +68,34 @@ class RankRecording:
     clock: Clock
     main_stream: int
     operations: tuple[Operation, ...]
-    """`operation` is a position in it; it tells name, kind, stream, thread, block, bytes, collective."""
+    """Operations with name, kind, stream, thread, block, bytes; the array `operation` holds positions in it."""
     operation: Ints
     step: Ints
-    """Of no meaning where `in_step` is false."""
+    """Undefined where `in_step` is false."""
     in_step: Bools
     start_ns: Ints
     end_ns: Ints
     has_launch: Bools
-    """False: the launching call was not recorded, and the four below have no meaning but `correlation`."""
+    """False if the launch was not recorded: its times are undefined then."""
     launch_start_ns: Ints
     launch_end_ns: Ints
     shares_launch: Bools
-    """True for a kernel whose launching call is that of the kernel before it (a CUDA graph)."""
+    """True for a kernel that shares the launch of the kernel before it (a CUDA graph)."""
     correlation: Ints
     grid_x: Ints
     lost_launches: tuple[HostCall, ...]
-    """Launching calls whose activity the recording lost."""
+    """Launches whose activity was lost."""
     calls: tuple[HostCall, ...]
     ranges: tuple[HostRange, ...]
     groups: Mapping[str, ProcessGroup] = field(default_factory=dict)
-    """Those the rank is in, by the name that its operations use."""
+    """Process groups of the rank, by the name that its operations use."""
 
     def __len__(self) -> int:
         return len(self.operation)
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """Operating system thread ids: the main thread's is the pid."""
+        """Thread ids of the operating system; the main thread's is the pid."""
         return (self.pid, self.pid + 41)
 
     @property
@@ -104,11 +104,11 @@ class RankRecording:
         return [r for r in self.ranges if r.kind == "step"]
 
     def ops(self) -> Iterator[Operation]:
-        """The operation of each activity."""
+        """Yield the operation of each activity."""
         return map(self.operations.__getitem__, self.operation.tolist())
 
     def kept(self, which: Bools) -> "RankRecording":
-        """The same with only these activities."""
+        """Return the recording with only these activities."""
         return replace(
             self,
             operation=self.operation[which],
@@ -125,7 +125,7 @@ class RankRecording:
         )
 
     def moved(self, by_ns: int) -> "RankRecording":
-        """The same on a clock that is ahead by this much: one recording of several ranks has one clock."""
+        """Return the recording on a clock that is ahead by `by_ns`, for traces that hold several ranks."""
         shift = replace(
             self.clock,
             offset_ns=self.clock.offset_ns + by_ns,

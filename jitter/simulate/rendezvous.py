@@ -1,4 +1,4 @@
-"""Lets ranks of different programs run against each other, from collective to collective."""
+"""Run the ranks of different programs together, from collective to collective."""
 
 from collections.abc import Generator, Mapping
 from typing import NamedTuple
@@ -10,64 +10,64 @@ from jitter.simulate.engine import CollectiveArrival
 from jitter.simulate.program import NO_GROUP, Ints, Plan
 
 StageRun = Generator[tuple[int, CollectiveArrival], Ints, None]
-"""All phases of the ranks of one program: yields (phase, arrival), is sent when the collective ends on each rank."""
+"""Run of one stage: yields (phase, arrival) and receives the collective's end on each rank."""
 CollectiveEnds = dict[tuple[int, int, int], Ints]
-"""(stage, phase, position) of each collective -> its end in each group (ns, global)."""
+"""End of each collective per group (ns, global), by (stage, phase, position)."""
 
 
-class _Came(NamedTuple):
+class _Arrived(NamedTuple):
     stage: int
     phase: int
     arrival: CollectiveArrival
     group: Ints
-    """(ranks,) the group's number on each rank that came."""
+    """(ranks,) number of each arriving rank's group."""
 
 
-def run_stages(plan: Plan, lives: Mapping[int, StageRun]) -> CollectiveEnds:
-    """Run the lives of all stages to their ends and tell when each collective ended.
+def run_stages(plan: Plan, runs: Mapping[int, StageRun]) -> CollectiveEnds:
+    """Run all stages to their ends and return when each collective ended.
 
-    A life goes on as soon as all stages that have ranks in its collective's groups have come to theirs: the nth
-    collective of a group on one rank meets the nth on the others. Raises `JitterError` where all wait for others.
+    A stage continues when all stages with ranks in the collective's groups have arrived; the nth collective of a group
+    on one rank matches the nth on the other ranks. Raises `JitterError` for a deadlock.
     """
     expected = {
         name: frozenset(np.unique(plan.stage[group != NO_GROUP]).tolist()) for name, group in plan.groups.items()
     }
-    met: dict[tuple[int, str], int] = {}
-    open_meets: dict[tuple[str, int], list[_Came]] = {}
+    count: dict[tuple[int, str], int] = {}
+    pending: dict[tuple[str, int], list[_Arrived]] = {}
     found: CollectiveEnds = {}
-    able: list[tuple[int, Ints | None]] = [(stage, None) for stage in lives]
+    ready: list[tuple[int, Ints | None]] = [(stage, None) for stage in runs]
     waiting: dict[int, str] = {}
-    while able:
-        stage, ends = able.pop(0)
+    while ready:
+        stage, ends = ready.pop(0)
         try:
-            phase, arrival = next(lives[stage]) if ends is None else lives[stage].send(ends)
+            phase, arrival = next(runs[stage]) if ends is None else runs[stage].send(ends)
         except StopIteration:
             continue
         name = arrival.operation.group or ""
-        number = met[stage, name] = met.get((stage, name), 0) + 1
-        came = open_meets.setdefault((name, number), [])
-        came.append(_Came(stage, phase, arrival, plan.groups[name][plan.ranks_of(stage)]))
-        if len(came) < len(expected[name]):
+        number = count[stage, name] = count.get((stage, name), 0) + 1
+        arrived = pending.setdefault((name, number), [])
+        arrived.append(_Arrived(stage, phase, arrival, plan.groups[name][plan.ranks_of(stage)]))
+        if len(arrived) < len(expected[name]):
             waiting[stage] = f"{arrival.operation.collective} {number} of group {name}"
             continue
-        of_group = _ends(sorted(open_meets.pop((name, number)), key=lambda one: one.stage))
-        for one in sorted(came, key=lambda one: one.stage):
+        of_group = _ends(sorted(pending.pop((name, number)), key=lambda one: one.stage))
+        for one in sorted(arrived, key=lambda one: one.stage):
             waiting.pop(one.stage, None)
             found[one.stage, one.phase, one.arrival.at] = of_group
-            able.append((one.stage, of_group[one.group]))
+            ready.append((one.stage, of_group[one.group]))
     if waiting:
         stuck = ", ".join(f"stage {stage} in {what}" for stage, what in sorted(waiting.items()))
         raise JitterError(f"the ranks of the simulated job wait for each other: {stuck}")
     return found
 
 
-def _ends(came: list[_Came]) -> Ints:
-    """The end in each group: when its last rank has arrived and the transfer is over."""
-    size = 1 + max(int(one.group.max()) for one in came)
+def _ends(arrived: list[_Arrived]) -> Ints:
+    """Return the end in each group: the arrival of its last rank plus the transfer."""
+    size = 1 + max(int(one.group.max()) for one in arrived)
     last = np.full(size, np.iinfo(np.int64).min)
     transfer = np.zeros(size, np.int64)
-    # where several programs meet in one group, it is the first's transfer that counts
-    for one in reversed(came):
+    # if a group spans several programs, the transfer of the first one counts
+    for one in reversed(arrived):
         np.maximum.at(last, one.group, one.arrival.ready) if size > 1 else last.fill(
             max(last[0], one.arrival.ready.max())
         )

@@ -1,4 +1,4 @@
-"""A simulated run: computed once for where the ranks meet, then again, a few ranks at a time, for all else."""
+"""A simulated run: a first pass computes the ends of collectives, a second the events, a few ranks at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from jitter.simulate.shapes import plan
 from jitter.simulate.true_dependencies import Dependency, find_dependencies
 
 _BLOCK_CELLS = 4_000_000
-"""Operations x ranks of all steps that are in memory at once (some 32 bytes each)."""
+"""Cells (operations x ranks x steps) in memory at once, about 32 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Run:
 
     @cached_property
     def _first_pass(self) -> tuple[CollectiveEnds, dict[int, list[PhaseEvents]]]:
-        """When each collective ended; all events of each stage if they are few."""
+        """Ends of all collectives, and the events of each stage if they fit into memory."""
         kept: dict[int, list[PhaseEvents]] = {stage: [] for stage in range(len(self.plan.programs))}
         keep = self._block >= self.job.ranks
         found = run_stages(
-            self.plan, {stage: self._life(stage, self.plan.ranks_of(stage), kept[stage], keep) for stage in kept}
+            self.plan, {stage: self._run_stage(stage, self.plan.ranks_of(stage), kept[stage], keep) for stage in kept}
         )
         return found, kept if keep else {}
 
@@ -51,14 +51,14 @@ class Run:
     def _block(self) -> int:
         return max(1, _BLOCK_CELLS // (max(len(one.step) for one in self.plan.programs) * self.job.steps))
 
-    def _life(self, stage: int, ranks: Ints, events: list[PhaseEvents], keep: bool) -> StageRun:
+    def _run_stage(self, stage: int, ranks: Ints, events: list[PhaseEvents], keep: bool) -> StageRun:
         begin = [int(np.random.default_rng((self.job.seed, int(r))).integers(400_000)) for r in ranks]
         state = BlockState.at(np.array(begin, np.int64), self.job.launch_queue)
         program = self.plan.programs[stage]
         for phase in range(self.job.steps + 2):
             ops = phase_operations(program, phase, self.job.steps)
-            prices = draw_durations(self.job, self.faults, program, self.plan.groups, phase, ranks)
-            running = simulate_phase(self.job, ops, prices, state)
+            durations = draw_durations(self.job, self.faults, program, self.plan.groups, phase, ranks)
+            running = simulate_phase(self.job, ops, durations, state)
             ends: Ints | None = None
             while True:
                 try:
@@ -70,20 +70,20 @@ class Run:
                 ends = yield phase, arrival
 
     def _replay(self, stage: int, ranks: Ints) -> list[PhaseEvents]:
-        """The events of some ranks of a stage, now that the ends of their collectives are known."""
+        """Return the events of some ranks of a stage, given the ends of their collectives."""
         events: list[PhaseEvents] = []
         groups = {name: group[ranks] for name, group in self.plan.groups.items()}
-        life = self._life(stage, ranks, events, keep=True)
+        stage_run = self._run_stage(stage, ranks, events, keep=True)
         ends: Ints | None = None
         while True:
             try:
-                phase, arrival = next(life) if ends is None else life.send(ends)
+                phase, arrival = next(stage_run) if ends is None else stage_run.send(ends)
             except StopIteration:
                 return events
             ends = self._ends[stage, phase, arrival.at][groups[arrival.operation.group or ""]]
 
     def ranks(self, wanted: Sequence[int] | None = None) -> Iterator[RankRecording]:
-        """The recordings of these ranks (all), in this order; a few at a time are in memory."""
+        """Yield the recordings of these ranks (default: all) in order, with a few in memory at a time."""
         numbers = np.array(range(self.job.ranks) if wanted is None else wanted, np.int64)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < self.job.ranks:
             raise UsageError(f"the job has ranks 0 to {self.job.ranks - 1}")
@@ -103,9 +103,9 @@ class Run:
                 yield record_rank(self.job, self.plan, phases[stage], column, rank)
 
     def last_collective_ends(self) -> list[int]:
-        """When each step's last collective of the whole job ended (ns, global): a step lasts from one to the next.
+        """Return the end of each step's last collective of the whole job (ns, global).
 
-        Raises `UsageError` for a job that never meets as a whole.
+        Raises `UsageError` for a job without a collective of all ranks.
         """
         found: list[int] = []
         for phase in range(1, self.job.steps + 1):
@@ -115,31 +115,32 @@ class Run:
                 if of == phase and self.plan.programs[stage].step[at].group == WORLD
             ]
             if not ends:
-                raise UsageError(f"the ranks of a job of shape {self.job.shape} never meet all together")
+                raise UsageError(f"a job of shape {self.job.shape} has no collective of all ranks")
             found.append(max(ends))
         return found
 
     def step_times(self) -> dict[int, int | None]:
-        """Each step's time in ns, from the end of the last collective of the whole job in the step before to that
-        in this one, in global time; None for the first.
+        """Return each step's time in ns; None for the first step.
+
+        A step lasts from the end of the previous step's last collective of the whole job to the end of its own.
         """
         ends = self.last_collective_ends()
         times = [None, *(after - before for before, after in pairwise(ends))]
         return dict(zip(self.job.step_numbers, times, strict=True))
 
     def cohorts(self) -> list[list[int]]:
-        """The ranks whose kernels are alike, the commonest first: stages, but for those that differ by little."""
+        """Return the groups of ranks with similar programs, commonest first."""
         return find_cohorts(self.plan)
 
     def truth(self) -> TruthTable:
-        """The three metrics of every kernel, from the events in global time; see `jitter.simulate.kernel_truth`."""
+        """Return the true metrics of every kernel; see `jitter.simulate.kernel_truth`."""
         found: TruthTable = {}
         for ranks in self.cohorts():
             found |= compute_truth(list(self.ranks(ranks)), self.job.epoch)
         return dict(sorted(found.items(), key=lambda one: one[0][1:]))
 
     def dependencies(self) -> dict[int, list[Dependency]]:
-        """For each stage what its operations wait for; see `jitter.simulate.true_dependencies`."""
+        """Return the true dependencies of each stage; see `jitter.simulate.true_dependencies`."""
         found = {}
         for stage, program in enumerate(self.plan.programs):
             phases = self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
@@ -147,13 +148,13 @@ class Run:
         return found
 
     def without(self, *faults: Fault) -> "Run":
-        """The same run, noise included, had these faults (all, if none is named) not been."""
+        """Return the same run with the same noise, without these faults (default: without all)."""
         kept = [f for f in self.faults if f not in faults] if faults else []
         return simulate(self.job, kept)
 
 
 def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
-    """A run of this job. Raises `UsageError` for faults on ranks, steps or kernels that it does not have."""
+    """Simulate a job with faults; raise `UsageError` for a fault on a rank, step or kernel that the job lacks."""
     whole = plan(job)
     for fault in faults:
         _check(job, whole, fault)
@@ -196,6 +197,6 @@ def _check(job: Job, whole: Plan, fault: Fault) -> None:
 
 
 def _programs(whole: Plan, fault: Fault) -> list[Program]:
-    """What the ranks run that the fault is for."""
+    """Return the programs of the ranks of a fault."""
     stages = np.unique(whole.stage[sorted(fault.ranks)] if fault.ranks else whole.stage)
     return [whole.programs[stage] for stage in stages.tolist()]

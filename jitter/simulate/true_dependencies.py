@@ -1,4 +1,4 @@
-"""The true waits of a program: which operation starts only after which other, and where that was what held it."""
+"""The true dependencies of a program: which operation waits for which, and where the wait was binding."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -14,25 +14,24 @@ DependencyKind = Literal["event", "sync", "queue"]
 
 
 class Dependency(NamedTuple):
-    """One operation that waits for another. Ordinals: places among the step's GPU activities in launch order."""
+    """One operation that waits for another. Ordinals are positions among the step's GPU activities in launch order."""
 
     ordinal: int
-    """The operation that waits; of kinds sync and queue: the one whose launch does."""
+    """The operation that waits; for sync and queue, the operation whose launch waits."""
     on_ordinal: int
-    """The one it waits for: its end, or with a queue its start."""
+    """The awaited operation: its end, or for queue its start."""
     kind: DependencyKind
-    """event: on the GPU, beside the order of its stream. sync: a host call stands between. queue: a full launch
-    queue holds the call."""
+    """event: the GPU waits. sync: a host call waits. queue: a launch waits for a slot of the launch queue."""
     steps_back: int
-    """0: both are of one step; 1: the awaited one is of the step before."""
+    """0 if both are in the same step, 1 if the awaited one is in the previous step."""
     binding: int
-    """(rank, step) cells in which it was what held the operation, all else being there."""
+    """Number of (rank, step) cells in which this wait was binding."""
     margin_ns: int
-    """By how much at most: from the latest of all else to its start, or to the call's end."""
+    """Longest binding wait, in ns."""
 
 
 def find_dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[PhaseEvents]) -> list[Dependency]:
-    """The waits of the program with these operations a step, from the events of its ranks (one `PhaseEvents` a phase).
+    """Return the dependencies of a program from the events of its ranks (one `PhaseEvents` per phase).
 
     An operation that only some ranks run has no ordinal and is left out.
     """
@@ -46,7 +45,7 @@ def find_dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[Phase
 
 
 def _here(events: PhaseEvents, *positions: int) -> NDArray[np.bool_]:
-    """(ranks,) where these happened."""
+    """Return a mask (ranks,) of the ranks on which these operations happened."""
     if events.absent is None:
         return np.ones(events.start.shape[1], np.bool_)
     gone: NDArray[np.bool_] = np.logical_or.reduce(events.absent[list(positions)], axis=0)
@@ -56,7 +55,7 @@ def _here(events: PhaseEvents, *positions: int) -> NDArray[np.bool_]:
 def _held(
     kind: DependencyKind, pair: tuple[int, int], back: int, waits: Sequence[tuple[NDArray[np.bool_], Ints]]
 ) -> Dependency:
-    """A dependency from (where it bound, by how much) of each step."""
+    """Return a dependency from each step's (mask of binding ranks, waiting time)."""
     margins = [int(margin[bound].max()) for bound, margin in waits if bound.any()]
     return Dependency(*pair, kind, back, sum(int(bound.sum()) for bound, _ in waits), max(margins, default=0))
 
@@ -90,7 +89,7 @@ def _syncs(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[Ph
         if op.kind != "sync":
             continue
         later = [other for other in range(at + 1, len(ops)) if other in ordinal]
-        # the step's last sync holds the next step's first launch
+        # the last sync of a step delays the first launch of the next
         back, held = (0, later[0]) if later else (1, min(ordinal))
         for awaited in op.after or _last(ops[:at], op, ordinal):
             waits = []
@@ -102,7 +101,7 @@ def _syncs(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[Ph
 
 
 def _last(before: Sequence[Operation], sync: Operation, ordinal: dict[int, int]) -> list[int]:
-    """The last operation of each stream that the sync waits for, in this step."""
+    """Return the last operation of each stream that a sync waits for, in this step."""
     last: dict[int, int] = {}
     for at, op in enumerate(before):
         if at in ordinal and (op.stream == sync.stream or sync.call in DEVICE_SYNCS):
@@ -111,11 +110,11 @@ def _last(before: Sequence[Operation], sync: Operation, ordinal: dict[int, int])
 
 
 def _queue(ops: Sequence[Operation], ordinal: dict[int, int], steps: Sequence[PhaseEvents]) -> list[Dependency]:
-    """A call that a full queue held ends the moment another operation starts."""
+    """Find launches that waited for the queue: they end when another operation starts."""
     cells: dict[tuple[int, int, int], list[int]] = {}
     for number, one in enumerate(steps):
         for at, place in ordinal.items():
-            # a call of its own length ends at another's start to the nanosecond by chance alone
+            # a call that did not wait ends exactly at another start only by chance
             for back, source in ((0, one), *(((1, steps[number - 1]),) if number else ())):
                 earlier = [other for other in ordinal if back or other < at]
                 if not earlier:

@@ -1,4 +1,4 @@
-"""The known answers of a run, small: which ranks each fault makes the culprits, when, and what it costs."""
+"""The truth about a run as a small document: ranks, steps, cause and cost of each fault."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from jitter.simulate.run import Run
 
 
 def truth_document(run: Run) -> dict[str, Any]:
-    """What `truth.json` holds: the job, the faults with culprits and costs, each step's time with and without.
+    """Return the content of `truth.json`: job, faults with ranks and costs, step times with and without faults.
 
-    `step_time_ns`: from the end of the step before's last collective to the end of this one's; null for the first
-    step. `gain_ns`: what the run gains from the first such end to the last if this fault alone is removed, the
-    noise being the same; `delay_ns`: how much later the first step's last collective ended through all faults.
+    `step_time_ns`: from the end of the previous step's last collective to the end of this step's; null for the first
+    step. `gain_ns`: time saved over all steps but the first if this fault alone is removed, with the same noise.
+    `delay_ns`: delay of the end of the first step by all faults.
     """
     job = run.job
     ends, healthy = run.last_collective_ends(), run.without().last_collective_ends()
@@ -47,7 +47,7 @@ def truth_document(run: Run) -> dict[str, Any]:
 
 
 def _stages(run: Run) -> dict[str, Any]:
-    """Which ranks run which program; nothing where there is one."""
+    """Return the ranks of each stage; empty for a single program."""
     if len(run.plan.programs) == 1:
         return {}
     of_rank = enumerate(run.plan.programs)

@@ -57,7 +57,7 @@ def test_a_file_is_no_folder(small_lake: Path, tmp_path: Path, capsys: pytest.Ca
     file = tmp_path / "notes.txt"
     file.write_text("mine")
     assert main(["export", str(small_lake), "--csv", str(file)]) == 2
-    assert capsys.readouterr().err == f"jitter: {file} is a file\n  name a folder\n"
+    assert capsys.readouterr().err == f"jitter: {file} is a file\n  choose a folder\n"
     assert file.read_text() == "mine"
 
 

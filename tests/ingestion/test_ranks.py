@@ -15,6 +15,7 @@ from jitter.ingestion.ranks import (
     rank_in_path,
     read_rank_map,
 )
+from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
 
 
 @pytest.mark.parametrize(
@@ -159,3 +160,45 @@ def test_map_files(tmp_path: Path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"map\.csv"):
         read_rank_map(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        ("trace_rank3.json", 3),
+        ("global_rank_3.json", 3),
+        ("http-rank-3.json", 3),
+        ("setup-rank-3.json", 3),
+        ("tp_rank_0-rank_5.json", 5),
+        ("rank5_tp_rank_0.json", 5),
+        *(
+            (f"{group}{separator}rank_1.json", None)
+            for group in ("tp", "PP", "dp", "cp", "ep", "mp", "sp")
+            for separator in "_-."
+        ),
+        ("dp_rank_1_tp_rank_0.json", None),
+        ("node-rank-1.json", None),
+        ("machine_rank_1.json", None),
+        ("local_rank_1.json", None),
+    ],
+)
+def test_only_a_global_rank_in_a_file_name_is_a_rank(name: str, rank: int | None):
+    assert rank_in_path(Path("/t", name)) == rank
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        ("iteration 0 tp-rank:2", None),
+        ("iteration 0 tp-rank:2 rank:7", 7),
+        ("step 3 dp_rank=1", None),
+        ("step 3 node rank 1", None),
+        ("step 3 rank=1", 1),
+        ("step 3 global_rank=1", 1),
+        ("step 3 warmup rank=1", 1),
+    ],
+)
+def test_only_a_global_rank_in_a_marker_is_a_rank(text: str, rank: int | None):
+    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 10)
+    assert marker is not None
+    assert marker.rank == rank

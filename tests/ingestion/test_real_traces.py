@@ -33,7 +33,7 @@ def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
     report = jitter.ingest([path], lake, executor=jitter.LocalExecutor())
     if report.refused:
         (error,) = report.refused
-        assert str(error).startswith(f"{path}: nothing in it or in its name tells its rank")
+        assert str(error).startswith(f"{path}: rank unknown: neither the trace nor the file name states it")
         assert all(way in str(error) for way in ("--rank ", "--rank-map", "--rank-pattern"))
         assert jitter.ingest([path], lake, rank=0, executor=jitter.LocalExecutor()).refused == []
     found = records(lake)
@@ -53,7 +53,7 @@ def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
         if not record["outside_steps"] and not record["before_capture"]:
             assert names == of_export
         said = " ".join(record["problems"])
-        for count, words in (("outside_steps", "lie outside every step"), ("before_capture", "before the capture")):
+        for count, words in (("outside_steps", "outside every step"), ("before_capture", "before the capture")):
             assert (words in said) == bool(record[count])
         assert "no step markers" in said or record["steps_from"] == "marker"
     assert len(kernel_files(lake)) == sum(len(record["steps"]) for record in found)

@@ -1,10 +1,13 @@
-"""The notebooks run from top to bottom, what they find is what the simulator put in, and git holds no outputs."""
+"""The notebooks run in any folder from top to bottom, find what the simulator put in, and hold no outputs in git."""
 
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+import jitter
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(path.name for path in FOLDER.glob("*.ipynb"))
@@ -75,6 +78,14 @@ def test_every_notebook_is_checked():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_only_the_public_api_and_the_simulator_are_imported(name):
+    code = "\n".join(cell.source for cell in read(name).cells if cell.cell_type == "code")
+    modules = set(re.findall(r"^\s*(?:from|import)\s+(jitter[\w.]*)", code, re.M))
+    assert modules <= {"jitter", "jitter.simulate"}
+    assert set(re.findall(r"\bjitter\.(\w+)", code)) - {"simulate"} <= set(jitter.__all__)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_stripped(name):
     code = [cell for cell in read(name).cells if cell.cell_type == "code"]
     assert code
@@ -84,12 +95,12 @@ def test_outputs_are_stripped(name):
 # jupyter's packages warn of their own future; what the notebooks' kernels warn of stays in the kernels
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_and_finds_the_truth(name):
+def test_a_notebook_runs_and_finds_the_truth(name, tmp_path):
     notebook = read(name)
     lines = [line.removeprefix(" " * 8) for line in CHECKS[name].strip("\n").splitlines()]
     assert notebook.cells[-1].source == "folder.cleanup()"
     notebook.cells.insert(-1, nbformat.v4.new_code_cell("\n".join(lines)))
     client = NotebookClient(
-        notebook, timeout=LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+        notebook, timeout=LIMIT_S, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bokeh.models import Legend
 
 import jitter
 from jitter.analysis.execution.self_times import START
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
+from jitter.report.notebook import Figures
 from jitter.report.questions import answer_questions
 from jitter.report.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
@@ -107,10 +109,10 @@ def test_every_figure_is_there(page):
         "Max rank",
         "Loss of each step",
         "Step time",
-        "by where it arose",
+        "by part",
     ):
         assert words in told
-    assert "do not record the sizes of messages" in Text(page).all
+    assert "do not record message sizes" in Text(page).all
 
 
 def test_no_element_asks_for_anything(page):
@@ -175,7 +177,7 @@ def test_one_rank(tmp_path):
     assert "With a single rank there is no comparison" in text
     assert "Clock alignment: not needed" in text
     assert text.count("Unknown: no rank can be compared with another.") == 5
-    assert "1 collective; who waited there, only the other ranks' traces could tell." in text
+    assert "1 collective; waiting is unknown without the traces of the other ranks." in text
     assert "no rank waited" not in text
     assert titles(page)[:2] == ["Step time", "Time to kernel end"]
 
@@ -207,7 +209,7 @@ def test_ranks_that_cannot_be_aligned(tmp_path):
     page = render_html(lake)
     text = Text(page).all
     assert "The clocks of its ranks cannot be aligned" in text
-    assert "No collective lies in this step" in text
+    assert "This step has no collectives" in text
     assert "No critical path leads across ranks" in text
     assert "No path leads across ranks" in text
     drawn = sources(page, "profile")
@@ -258,3 +260,15 @@ def test_a_single_culprit_is_shown_on_the_path(lake):
 
 def test_names_cannot_close_the_data(page):
     assert set(item(page)["roots"].values()) == {"figures-run", "figures-profile", "figures-split"}
+
+
+def test_the_legend_of_the_split_names_the_parts(tmp_path):
+    lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
+    grid = Figures(lake).split()
+    (legend,) = grid.select({"type": Legend})
+    assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication"]
+
+
+def test_figures_have_a_short_repr(tmp_path):
+    lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
+    assert repr(Figures(lake)) == f"<Figures of {tmp_path / 'lake'}: 2 steps, 3 ranks>"

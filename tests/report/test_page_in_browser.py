@@ -138,19 +138,19 @@ def test_a_cell_of_the_map_shows_its_step(page):
     for step in (2, 1, 0):
         page.mouse.click(*page.evaluate(PLACE, ["figure:excess", step, 2]))
         page.wait_for_timeout(500)  # else the next one makes a double click
-        page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step} ')")
+        page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step},')")
         assert f"rank 2, epoch 1, step {step} is now in view." in page.locator("#cell").inner_text()
-        assert f"In epoch 1, step {step} " in in_view(page)
+        assert f"In epoch 1, step {step}, " in in_view(page)
 
 
 def test_a_bar_shows_its_step(page):
     page.mouse.click(*page.evaluate(PLACE, ["figure:step_time", 2, None]))
-    page.wait_for_function("document.querySelector('section:not([hidden])').innerText.includes('step 2 ')")
+    page.wait_for_function("document.querySelector('section:not([hidden])').innerText.includes('step 2,')")
 
 
 def test_the_table_leads_to_its_step(page):
     page.get_by_role("button", name="show epoch 1, step 2").click()
-    assert "In epoch 1, step 2 " in in_view(page)
+    assert "In epoch 1, step 2, " in in_view(page)
 
 
 def test_the_map_by_keyboard(page):
@@ -160,7 +160,7 @@ def test_the_map_by_keyboard(page):
     assert "rank 2, epoch 1, step 1: +" in page.locator("#cell").inner_text()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    assert "In epoch 1, step 2 " in in_view(page)
+    assert "In epoch 1, step 2, " in in_view(page)
 
 
 def test_kernels_by_keyboard(page):

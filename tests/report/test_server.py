@@ -170,7 +170,7 @@ def test_any_step_and_any_ranks(page, lake):
     for at, key in enumerate(lake.steps):
         answer = ask(page, str(at), "2-3", number=at)
         assert (answer["number"], answer["place"], answer["problem"]) == (at, at, "")
-        assert f"In {key} " in answer["section"]
+        assert f"In {key}, " in answer["section"]
         shown = page.get_model_by_name("shown:gap")
         for metric, deviation in (("gap", True), ("launch_latency", False)):
             table = lake.table(metric, key.step, deviation=deviation)

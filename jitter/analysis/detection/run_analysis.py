@@ -129,7 +129,7 @@ class RunAnalysis:
         spans = []
         for step in self.steps.steps():
             here = np.flatnonzero(step.times.row >= 0)
-            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:])
+            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
             of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
             spans.append(float(np.median(of_ranks)) if len(here) else np.nan)
         known = [span for span in spans if not np.isnan(span)]

@@ -4,7 +4,6 @@ A file's name is a digest of what it was made from: the lake's records, the chos
 of other digests are removed. Deleting the folder costs time, never information.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
+from jitter.lake.derived.freshness import file_state, made_from
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
@@ -44,10 +44,7 @@ class AnswerCache:
         """Open the cache of the lake at `root`; `records` are those of all sources in the lake."""
         self._root = root
         self._folder = root / ANSWER_CACHE
-        made_from = hashlib.blake2b(_code(), digest_size=8)
-        for record in sorted(records, key=lambda one: one.digest):
-            made_from.update(msgspec.json.encode(record))
-        self._state = made_from.hexdigest()
+        self._state = made_from(_code(), sorted(records, key=lambda record: record.digest))
 
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
         """Return the cached answers for these steps; None if there are none, or they cannot be read."""
@@ -70,11 +67,10 @@ class AnswerCache:
                     other.unlink(missing_ok=True)
 
     def _path(self, steps: Sequence[StepKey]) -> Path:
-        chosen = hashlib.blake2b(msgspec.json.encode(list(steps)), digest_size=8).hexdigest()
-        return self._folder / f"{self._state}-{chosen}.json"
+        return self._folder / f"{self._state}-{made_from(self._state, list(steps))}.json"
 
 
-def _code() -> bytes:
+def _code() -> str:
     """Return the sizes and times of jitter's modules: they tell one state of its code from another."""
     modules = sorted(Path(__file__).parents[2].rglob("*.py"))
-    return msgspec.json.encode([(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in modules])
+    return made_from(__name__, [(path.name, file_state(path)) for path in modules])

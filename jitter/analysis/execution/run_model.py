@@ -208,7 +208,7 @@ class RunModel:
             here &= wanted
         operations = np.array([self._operations[own] for own in sorted(self._operations)], np.int64)
         step = empty_step(self._teams, operations[self._teams], here)
-        number_of = np.full(int(self.rank_numbers.max()) + 1, -1, np.int64)
+        number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
         for group in self._source.sheets(key):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)

@@ -138,7 +138,7 @@ class PathWalker:
             return _no_charges()
         cells = len(step.times.start)
         ready = ReadyTimes(*np.empty((3, cells)))
-        room = 4 * int(np.diff(job.first).max()) + 1024
+        room = 4 * int(np.diff(job.first).max(initial=0)) + 1024
         while True:
             numbers, excess = np.empty((room, 5), np.int64), np.empty(room)
             count = walk_back(

@@ -1,1 +1,1 @@
-"""Output of the commands: tables, files, standard streams, progress."""
+"""Output of the commands: tables, files, standard streams, progress bars."""

@@ -1,4 +1,4 @@
-"""A progress bar by bytes, on a terminal only."""
+"""A progress bar in bytes, on a terminal only."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def byte_progress(label: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function of (bytes done, bytes in all), or None where there is no terminal to draw on."""
+    """Yield a function of (bytes done, bytes in total); None without a terminal or if `quiet`."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""Rows of a query to stdout or a file, batch by batch: an answer may be larger than memory."""
+"""Write the rows of a query to stdout or a file in batches; the result may be larger than memory."""
 
 import csv
 import sys
@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from jitter.cli.output.files import check_overwrite
-from jitter.cli.output.table import NEVER, PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
+from jitter.cli.output.table import PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 
 if TYPE_CHECKING:
     from jitter.query.run_query import QueryResult
 
-_MOST_LINES = 1000
+_MAX_TEXT_ROWS = 1000
 
 
 def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force: bool) -> None:
-    """Write as text (a table for people), csv, json or parquet; without a form: text on a terminal, else csv.
+    """Write rows as text, csv, json or parquet; without a form: text on a terminal, else csv.
 
-    Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that is not ours, and for
-    parquet on a terminal.
+    Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that jitter did not write, and
+    for parquet on a terminal.
     """
     form = choose_format(form, output) or ("text" if output is None and sys.stdout.isatty() else "csv")
     if form == "parquet":
@@ -34,7 +34,7 @@ def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force
         write(rows, sys.stdout)
         return
     heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
-    check_overwrite(output, force or (bool(heading) and _begins(output, heading)), NEVER)
+    check_overwrite(output, force or (bool(heading) and _begins(output, heading)), None)
     with atomic_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
         write(rows, file)
 
@@ -55,7 +55,7 @@ def _write_json(rows: "QueryResult", file: TextIO) -> None:
 
     twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
     if twice:
-        raise UsageError(f"two columns are called {twice[0]}", "name them apart: … AS other_name")
+        raise UsageError(f"two columns have the name {twice[0]}", "rename one: … AS other_name")
     encode = msgspec.json.Encoder(enc_hook=str).encode
     file.write(_JSON_HEAD)
     before = "\n"
@@ -77,10 +77,10 @@ def _write_text(rows: "QueryResult", file: TextIO) -> None:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
         table.add_column(Text(field.name), justify="right" if number else "left", no_wrap=number, overflow="fold")
     for count, cells in enumerate(_lines(rows)):
-        if count == _MOST_LINES:
-            print(f"only the first {_MOST_LINES} rows (all of them: --format csv)", file=sys.stderr)
+        if count == _MAX_TEXT_ROWS:
+            print(f"only the first {_MAX_TEXT_ROWS} rows are shown (for all: --format csv)", file=sys.stderr)
             break
-        # Text: what stands in square brackets in a kernel's name is no markup; a control character no command
+        # Text, not str: square brackets are not markup. Control characters would command the terminal
         table.add_row(*(Text("".join(char if char.isprintable() else "�" for char in cell)) for cell in cells))
     Console(file=file).print(table)
 
@@ -91,7 +91,7 @@ def _lines(rows: "QueryResult") -> Iterator[tuple[str, ...]]:
 
 
 def _cell(value: Any) -> str:
-    """One value as text: null is empty, a truth is true or false, a float is in full."""
+    """Return one value as text: null is empty, a boolean true or false, a float in full."""
     value = _number(value)
     if value is None:
         return ""
@@ -101,7 +101,7 @@ def _cell(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """A sum of whole numbers comes as a decimal without places."""
+    """Return the int of an integral decimal: DuckDB sums integers as decimals."""
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
@@ -114,17 +114,17 @@ def _to_parquet(rows: "QueryResult", output: Path | None, force: bool) -> None:
                 writer.write_batch(batch)
 
     if output is not None:
-        check_overwrite(output, force or is_jitter_parquet(output), NEVER)
+        check_overwrite(output, force or is_jitter_parquet(output), None)
         with atomic_file(output) as half, half.open("wb") as file:
             write(file)
     elif sys.stdout.isatty():
-        raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
+        raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
     else:
         write(sys.stdout.buffer)
 
 
 def _begins(path: Path, heading: str) -> bool:
-    """Whether a file begins as one that this query would write."""
+    """Return whether a file begins as one that this query would write."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The command's own stdout and stderr: closed, full, or of an encoding that lacks some letters."""
+"""stdout and stderr of the command: they may be closed, full, or lack characters in their encoding."""
 
 import errno
 import os
@@ -12,10 +12,10 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def prepare_streams() -> None:
-    """Make both able to take any text: a path need not be UTF-8, and neither need be open."""
+    """Make both streams accept any text, even if they are closed or a path is not UTF-8."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-`
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # as long as the process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # open as long as the process runs
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             utf8 = stream.encoding.lower().replace("-", "") == "utf8"
@@ -23,7 +23,7 @@ def prepare_streams() -> None:
 
 
 def flush_stdout() -> None:
-    """Write what stdout still holds, while an error can be told. Raises as writing does."""
+    """Flush stdout while an error can still be reported; raises as writing does."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -32,28 +32,28 @@ def flush_stdout() -> None:
 
 
 def discard_stdout() -> None:
-    """Give up what stdout still holds: at its end Python would try to write it again, and complain."""
+    """Discard the buffer of stdout: Python would try to write it again at exit, and print an error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):  # it has no file below it
+    except (OSError, ValueError):  # stdout has no file descriptor
         return
 
 
 def stdout_error(error: OSError) -> JitterError | None:
-    """The error for a person, if this one is of stdout's: a full disk has no name to tell."""
+    """Return a readable error if `error` comes from writing stdout, else None."""
     if error.filename is not None or error.errno not in _DISK:
         return None
     return JitterError(f"stdout cannot be written: {error.strerror}", "is the disk full?")
 
 
 def is_reader_closed() -> bool:
-    """Whether nobody reads stdout or stderr any more, which are pipes then."""
+    """Return whether the reader of stdout or stderr has closed the pipe."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
         try:
-            poll.register(stream.fileno(), 0)  # of an end that is closed it tells unasked
+            poll.register(stream.fileno(), 0)  # a closed end is reported without being asked for
         except (OSError, ValueError, AttributeError):
             continue
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

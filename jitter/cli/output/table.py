@@ -1,4 +1,4 @@
-"""A table of an answer to stdout or a file, in the form asked for."""
+"""Write a table to stdout or a file as csv, json or parquet."""
 
 import csv
 import io
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
 TABLE_SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
 _CELLS_AT_ONCE = 1 << 17
-"""Put into lines together: memory for more would be fresh each time, which costs more than to touch it again."""
+"""Cells formatted at once: larger blocks allocate new memory each time, which is slower."""
 PARQUET_METADATA = {b"jitter": b"table"}
-"""Metadata by which a parquet file is known to be ours."""
-NEVER = b"\0 parquet tells by its metadata, not by its beginning"
+"""Metadata of every parquet file that jitter writes; identifies the file as its own."""
 
 
 def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: bool) -> None:
-    """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet; parquet to a file only.
+    """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet.
 
-    Raises `UsageError` for a file that is not ours and for parquet on a terminal.
+    Raises `UsageError` for a file that jitter did not write, and for parquet on a terminal.
     """
     form = choose_format(form, output) or "csv"
     if form == "parquet":
@@ -37,19 +36,19 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
     if output is None:
         sys.stdout.write(text)
         return
-    # the names of 960 ranks make a long heading: its beginning is enough to know it by
+    # the first bytes suffice as a signature: the heading of 960 ranks is long
     heading = text[: text.find("\n")].encode()[:64] if form == "csv" else b'"schema_version"'
     check_overwrite(output, force, heading)
     write_text(output, text)
 
 
 def choose_format(form: str | None, output: Path | None) -> str | None:
-    """The form asked for, or that of the file's suffix, if it tells any."""
+    """Return the given form, or the form of the file's suffix; None if neither states one."""
     return form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None)
 
 
 def is_jitter_parquet(path: Path) -> bool:
-    """Whether this is a parquet file that jitter wrote."""
+    """Return whether a file is a parquet file that jitter wrote."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,15 +66,15 @@ def _as_csv(rows: "pa.Table") -> str:
 
 
 def _lines(rows: "pa.Table") -> Iterator[str]:
-    """A line a row, all by one template: a large table is nearly all numbers, and `csv` would look at each of them."""
-    empty = '""' if rows.num_columns == 1 else ""  # a line of nothing would be no row
+    """Yield one line per row from one template: the csv module would check every number for quotes."""
+    empty = '""' if rows.num_columns == 1 else ""  # an empty line would not be a row
     columns = [_cells(column, empty) for column in rows.columns]
     template = ",".join(form for form, _ in columns) + "\n"
     return map(template.__mod__, zip(*(cells for _, cells in columns), strict=True))
 
 
 def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
-    """A column's values, and how each is put into a line."""
+    """Return the format of a column's cells, and its values."""
     import pyarrow as pa
 
     values = _values(column)
@@ -88,7 +87,7 @@ def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
 
 @lru_cache(maxsize=1 << 16)
 def _quoted(text: str) -> str:
-    """Put a text as csv has it."""
+    """Quote a text as csv does."""
     cell = io.StringIO()
     csv.writer(cell, lineterminator="\n").writerow([text])
     return cell.getvalue()[:-1]
@@ -104,8 +103,8 @@ def _as_json(rows: "pa.Table") -> str:
         if pa.types.is_floating(column.type):
             values = [None if value is None else round(value, 3) for value in values]
         columns.append(values)
-    told = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
-    text = msgspec.json.encode({"schema_version": TABLE_SCHEMA_VERSION, "rows": told})
+    records = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    text = msgspec.json.encode({"schema_version": TABLE_SCHEMA_VERSION, "rows": records})
     return msgspec.json.format(text, indent=1).decode() + "\n"
 
 
@@ -127,10 +126,10 @@ def _write_parquet(rows: "pa.Table", output: Path | None, force: bool) -> None:
 
     table = rows.replace_schema_metadata(PARQUET_METADATA)
     if output is not None:
-        check_overwrite(output, force or is_jitter_parquet(output), NEVER)
+        check_overwrite(output, force or is_jitter_parquet(output), None)
         with atomic_file(output) as half, half.open("wb") as file:
             pq.write_table(table, file)
     elif sys.stdout.isatty():
-        raise UsageError("parquet is not for a terminal", "give -o FILE.parquet")
+        raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
     else:
         pq.write_table(table, sys.stdout.buffer)

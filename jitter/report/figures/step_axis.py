@@ -22,6 +22,7 @@ from jitter.analysis.execution.time_part import TimePart
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
+from jitter.report.step_text import describe_cause
 from jitter.report.views.run_series import RunSeries
 
 LEFT_MARGIN_PX = 132
@@ -122,7 +123,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "bar": [max(_known(step.loss_ns), 0.0) for step in run.steps],
         "max_rank": [_known(step.max_rank) for step in run.steps],
         "min_rank": [_known(step.min_rank) for step in run.steps],
-        "cause": [step.cause for step in run.steps],
+        "cause": [describe_cause(step.cause) for step in run.steps],
         "index": [_known(None if begin is None else begin.kernel_index) for begin in begins],
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],

@@ -20,8 +20,8 @@ from jitter.report.figures.step_axis import StepAxis, add_step_hover, new_step_f
 # patterns distinguish the parts without colour
 _DRAWN: Final = {
     "start": ("late start", LATE_START_COLOR, "horizontal_line"),
-    "cpu": ("CPU_COLOR", CPU_COLOR, "right_diagonal_line"),
-    "gpu": ("GPU_COLOR", GPU_COLOR, " "),
+    "cpu": ("CPU", CPU_COLOR, "right_diagonal_line"),
+    "gpu": ("GPU", GPU_COLOR, " "),
     "transfer": ("communication", TRANSFER_COLOR, "dot"),
 }
 

@@ -1,4 +1,4 @@
-"""The formats that runs can be written in. A new one is one new file here and one line in `FORMATS`."""
+"""The trace formats of simulated runs. A new one is a module here and an entry in `FORMATS`."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,23 +11,23 @@ from jitter.core.errors import UsageError
 from jitter.simulate.run import Run
 
 FORMATS: Final = {
-    "nsys": "NVIDIA Nsight Systems, as `nsys export` writes it: SQLite or a folder of parquet files",
+    "nsys": "NVIDIA Nsight Systems, as `nsys export` writes them: SQLite or a folder of Parquet files",
     "kineto": "PyTorch's profiler: Chrome-trace JSON, plain or gzip, one file a rank",
-    "rocprof-csv": "AMD's rocprofv3: a kernel trace in CSV and the files beside it",
+    "rocprof-csv": "AMD's rocprofv3: CSV files, one set per rank",
     "rocpd": "AMD's rocprofv3: SQLite databases, its default since ROCm 7",
     "rocprof-v1": "AMD's first rocprof: a database and a Chrome trace",
 }
-"""What each is. Its module (of that name, `_` for `-`) has `Options`, a frozen dataclass, and
+"""Description of each format. Its module (`_` for `-`) has `Options`, a frozen dataclass, and
 `write(run, folder, options, advance)`."""
 
 
 def write(
     run: Run, folder: Path, name: str, advance: Callable[[int], None] = lambda _ranks: None, **options: object
 ) -> list[Path]:
-    """Write all ranks of the run into this folder (made if need be) and return the traces' paths.
+    """Write the traces of all ranks into a folder, created if missing, and return their paths.
 
-    `advance` is called with the number of further ranks that are done. Options may be given as text.
-    Raises `UsageError` for a format or an option that does not exist.
+    `advance` is called with the number of ranks written since the last call. Option values may be text.
+    Raises `UsageError` for an unknown format or option.
     """
     module = _module(name)
     chosen = _options(module, name, options)
@@ -37,7 +37,7 @@ def write(
 
 
 def format_options(name: str) -> list[str]:
-    """The options of a format with their defaults, for a help text."""
+    """Return the options of a format with their defaults, one line each."""
     return [f"{f.name}={_as_text(f.default)}" for f in fields(_module(name).Options)]
 
 
@@ -64,7 +64,7 @@ def _value(word: str, value: object, hint: object) -> object:
         return value
     if hint is bool:
         if value not in ("yes", "no"):
-            raise UsageError(f"{word}={value} is neither yes nor no")
+            raise UsageError(f"{word}={value} is not yes or no")
         return value == "yes"
     if hint is int:
         try:

@@ -1,4 +1,4 @@
-"""PyTorch profiler (Kineto) traces: Chrome-trace JSON, one a rank, in the spellings of several years."""
+"""PyTorch profiler (Kineto) traces: Chrome trace JSON, one per rank, in the layouts of several years."""
 
 import gzip
 import json
@@ -21,7 +21,7 @@ from jitter.simulate.run import Run
 
 _EVENTS_A_WRITE: Final = 5_000
 _RANKS_SHOWN: Final = 30
-"""Of a process group: the list of more is cut."""
+"""Ranks of a process group that are listed; longer lists are cut."""
 _CHOICES: Final = {
     "layout": ("2024", "2021", "rocm"),
     "distributed": ("before", "after", "absent"),
@@ -33,25 +33,25 @@ _CHOICES: Final = {
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """How the traces are spelled."""
+    """Options of the format."""
 
     layout: Literal["2024", "2021", "rocm"] = "2024"
     """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0."""
     container: Literal["object", "array"] = "object"
-    """An array holds the events alone: no rank, no base time (times are then absolute)."""
+    """object or array; an array holds only events, with absolute times and without a rank."""
     distributed: Literal["before", "after", "absent"] = "before"
-    """Where `distributedInfo`, which names the rank, stands; the base time stands with it."""
+    """Position of `distributedInfo` (rank, world size) and base time: before or after the events, or absent."""
     comm_args: Literal["kernel", "params", "none"] = "kernel"
-    """What tells a collective's operation and size: its kernel, only the host's record_param_comms, or nothing."""
+    """Source of a collective's operation and size: its kernel, the host's record_param_comms, or none."""
     sequence: bool = False
-    """Whether a collective's kernel tells its number in its group, as some versions do."""
+    """Whether a collective's kernel states its sequence number in its group, as in some versions."""
     names: Literal["rank", "host"] = "rank"
-    """Files called after their rank, or after host and process, as torch.profiler does."""
+    """File names by rank, or by host and process as torch.profiler writes them."""
     zipped: bool = True
     flows: bool = True
-    """Arrows from launches to kernels, as every real trace has them."""
+    """Whether flow events connect launches with kernels, as in every real trace."""
     cpu_ops: int = 0
-    """Operator events for every launch: real traces have 3 to 10; 4 million events make 1 GB."""
+    """Operator events per launch; real traces have 3 to 10 (4 million events: 1 GB)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +65,7 @@ class Options(CaptureOptions):
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one trace a rank."""
+    """Write the run, one trace per rank."""
     found = []
     for recording in run.ranks():
         own = apply_capture(recording, options)
@@ -111,7 +111,7 @@ def _opened(path: Path, zipped: bool) -> TextIOBase:
 
 
 class _GzipText(TextIOWrapper):
-    """No file name and no time inside: the same run gives the same bytes."""
+    """A gzip text file without file name and time, so that the same run gives the same bytes."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -123,7 +123,7 @@ class _GzipText(TextIOWrapper):
 
 
 def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
-    """All events, one JSON object each."""
+    """Yield all events, one JSON object each."""
     yield from _ranges(own, spelled)
     yield from host_events(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
     yield from _gpu(own, options, spelled)
@@ -133,7 +133,7 @@ def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Ite
 
 def _ranges(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
     for number, one in enumerate(own.ranges, start=1):
-        # the profiler has one word for steps; an open one lasts to the end of the recording
+        # the profiler has one name for steps; an open step lasts to the end of the recording
         name = f"ProfilerStep#{one.step}" if one.kind == "step" else one.text
         end = int(own.end_ns.max()) if one.end_ns is None else one.end_ns
         head = f'{{"ph": "X", "cat": "{spelled.annotation}", "name": {json.dumps(name)}, "pid": {own.pid}, "tid": '

@@ -1,4 +1,4 @@
-"""What the host did in a Kineto trace: launches, other calls, operators, and the collectives' parameters."""
+"""Host events of a Kineto trace: launches, other calls, operators, parameters of collectives."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,13 +15,13 @@ _NAMES: Final = {
     "all_to_all": "all_to_allv",
     "send_recv": "coalesced",
 }
-"""PyTorch's words, where they are not the bare name."""
+"""PyTorch's names of operations that differ from the plain name."""
 _MARGIN_NS: Final = 400
-"""An operator begins this long before what it calls."""
+"""Time from the begin of an operator to the call inside it."""
 
 
 def host_events(own: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
-    """One event a recorded call; with each launch `cpu_ops` operators around it."""
+    """Yield one event per recorded call, each launch inside `cpu_ops` operators."""
     rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
     heads = find_graph_heads(own)[rows].tolist()
     columns = (own.operation, own.launch_start_ns, own.launch_end_ns, own.correlation)
@@ -74,10 +74,10 @@ def _params(own: RankRecording, at: int, start: int, end: int, number: int, spel
 
 
 def collective_args(op: Operation, group: ProcessGroup) -> str:
-    """What is told of a collective's operation and size, wherever it is told."""
+    """Return the arguments with a collective's operation and size."""
     size = len(group.ranks)
     n_in = n_out = (op.n_bytes or 0) // 2
-    # `n_bytes` is the larger side: what an all-gather makes and a reduce-scatter takes
+    # `n_bytes` is the larger side: the output of an all-gather, the input of a reduce-scatter
     if op.collective == "all_gather":
         n_in //= size
     elif op.collective == "reduce_scatter":
@@ -90,6 +90,6 @@ def collective_args(op: Operation, group: ProcessGroup) -> str:
 
 
 def group_args(group: ProcessGroup) -> str:
-    """What is told of its group, but for the ranks."""
+    """Return the arguments with the name and description of a process group."""
     description = "default_pg" if group.number == "0" else group.name
     return f'"Process Group Name": "{group.number}", "Process Group Description": "{description}"'

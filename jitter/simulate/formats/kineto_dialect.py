@@ -1,4 +1,4 @@
-"""How Kineto spells things: categories, times, names of calls, by year and by maker of the GPU."""
+"""Dialects of Kineto traces: categories, times and names of calls, by year and GPU vendor."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +28,7 @@ _RCCL_KERNEL: Final = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWor
 
 @dataclass(frozen=True)
 class KinetoDialect:
-    """One layout's words."""
+    """Categories, names and units of a layout."""
 
     kernel: str
     copy: str
@@ -40,27 +40,27 @@ class KinetoDialect:
     main_stream: int
     first_device: int
     base_ns: int
-    """Added to every time before it is written."""
+    """Offset added to every time."""
     whole: bool
-    """Microseconds without decimals: what is below is lost."""
+    """Whether times are whole microseconds."""
 
     def stream(self, stream: int) -> int:
-        """The stream's number in the trace: ROCm calls the default one 0."""
+        """Return the stream's number in the trace; ROCm's default stream is 0."""
         return 0 if self.is_rocm and stream == self.main_stream else stream
 
     def call(self, name: str) -> str:
-        """The host call's name."""
+        """Return the name of a host call."""
         return _HIP_CALLS[name] if self.is_rocm else name
 
     def gpu(self, op: Operation) -> tuple[str, str]:
-        """Category and name of an activity."""
+        """Return category and name of an activity."""
         if op.copy is not None:
             return (self.fill if op.copy == "memset" else self.copy), _COPIES[op.copy]
         return self.kernel, _RCCL_KERNEL if self.is_rocm and op.kind == "collective" else op.name
 
 
 def kineto_dialect(layout: str, own: RankRecording, base_ns: int) -> KinetoDialect:
-    """The words of a layout: 2024, 2021 or rocm."""
+    """Return the dialect of a layout: 2024, 2021 or rocm."""
     rocm = layout == "rocm"
     if layout == "2021":
         words = ("Kernel", "Memcpy", "Memset", "Runtime", "Operator", "Operator")
@@ -70,13 +70,13 @@ def kineto_dialect(layout: str, own: RankRecording, base_ns: int) -> KinetoDiale
 
 
 def format_timestamp(time_ns: int, spelled: KinetoDialect) -> str:
-    """A time in microseconds, digit by digit: no float holds it."""
+    """Format a time in microseconds, exactly: a float would lose digits."""
     micros, nanos = divmod(time_ns + spelled.base_ns, 1000)
     return str(micros) if spelled.whole else f"{micros}.{nanos:03d}"
 
 
 def format_duration(start_ns: int, end_ns: int, spelled: KinetoDialect) -> str:
-    """The duration in microseconds; whole ones are those between the whole times."""
+    """Format a duration in microseconds; between whole times in a dialect with whole microseconds."""
     if spelled.whole:
         return str((end_ns + spelled.base_ns) // 1000 - (start_ns + spelled.base_ns) // 1000)
     micros, nanos = divmod(end_ns - start_ns, 1000)

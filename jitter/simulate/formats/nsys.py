@@ -1,4 +1,4 @@
-"""Nsight Systems exports: SQLite files or folders of parquet files, in the layouts of several versions."""
+"""Nsight Systems exports: SQLite files or folders of Parquet files, in the layouts of several versions."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYN
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
-_VM = 1 << 48  # what stands above the process in every global id
+_VM = 1 << 48  # the bits above the process id in every global id
 _HOST_CALLS: Final = {
     "cudaLaunchKernel": "cudaLaunchKernel_v7000",
     "cudaLaunchKernelExC": "cudaLaunchKernelExC_v11060",
@@ -29,33 +29,33 @@ _OTHER_SYNCS: Final = {
     "cudaDeviceSynchronize": "cudaDeviceSynchronize_v3020",
     "cudaEventSynchronize": "cudaEventSynchronize_v3020",
 }
-"""In the tables of names only where they happen."""
+"""In the table of names only if they are called."""
 _SYNC_TYPES: Final = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3, "cudaDeviceSynchronize": 4}
-"""CUPTI's: event, stream, context."""
+"""CUPTI's synchronization types: event, stream, context."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
 SECRET: Final = "PMI_SHARED_SECRET=7061737377307264"
-"""Stands in the environment of every report that has one, and belongs in nothing that is made of it."""
+"""A secret in the environment of every report; it must not appear in anything made from the report."""
 BROKEN_NAME: Final = b"void broken_\xff\xfe_kernel<float>(float*)"
 
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """How the export is laid out."""
+    """Options of the format."""
 
     layout: str = "2022.4"
     container: Literal["sqlite", "parquet"] = "sqlite"
     text_ids: bool = False
-    """Range texts as registered strings: the text column is null."""
+    """Whether range texts are registered strings and the text column is null."""
     shuffle: bool = False
-    """Rows in no order."""
+    """Whether rows are in random order."""
     callchains: bool = False
-    """A second row of eventClass 67 for every launch, as CUDA backtraces leave."""
+    """Whether each launch has a second row of eventClass 67, as with CUDA backtraces."""
     ranks_per_report: int = 1
-    """Several processes in one report share its clock, and their correlation ids repeat."""
+    """Processes per report; they share a clock, and correlation ids repeat."""
     bad_utf8: bool = False
-    """The first kernel's name is not valid UTF-8."""
+    """Whether the first kernel's name is invalid UTF-8."""
     names: Literal["rank", "count"] = "rank"
-    """Files called after their rank (or node), or report1, report2, ... as nsys counts."""
+    """File names by rank (or node), or report1, report2, ... as nsys counts."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,7 +72,7 @@ class Options(CaptureOptions):
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one report for every `ranks_per_report` ranks of a node."""
+    """Write the run, one report per `ranks_per_report` ranks of a node."""
     found: list[Path] = []
     together: list[RankRecording] = []
     for recording in run.ranks():
@@ -244,7 +244,7 @@ def _add_process(report: NsysReport, own: RankRecording) -> None:
 def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, world: int, options: Options) -> None:
     first = ranks[0]
     alone = options.ranks_per_report == 1
-    # a launcher of several ranks has a number of its own, which is no rank, and no RANK
+    # the launcher of several ranks has a process number, which is not a rank, and no RANK
     variables = ["PATH=/usr/bin:/bin", SECRET, f"SLURM_PROCID={first.rank if alone else number - 1}"]
     if alone:
         variables += [f"RANK={first.rank}", f"WORLD_SIZE={world}", f"LOCAL_RANK={first.device}"]
@@ -284,6 +284,6 @@ def _global_tid(pid: int, tid: int) -> int:
 
 
 def _short(name: str) -> str:
-    """As nsys shortens: the bare function's name."""
+    """Return the bare name of the function, as nsys shortens names."""
     bare = name.removeprefix("void ").replace("(anonymous namespace)::", "").partition("<")[0].partition("(")[0]
     return bare.rpartition("::")[2]

@@ -1,4 +1,4 @@
-"""A report's rows and the two containers that Nsight Systems exports them to."""
+"""Rows of a report, and the two containers that Nsight Systems exports to."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -10,7 +10,7 @@ from jitter.simulate.formats.nsys_tables import Column, parse_columns
 
 
 class NsysReport:
-    """The rows of one report, table by table."""
+    """The rows of a report, by table."""
 
     def __init__(self, tables: dict[str, str]) -> None:
         self.columns: dict[str, list[Column]] = {name: parse_columns(spec) for name, spec in tables.items()}
@@ -18,11 +18,11 @@ class NsysReport:
         self.strings: dict[str | bytes, int] = {}
 
     def string(self, text: str | bytes) -> int:
-        """The id of a string."""
+        """Return the id of a string."""
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def add(self, table: str, count: int, **values: object) -> None:
-        """Add rows: a value a row from a list, or one for all. What is not given is null, or else 0."""
+        """Add rows: a list holds a value per row, another value is for all rows. A missing one is null or 0."""
         if table not in self.rows:
             return
         given = []
@@ -33,7 +33,7 @@ class NsysReport:
 
 
 def write_sqlite(report: NsysReport, path: Path) -> Path:
-    """Write a SQLite file; one that is there is replaced."""
+    """Write a SQLite file, replacing an existing one."""
     import sqlite3
 
     path.unlink(missing_ok=True)
@@ -43,7 +43,7 @@ def write_sqlite(report: NsysReport, path: Path) -> Path:
         file.execute("BEGIN")
         for table, described in report.columns.items():
             file.execute(f"CREATE TABLE {table} ({', '.join(map(_declared, described))})")
-            # text that is no UTF-8 goes in as the bytes it is, still declared as text
+            # invalid UTF-8 is stored as its bytes, declared as text
             marks = ["CAST(? AS TEXT)" if c.kind == "text" and table == "StringIds" else "?" for c in described]
             file.executemany(f"INSERT INTO {table} VALUES ({', '.join(marks)})", report.rows[table])
         file.execute("COMMIT")
@@ -56,7 +56,7 @@ def _declared(column: Column) -> str:
 
 
 def write_parquet(report: NsysReport, folder: Path) -> Path:
-    """Write a folder with one parquet file a table."""
+    """Write a folder with one Parquet file per table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

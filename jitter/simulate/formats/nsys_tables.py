@@ -1,6 +1,6 @@
-"""The tables of Nsight Systems exports and how they changed over the versions, told in our own few words.
+"""The tables of Nsight Systems exports in several versions, in a compact notation.
 
-`name` is a nullable integer, `name!` one that is not null, `name:text` and `name:real` the other types.
+`name` is a nullable integer, `name!` a required one, `name:text` and `name:real` have other types, `!key` a key.
 """
 
 from typing import Final, NamedTuple
@@ -158,7 +158,7 @@ class Column(NamedTuple):
 
 
 def parse_columns(spec: str) -> list[Column]:
-    """The columns that such a line of words stands for.
+    """Parse the notation of a table's columns.
 
     >>> parse_columns("id!key value:text")[1]
     Column(name='value', kind='text', required=False, is_key=False)

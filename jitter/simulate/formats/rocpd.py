@@ -1,4 +1,4 @@
-"""rocpd databases, schema 3, one a rank: tables with a guid behind their names, views without, no index."""
+"""rocpd databases, schema 3, one per rank: tables with a guid in their names, views without, no index."""
 
 import json
 import sqlite3
@@ -38,17 +38,17 @@ _TABLES: Final = {
     "queue_id INTEGER, stream_id INTEGER, region_name_id INTEGER, event_id INTEGER, extdata JSONB",
 }
 SECRET: Final = "7061737377307264"
-"""Stands in the environment of every process, and belongs in nothing that is made of it."""
+"""A secret in the environment of every process; it must not appear in anything made from the trace."""
 
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """How the databases are laid out."""
+    """Options of the format."""
 
     environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
-    """Which launcher's variables name the rank."""
+    """Launcher whose environment variables state the rank."""
     names: Literal["rank", "process"] = "rank"
-    """rank-3_results.db, or a folder a host and files called after the process, as rocprofv3 does untold."""
+    """rank-3_results.db, or a folder per host with files named by process, the default of rocprofv3."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +63,7 @@ _VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one database a rank."""
+    """Write the run, one database per rank."""
     found = []
     for recording in run.ranks():
         own = apply_capture(recording, options)
@@ -77,7 +77,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
 
 
 class _Database:
-    """One database being written."""
+    """A database that is being written."""
 
     def __init__(self, connection: sqlite3.Connection, guid: str) -> None:
         self._connection = connection
@@ -87,7 +87,7 @@ class _Database:
         self._events: list[tuple[object, ...]] = []
         for name, columns in _TABLES.items():
             table = f"rocpd_{name}{self._suffix}"
-            # words of SQL as names (end) need quotes
+            # SQL keywords as names need quotes
             typed = columns.replace("start ", '"start" ').replace("end BIGINT", '"end" BIGINT')
             connection.execute(f'CREATE TABLE "{table}" ("id" INTEGER NOT NULL PRIMARY KEY, "guid" TEXT, {typed})')
             connection.execute(f'CREATE VIEW "rocpd_{name}" AS SELECT * FROM "{table}"')
@@ -100,16 +100,16 @@ class _Database:
         self._connection.executemany(statement, ((n, self._guid, *row) for n, row in enumerate(rows, start=1)))
 
     def string(self, text: str) -> int:
-        """The id of a string."""
+        """Return the id of a string."""
         return self._strings.setdefault(text, len(self._strings) + 1)
 
     def event(self, category: str, stack: int, extdata: str = "{}") -> int:
-        """The id of a new event."""
+        """Add an event and return its id."""
         self._events.append((self.string(category), stack, 0, 0, extdata))
         return len(self._events)
 
     def close(self) -> None:
-        """Write what was collected."""
+        """Write the collected events and strings."""
         self.add("event", ["category_id", "stack_id", "parent_stack_id", "correlation_id", "extdata"], self._events)
         self.add("string", ["string"], [(text,) for text in self._strings])
 
@@ -132,7 +132,7 @@ def _add_origin(database: _Database, own: RankRecording, world: int, options: Op
     if options.environment != "none":
         environment |= {_VARIABLE[options.environment]: str(own.rank), "WORLD_SIZE": str(world)}
     if options.environment == "torchrun":
-        # of the launcher: one number a node
+        # the launcher's: one number per node
         environment["SLURM_PROCID"] = str(own.rank // 8)
     database.add("info_node", ["hash", "machine_id", "system_name", "hostname"], [(7, "m7", "Linux", own.host)])
     process = (1, 1, own.pid, "python train.py", json.dumps(environment), "{}")

@@ -1,4 +1,4 @@
-"""rocprofv3's CSV files, in the headings of three versions: a kernel trace a rank and its companions."""
+"""rocprofv3's CSV files with the columns of three versions: per rank a kernel trace and companion files."""
 
 import csv
 import random
@@ -22,7 +22,7 @@ _REGISTERS: Final = ["LDS_Block_Size", "Scratch_Size", "VGPR_Count", "Accum_VGPR
 _KERNELS: Final = {
     "0.5": ["Kind", "Agent_Id", "Queue_Id", *_NAMED, "Private_Segment_Size", "Group_Segment_Size", *_GRID],
     "1.0": ["Kind", "Agent_Id", "Queue_Id", "Stream_Id", *_NAMED, *_REGISTERS, *_GRID],
-    # what `rocpd convert` writes: a guid before all, and other capitals
+    # as `rocpd convert` writes: a guid column first, and other capitals
     "7.1": [
         *("Guid", "Kind", "Agent_Id", "Queue_Id", "Stream_Id", *_NAMED),
         *("Lds_Block_Size", "Scratch_Size", "Vgpr_Count", "Accum_Vgpr_Count", "Sgpr_Count", *_GRID),
@@ -35,13 +35,13 @@ COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "a
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """How the files are laid out."""
+    """Options of the format."""
 
     layout: Literal["0.5", "1.0", "7.1"] = "1.0"
     names: Literal["rank", "number", "process"] = "rank"
-    """rank-3_…, myprofile-3_…, or a folder a host and files called after the process, as rocprofv3 does untold."""
+    """rank-3_…, myprofile-3_…, or a folder per host with files named by process, the default of rocprofv3."""
     without: str = ""
-    """Companions that are missing, joined by +: hip_api, marker_api, rccl_api, memory_copy, agent_info."""
+    """Missing companion files, joined by +: hip_api, marker_api, rccl_api, memory_copy, agent_info."""
     shuffle: bool = False
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class Options(CaptureOptions):
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, a set of files a rank; returns the kernel traces."""
+    """Write the run, a set of files per rank; return the kernel traces."""
     found = []
     for recording in run.ranks():
         own = apply_capture(recording, options)
@@ -147,7 +147,7 @@ def _copies(own: RankRecording, rows: RocprofRecords, layout: str) -> tuple[list
 
 def _write(path: Path, heading: Sequence[str], rows: Iterable[Row]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
-        # as rocprofv3 quotes: texts, never numbers
+        # rocprofv3 quotes texts, not numbers
         out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         out.writerow(heading)
         out.writerows(rows)

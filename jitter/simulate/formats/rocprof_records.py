@@ -1,4 +1,4 @@
-"""What all of AMD's profilers record of a rank, in the words of HIP: rows from which each format takes its own."""
+"""Records that AMD's profilers make of a rank, with HIP names; each format writes its part."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -8,14 +8,14 @@ from jitter.simulate.formats.kineto_dialect import kineto_dialect
 from jitter.simulate.recording import RankRecording
 
 CPU_NODES: Final = 4
-"""Processors that HSA counts before the GPUs."""
+"""CPU agents that HSA numbers before the GPUs."""
 _DIRECTIONS: Final = {"h2d": "HOST_TO_DEVICE", "d2h": "DEVICE_TO_HOST"}
 _FILL: Final = "__amd_rocclr_fillBufferAligned"
 _MARGIN_NS: Final = 300
 
 
 class DispatchRecord(NamedTuple):
-    """A dispatch; sizes in work items, as HSA has them."""
+    """A kernel dispatch; sizes in work items, as in HSA."""
 
     name: str
     queue: int
@@ -30,7 +30,7 @@ class DispatchRecord(NamedTuple):
 
 
 class CopyRecord(NamedTuple):
-    """A copy by the copy engines."""
+    """A copy by a copy engine."""
 
     direction: str
     stream: int
@@ -42,7 +42,7 @@ class CopyRecord(NamedTuple):
 
 
 class HipCallRecord(NamedTuple):
-    """A call of HIP, or (name ncclAllReduce) of RCCL."""
+    """A call of HIP, or of RCCL (name ncclAllReduce)."""
 
     name: str
     thread: int
@@ -62,7 +62,7 @@ class RangeRecord(NamedTuple):
 
 @dataclass
 class RocprofRecords:
-    """All rows of one rank."""
+    """All records of one rank."""
 
     kernels: list[DispatchRecord]
     copies: list[CopyRecord]
@@ -72,7 +72,7 @@ class RocprofRecords:
 
 
 def collect_records(own: RankRecording) -> RocprofRecords:
-    """The rows of this recording; roctx knows no range without an end."""
+    """Return the records of a recording; roctx has no ranges without an end."""
     words = kineto_dialect("rocm", own, 0)
     streams = sorted({words.stream(op.stream) for op in own.operations})
     queue = {stream: number for number, stream in enumerate(streams, start=1)}
@@ -87,7 +87,7 @@ def collect_records(own: RankRecording) -> RocprofRecords:
             copied = CopyRecord(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
             found.copies.append(copied)
         else:
-            # HIP fills with a kernel
+            # HIP runs a kernel for a fill
             name = _FILL if op.copy == "memset" else words.gpu(op)[1]
             group = op.block[0]
             items = int(own.grid_x[at]) * group

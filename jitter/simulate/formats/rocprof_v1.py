@@ -1,4 +1,4 @@
-"""The first rocprof's database, and the Chrome trace beside it, one a rank."""
+"""rocprof v1: a database and a Chrome trace per rank."""
 
 import json
 import sqlite3
@@ -26,11 +26,11 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Which files are written."""
+    """Options of the format."""
 
     forms: Literal["both", "db", "json"] = "both"
     nanoseconds: bool = True
-    """Whether the Chrome trace carries them beside its whole microseconds; early versions did not."""
+    """Whether the Chrome trace has nanoseconds in addition to whole microseconds; early versions had not."""
     names: Literal["rank", "number"] = "number"
     """myprofile-3.db or rank-3.db."""
 
@@ -44,7 +44,7 @@ class Options(CaptureOptions):
 
 
 def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run; returns each rank's database, or its Chrome trace where that alone is written."""
+    """Write the run; return each rank's database, or its Chrome trace without databases."""
     found = []
     for recording in run.ranks():
         own = apply_capture(recording, options)
@@ -61,7 +61,7 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
 
 
 def _rows(own: RankRecording, rows: RocprofRecords) -> Rows:
-    """The tables' rows, `Index` last."""
+    """Return the rows of all tables, with `Index` last."""
     node = CPU_NODES + own.device
     return {
         "rocTX": [(m.start_ns, m.end_ns, own.pid, m.thread, m.text, n) for n, m in enumerate(rows.markers)],
@@ -106,7 +106,7 @@ def _write_json(path: Path, rows: Rows, nanoseconds: bool) -> None:
 
 
 def _lane(table: str, named: dict[str, object]) -> tuple[int, object]:
-    """Process and thread as the Chrome trace has them."""
+    """Return process and thread in the Chrome trace."""
     if table == "OPS":
         return 6 + int(str(named["dev-id"])), named["stream-id"]
     return _LANES[table], 0 if table == "COPY" else named["tid"]
@@ -123,7 +123,7 @@ def _event(table: str, row: tuple[object, ...], nanoseconds: bool) -> dict[str, 
 
 
 def _arrows(rows: Rows) -> Iterator[dict[str, object]]:
-    """From the middle of each call to each of its kernels."""
+    """Yield flow events from the middle of each call to its kernels."""
     calls = {row[-1]: dict(zip(_CALLS, row, strict=True)) for row in rows["HIP"]}
     for number, row in enumerate(rows["OPS"]):
         kernel = dict(zip(_OPS, row, strict=True))
@@ -138,7 +138,7 @@ def _arrows(rows: Rows) -> Iterator[dict[str, object]]:
 
 
 def _sysinfo() -> str:
-    """As much of what rocminfo prints as tells GPUs from processors."""
+    """Return the part of rocminfo's output that distinguishes GPUs from CPUs."""
     kinds = ["CPU"] * CPU_NODES + ["GPU"] * 8
     agents = [
         f"Agent {n + 1}\n  Name:                    {'gfx90a' if kind == 'GPU' else 'AMD EPYC'}\n"

@@ -1,4 +1,4 @@
-"""Collects the operations of one step in launch order, and remembers who stands where."""
+"""Builder of one step's operations in launch order."""
 
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
@@ -11,37 +11,37 @@ from jitter.simulate.kernel_names import KernelSpec
 from jitter.simulate.program import AUTOGRAD_THREAD, MAIN_THREAD, Operation, Program, number_operations
 
 _TUNING = 2**42
-"""In the place of a rank: the random numbers that say which kernels autotuning chose."""
+"""Seed of autotuning's choices, in place of a rank."""
 _SMALLEST_SPLIT = 4
-"""Kernels of a stretch below which none goes to the side stream."""
+"""Fewest kernels in a sequence for a part to run on the side stream."""
 _MESSAGE_LATENCY_NS = 18_000
 
 
 class Builder:
-    """One step of one program."""
+    """Builder of the operations of one program's step."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.operations: list[Operation] = []
         self.main: tuple[int, ...] = ()
-        """The last operation on the main stream, once there is one."""
+        """Position of the last operation on the main stream; empty before the first."""
         self._main_waits: tuple[int, ...] = ()
         self._tuned = np.random.default_rng((job.seed, _TUNING))
         cpu = 3.0 if job.cpu_bound else 1.0
         self._cpu_ns, self._call_ns = round(job.cpu_ns * cpu), job.call_ns
-        # a host slower than its GPU: kernels shorter than a launch, transfers that let nobody run ahead
+        # CPU-bound: kernels shorter than a launch, transfers too short to run ahead
         self._gpu_scale = job.gpu_scale * (0.15 if job.cpu_bound else 1.0)
         self._transfer_scale = job.gpu_scale * (0.3 if job.cpu_bound else 1.0)
 
     @property
     def backward_thread(self) -> int:
-        """Who launches the backward."""
+        """Thread that launches the backward pass."""
         return AUTOGRAD_THREAD if self.job.second_thread else MAIN_THREAD
 
     def kernel(
         self, shape: KernelSpec, phase: str, thread: int, after: tuple[int, ...] = (), stream: int | None = None
     ) -> int:
-        """A compute kernel, on the main stream if no other is named. Returns its position."""
+        """Add a compute kernel, by default on the main stream; return its position."""
         at = len(self.operations)
         if stream is None:
             after, self._main_waits = (*after, *self._main_waits), ()
@@ -68,7 +68,7 @@ class Builder:
         return at
 
     def kernels(self, shapes: Sequence[KernelSpec], phase: str, thread: int) -> None:
-        """A stretch of compute kernels; with a side stream its middle third runs there, beside the rest."""
+        """Add compute kernels; with a side stream, the middle third runs there concurrently."""
         third = len(shapes) // 3
         if not self.job.side_stream or len(shapes) < _SMALLEST_SPLIT:
             for shape in shapes:
@@ -88,7 +88,7 @@ class Builder:
         self.kernel(shapes[-1], phase, thread)
 
     def memory(self, copy: str, n_bytes: int, phase: str, thread: int = MAIN_THREAD) -> int:
-        """A copy or a fill on the main stream."""
+        """Add a copy or a fill on the main stream; return its position."""
         at = len(self.operations)
         self.main = (at,)
         after, self._main_waits = self._main_waits, ()
@@ -113,7 +113,7 @@ class Builder:
         return at
 
     def call(self, name: str, thread: int, phase: str) -> None:
-        """A host call that leaves nothing on the GPU."""
+        """Add a host call without GPU activity."""
         self.operations.append(Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase))
 
     def _event(self, thread: int, phase: str) -> None:
@@ -121,12 +121,12 @@ class Builder:
         self.call("cudaStreamWaitEvent", thread, phase)
 
     def main_waits(self, *positions: int, phase: str, thread: int) -> None:
-        """What comes next on the main stream starts after these have ended."""
+        """Make the next operation on the main stream wait for the end of these."""
         self.call("cudaStreamWaitEvent", thread, phase)
         self._main_waits = (*self._main_waits, *positions)
 
     def sync(self, call: str, phase: str = "", thread: int = MAIN_THREAD, after: tuple[int, ...] = ()) -> None:
-        """A call that returns when the GPU is done: with the main stream, with these operations, or with all."""
+        """Add a call that waits for the main stream, for the operations in `after`, or for the device."""
         self.operations.append(
             Operation(
                 call, "sync", call, self.job.main_stream, thread, cpu_ns=1500, call_ns=4000, after=after, phase=phase
@@ -134,7 +134,7 @@ class Builder:
         )
 
     def fetched(self, phase: str, thread: int = MAIN_THREAD) -> None:
-        """The host reads a number off the GPU (`loss.item()`)."""
+        """Add a copy to the host that the CPU waits for (`loss.item()`)."""
         self.memory("d2h", 4, phase, thread)
         self.sync("cudaStreamSynchronize", phase, thread)
 
@@ -150,7 +150,7 @@ class Builder:
         latency_ns: int = _MESSAGE_LATENCY_NS,
         bytes_a_ns: float = 300,
     ) -> int:
-        """A collective that waits for the main stream as it is now, or for these positions. Returns its own."""
+        """Add a collective that waits for the main stream, or for `after`; return its position."""
         if after is None:
             after = self.main
         if after:
@@ -178,18 +178,18 @@ class Builder:
         return at
 
     def blocking(self, operation: str, group: str, stream: int, n_bytes: int, phase: str, thread: int) -> int:
-        """A collective that waits for the main stream and that the main stream waits for."""
+        """Add a collective that waits for the main stream and that the main stream waits for."""
         at = self.collective(operation, group, stream, n_bytes, phase, thread)
         self.main_waits(at, phase=phase, thread=thread)
         return at
 
     def loss(self) -> None:
-        """The end of the forward: the loss is read, if the job does so."""
+        """Read the loss at the end of the forward pass, if the job does so."""
         if "loss" in self.job.syncs:
             self.fetched("forward")
 
     def optimizer(self, awaited: Iterable[int] = ()) -> None:
-        """The weight update, after these and between the syncs that the job has there."""
+        """Add the weight update after `awaited`, with the job's syncs around it."""
         if "before" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
         waited = tuple(awaited)
@@ -201,7 +201,7 @@ class Builder:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
     def program(self) -> Program:
-        """The program with this step, kernels before the first and after the last as the job has them."""
+        """Return the program with this step and the job's warm-up and tail kernels."""
         return Program(
             number_operations(self.operations),
             _loose(self.job, self.job.warmup_kernels),
@@ -210,7 +210,7 @@ class Builder:
 
 
 def optimizer_kernel_count(job: Job) -> int:
-    """Kernels of the weight update."""
+    """Return the number of kernels of the weight update."""
     return max(1, job.kernels // 30)
 
 

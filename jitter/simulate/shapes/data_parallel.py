@@ -1,4 +1,4 @@
-"""The program of a data-parallel job: forward, backward with overlapping all-reduces, optimizer, one sync."""
+"""Data parallelism: forward, backward with overlapping all-reduces, optimizer, one sync."""
 
 from itertools import cycle, islice
 
@@ -9,12 +9,12 @@ from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
 
 _BUCKET_BYTES = 25 * 2**20
 _BYTES_A_NS = 120
-"""Of bus bandwidth: 120 GB/s."""
+"""Bandwidth: 120 GB/s."""
 _LATENCY_NS = 35_000
 
 
 def plan(job: Job) -> Plan:
-    """One program of `job.kernels` kernels a step, one group."""
+    """Build one program of `job.kernels` kernels per step, and one group."""
     n_compute = job.kernels - job.all_reduces - optimizer_kernel_count(job)
     n_forward = max(1, n_compute // 3)
     n_backward = n_compute - n_forward
@@ -28,7 +28,7 @@ def plan(job: Job) -> Plan:
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
-    # a bucket goes out as soon as its share of the gradients is there; the last one is small, as DDP's first is
+    # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
     shapes = list(islice(cycle(kernel_names.backward_layer(job.era)), n_backward))
     reduced: dict[int, int] = {}
     done = 0

@@ -1,4 +1,4 @@
-"""Expert parallelism: every layer sends its tokens to the experts and takes them back, and waits for both."""
+"""Expert parallelism: two blocking all-to-alls per layer, to the experts and back."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _TOKEN_BYTES = 6 * 2**20
 
 
 def plan(job: Job) -> Plan:
-    """Groups `expert` (neighbours, `job.experts` of them) and `data` (ranks with the same experts)."""
+    """Build groups `expert` (`job.experts` neighbours) and `data` (ranks with the same experts)."""
     size = neighbor_group_size(job, job.experts, "experts")
     build = Builder(job)
     autograd = build.backward_thread
@@ -52,7 +52,7 @@ def plan(job: Job) -> Plan:
 
 
 def _layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str, thread: int) -> None:
-    """Attention, dispatch, experts, combine, and a kernel more."""
+    """Add attention, dispatch, experts, combine, and a last kernel."""
     half = len(shapes) // 2
     for part in (shapes[:half], shapes[half:-1]):
         build.kernels(part, phase, thread)

@@ -1,4 +1,4 @@
-"""What the shapes made of layers share: how many there are, who is near, and the gradient's norm."""
+"""Shared parts of the layered shapes: number of layers, neighbour groups, gradient norm."""
 
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -10,18 +10,18 @@ from jitter.simulate.program import MAIN_THREAD, WORLD
 from jitter.simulate.shapes.builder import Builder, optimizer_kernel_count
 
 GRADIENT_BYTES: Final = 12 * 2**20
-"""Of one layer."""
+"""Gradient bytes of one layer."""
 NORM_KERNELS: Final = 2
-"""Of `add_gradient_norm`."""
+"""Kernels of `add_gradient_norm`."""
 _LAYER: Final = 28
-"""About so many kernels have a layer's forward and backward."""
+"""Approximate number of kernels of a layer, forward and backward."""
 _SMALLEST: Final = (2, 4)
-"""Compute kernels of a layer, forward and backward, at least."""
+"""Fewest compute kernels of a layer, forward and backward."""
 _NORM_STREAM: Final = 24
 
 
 class Layer(NamedTuple):
-    """Compute kernels of a layer."""
+    """Numbers of compute kernels of a layer."""
 
     forward: int
     backward: int
@@ -30,10 +30,10 @@ class Layer(NamedTuple):
 def split_into_layers(
     job: Job, *, forward_extra: int, backward_extra: int, extra: int = 0, least: int = 1
 ) -> list[Layer]:
-    """The layers of a step of `job.kernels` kernels in all.
+    """Divide a step of `job.kernels` kernels into layers.
 
-    Each has `forward_extra` and `backward_extra` collectives beside its compute kernels; the step has an embedding,
-    the optimizer and `extra` kernels more. Raises `UsageError` where `least` layers do not fit.
+    Each layer has `forward_extra` and `backward_extra` collectives in addition to its compute kernels; the step also
+    has an embedding, the optimizer and `extra` kernels. Raises `UsageError` if `least` layers do not fit.
     """
     collectives = forward_extra + backward_extra
     left = job.kernels - 1 - optimizer_kernel_count(job) - extra
@@ -48,7 +48,7 @@ def split_into_layers(
 
 
 def neighbor_group_size(job: Job, size: int | None, word: str) -> int:
-    """The size of a group of neighbours: as told, or half a node's ranks or fewer, so that there are several."""
+    """Return the size of a group of neighbours: as given, or the largest of a node that leaves several groups."""
     if size is None:
         most = min(job.gpus_per_node, max(1, job.ranks // 2))
         size = next(n for n in range(most, 0, -1) if job.ranks % n == 0)
@@ -58,7 +58,7 @@ def neighbor_group_size(job: Job, size: int | None, word: str) -> int:
 
 
 def add_gradient_norm(build: Builder, *awaited: int) -> None:
-    """The norm of all gradients, summed over the whole job before the weights are changed."""
+    """Add the norm of all gradients, summed over the whole job before the weight update."""
     if awaited:
         build.main_waits(*awaited, phase="optimizer", thread=MAIN_THREAD)
     build.kernel(kernel_names.gradient_norm_kernel(), "optimizer", MAIN_THREAD)

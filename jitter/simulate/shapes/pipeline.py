@@ -1,4 +1,4 @@
-"""Pipeline parallelism: stages of different programs hand micro-batches on and their gradients back (1F1B)."""
+"""Pipeline parallelism (1F1B): stages of different programs exchange micro-batches and gradients."""
 
 import numpy as np
 
@@ -14,13 +14,13 @@ _DATA_STREAM = 33
 _ACTIVATION_BYTES = 2 * 2**20
 _LEAST_COMPUTE = 6
 _MESSAGES = 4
-"""Kernels of a micro-batch that a stage spends on its neighbours, at most."""
+"""Most send and receive kernels of a stage per micro-batch."""
 
 
 def plan(job: Job) -> Plan:
-    """Groups `pipe0`, `pipe1`, ... (a stage and the next) and `data` (the ranks of a stage).
+    """Build groups `pipe0`, `pipe1`, ... (a stage and the next) and `data` (the ranks of a stage).
 
-    Ranks of a stage follow each other, so that stages lie on different nodes.
+    Ranks of a stage are consecutive, so that stages are on different nodes.
     """
     stages = job.stages or next(n for n in (4, 3, 2, 1) if job.ranks % n == 0)
     if job.ranks % stages:
@@ -43,7 +43,7 @@ def plan(job: Job) -> Plan:
 
 
 class _Stage:
-    """One stage's step."""
+    """The step of one stage."""
 
     def __init__(self, job: Job, number: int, stages: int, compute: int, has_replicas: bool) -> None:
         self.job, self.build = job, Builder(job)
@@ -55,10 +55,10 @@ class _Stage:
         self.has_replicas = has_replicas
 
     def program(self, batches: int) -> Program:
-        """As many forwards ahead as there are stages behind, then in turns, then the backwards that are left.
+        """Build the program: warm-up forwards (one per later stage), forward and backward in turns, backwards.
 
-        A forward's sending goes with a backward's receiving in one kernel, and the other way round: one after the
-        other, two neighbours would wait for each other.
+        A forward's send and a backward's receive are one kernel, and vice versa: in sequence, two neighbours would
+        deadlock.
         """
         build = self.build
         ahead = min(self.warmup, batches)
@@ -98,7 +98,7 @@ class _Stage:
         return build.program()
 
     def _message(self, operation: str, pair: int, phase: str, thread: int) -> None:
-        """To or from a neighbour, where there is one; what is received is waited for."""
+        """Add a message to or from a neighbour, if there is one; the main stream waits for received data."""
         if pair < 0 or (pair == self.behind and self.is_last):
             return
         send = self.build.collective if operation == "send" else self.build.blocking

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism: parameters gathered a layer ahead, gradients scattered behind."""
+"""Fully sharded data parallelism: all-gather of parameters one layer ahead, reduce-scatter of gradients."""
 
 from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
@@ -10,11 +10,11 @@ _GATHER_STREAM = 28
 _SCATTER_STREAM = 32
 _BYTES_A_NS = 90
 _AHEAD = 2
-"""So many layers' parameters are gathered at a time: the host waits until the layer before these is done."""
+"""Layers gathered ahead: the CPU waits until the layer before these has finished."""
 
 
 def plan(job: Job) -> Plan:
-    """All ranks are one group."""
+    """Build one program and one group of all ranks."""
     build = Builder(job)
     autograd = build.backward_thread
     sizes = split_into_layers(job, forward_extra=1, backward_extra=2, least=2)
@@ -44,7 +44,7 @@ def plan(job: Job) -> Plan:
 
 
 class _Layers:
-    """The layers in one direction, each gathered once the one `_AHEAD` before it is done."""
+    """The layers in one direction; a layer is gathered once the one `_AHEAD` before it has finished."""
 
     def __init__(self, build: Builder, phase: str, thread: int) -> None:
         self.build, self.phase, self.thread = build, phase, thread
@@ -52,11 +52,11 @@ class _Layers:
         self.computed: list[int] = []
 
     def gather(self) -> None:
-        """Launch the next layer's all-gather."""
+        """Add the all-gather of the next layer."""
         free = len(self.gathered) - _AHEAD
         if free >= 0:
             self.build.sync("cudaEventSynchronize", self.phase, self.thread, (self.computed[free],))
-        # the first waits for what the main stream did before: the weights are updated there
+        # the first one waits for the main stream, which updates the weights
         after = () if self.gathered else self.build.main
         at = self.build.collective(
             "all_gather",
@@ -71,7 +71,7 @@ class _Layers:
         self.gathered.append(at)
 
     def compute(self, shapes: list[kernel_names.KernelSpec]) -> None:
-        """Run the next layer; an event then frees its parameters."""
+        """Add the next layer; an event then frees its parameters."""
         self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase, thread=self.thread)
         self.build.kernels(shapes, self.phase, self.thread)
         self.build.call("cudaEventRecord", self.thread, self.phase)

@@ -1,4 +1,4 @@
-"""Tensor × data parallelism: blocking all-reduces among neighbours, overlapping ones across them."""
+"""Tensor and data parallelism: blocking all-reduces among neighbours, overlapping ones across groups."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _STREAM = 33
 
 
 def plan(job: Job) -> Plan:
-    """Groups `tensor` (neighbours, `job.tensor` of them) and `data` (the ranks in the same place of each)."""
+    """Build groups `tensor` (`job.tensor` neighbours) and `data` (the ranks at the same position of each)."""
     size = neighbor_group_size(job, job.tensor, "tensor")
     build = Builder(job)
     autograd = build.backward_thread

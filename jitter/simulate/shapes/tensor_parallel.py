@@ -1,4 +1,4 @@
-"""Tensor parallelism: two all-reduces a layer and direction, and nothing goes on without their results."""
+"""Tensor parallelism: two blocking all-reduces per layer and direction."""
 
 from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
@@ -11,7 +11,7 @@ _BYTES = 8 * 2**20
 
 
 def plan(job: Job) -> Plan:
-    """All ranks are one group."""
+    """Build one program and one group of all ranks."""
     build = Builder(job)
     sizes = split_into_layers(job, forward_extra=2, backward_extra=2)
     build.memory("h2d", 640 * 8, "forward")
@@ -27,7 +27,7 @@ def plan(job: Job) -> Plan:
 
 
 def forward(build: Builder, kernels: int, group: str) -> None:
-    """One layer: attention and its all-reduce, the feed-forward part and its own."""
+    """Add one layer: attention and feed-forward, each with an all-reduce."""
     shapes = kernel_names.repeat_layer(kernel_names.forward_layer(build.job.era), kernels)
     for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
         build.kernels(part, "forward", MAIN_THREAD)
@@ -35,7 +35,7 @@ def forward(build: Builder, kernels: int, group: str) -> None:
 
 
 def backward(build: Builder, kernels: int, group: str) -> None:
-    """One layer's gradients, with as many all-reduces."""
+    """Add the gradients of one layer, with two all-reduces."""
     shapes = kernel_names.repeat_layer(kernel_names.backward_layer(build.job.era), kernels)
     for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
         build.kernels(part, "backward", build.backward_thread)

@@ -79,7 +79,7 @@ def test_of_all_in_two_steps():
 def test_of_one_group_all_along():
     slow, _, _ = found(pairs_and_all(), lambda step, ranks, number: 30_000.0 if ranks == {2, 3} else 0.0)
     assert [(one.ranks, one.steps) for one in slow] == [(frozenset({2, 3}), tuple(range(STEPS)))]
-    assert len(slow[0].matching) == 2
+    assert len(slow[0].meetings) == 2
 
 
 def test_one_ranks_link_is_behind_all_its_groups():

@@ -59,5 +59,5 @@ def test_the_paths_alone(lake: "jitter.Lake"):
     assert first.analyze()._priced == []
     answers = then.diagnose()
     assert then.analyze()._priced != []
-    assert [asdict(one) for one in then.analyze().paths] == [asdict(one) for one in paths]
+    np.testing.assert_equal([asdict(one) for one in then.analyze().paths], [asdict(one) for one in paths])
     assert first.diagnose() == answers

@@ -71,7 +71,7 @@ def test_another_source_is_another_lake(lake: Path, examined: list[int]):
 
 def test_what_other_code_made_is_made_again(lake: Path, examined: list[int], monkeypatch: pytest.MonkeyPatch):
     prepared(lake)
-    monkeypatch.setattr(answer_cache, "_code", lambda: b"another version")
+    monkeypatch.setattr(answer_cache, "_code", lambda: "another version")
     prepared(lake)
     assert len(examined) == 2
     assert len(kept(lake)) == 1

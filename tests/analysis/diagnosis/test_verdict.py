@@ -1,7 +1,5 @@
 """The verdict, the seven answers and how far to trust a step, from answers made by hand."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -18,6 +16,7 @@ from jitter.analysis.diagnosis.model import (
     WhatIf,
 )
 from jitter.analysis.diagnosis.verdict import write_verdict
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
 
@@ -40,7 +39,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
             "step_pattern": "one step: step 1",
             "kernel_index": IndexRange(4, 9),
             "evidence": ("it is slow",),
-            "look_at": ProfileLocation("/traces/r3.sqlite", 1_000, 5_000),
+            "look_at": ProfileLocation("/traces/r3.sqlite", 76_056_465_178, 76_057_981_000),
             **more,
         }
     )
@@ -72,10 +71,10 @@ def test_nobody_to_blame():
     assert answers["Which GPU?"] == (
         "No rank stands out above the run's noise; rank 3 has the most excess on the critical path in 1 of 2 steps."
     )
-    assert answers["Where to look?"] == "Nowhere in particular."
+    assert answers["Where to look?"] == "No single place."
     assert answers["CPU or GPU?"] == "Neither: nothing stands out above the run's noise."
     alone = told(diagnosis(steps=(answer(0, None),)))
-    untold = "It cannot be told: no rank can be compared with another."
+    untold = "Unknown: no rank can be compared with another."
     asked = ("Which node?", "Which GPU?", "When in the step does it begin?", "Where to look?", "CPU or GPU?")
     assert [alone[question] for question in asked] == [untold] * 5
 
@@ -86,8 +85,8 @@ def test_what_cannot_be_told():
     assert said.startswith("The cost of jitter is unknown; ")
     found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
     answers = told(found)
-    assert answers["How much does jitter cost?"] == "It cannot be told."
-    assert answers["Which step?"] == "No step tells."
+    assert answers["How much does jitter cost?"] == "Unknown: the step times are not known."
+    assert answers["Which step?"] == "Unknown: no step has a known loss."
 
 
 def test_one_rank_alone():
@@ -169,23 +168,23 @@ def test_the_seven_answers():
         "Where to look?",
         "CPU or GPU?",
     ]
-    assert answers["How much does jitter cost?"] == "5.00 ms over 1 step, 25.0% of the time"
-    assert answers["Which step?"] == "The costliest is step 1: 5.00 ms."
-    assert answers["Which node?"] == "n1; single GPUs, not the whole node."
-    assert answers["Which GPU?"] == "Rank 3 (n1), 4.00 ms to gain, high confidence."
-    assert answers["When in the step does it begin?"] == "Rank 3 (n1): kernels 4 to 9, from kern on."
-    assert answers["Where to look?"] == "/traces/r3.sqlite, 4.00 µs from 1,000 ns on."
+    assert answers["How much does jitter cost?"] == "5.00 ms over 1 step, 25.0% of the run"
+    assert answers["Which step?"] == "Step 1 costs most: 5.00 ms."
+    assert answers["Which node?"] == "n1: single GPUs, not the whole node."
+    assert answers["Which GPU?"] == "Rank 3 (n1): fixing it would save about 4.00 ms (high confidence)."
+    assert answers["When in the step does it begin?"] == "Rank 3 (n1): kernels 4 to 9, starting at kern."
+    assert answers["Where to look?"] == "/traces/r3.sqlite, 76.0565 s to 76.0580 s on its timeline."
     assert answers["CPU or GPU?"] == "The GPU (slower execution of the same kernels)."
 
 
 def test_a_node_and_a_network():
     host = culprit(scope="host", host="n1", ranks=(2, 3), cause="cpu_launch")
-    assert told(diagnosis(host), {2: "n1", 3: "n1"})["Which node?"] == "All ranks of n1 are late together."
+    assert told(diagnosis(host), {2: "n1", 3: "n1"})["Which node?"] == "n1: all its ranks are slow."
     link = culprit(scope="ranks", ranks=(0, 3), cause="communication", kernel_index=None, look_at=None)
     answers = told(diagnosis(link), {0: "n0", 3: "n1"})
-    assert answers["Which node?"] == "No node in particular."
+    assert answers["Which node?"] == "No single node."
     assert answers["CPU or GPU?"].startswith("Neither: the network")
-    assert answers["When in the step does it begin?"].startswith("It is masked")
+    assert answers["When in the step does it begin?"].startswith("Unknown: masked by slower ranks")
     assert told(diagnosis(link), {0: None, 3: None})["Which node?"] == "The traces do not name the hosts."
     both = told(diagnosis(host, culprit(0)), {2: "n1", 3: "n1", 0: "n0"})["CPU or GPU?"]
     assert both == "The CPU (late kernel launches); the GPU (slower execution of the same kernels)."
@@ -196,7 +195,8 @@ class TestQuality:
 
     def of(self, ends, aligning=None, ranks=(0, 1, 2)):
         found = np.array(ends, float)
-        step = SimpleNamespace(ranks=np.array(ranks), end=found, negative_latencies=0)
+        unknown = np.full(found.shape, np.nan)
+        step = TeamTimes(np.array(ranks), unknown, found, unknown, unknown)
         places = list(range(len(found))) if aligning is None else aligning
         return assess_step_quality({0: step}, lambda team: places, [], list)
 
@@ -227,8 +227,10 @@ class TestQuality:
 
     def test_kernels_before_their_launch(self):
         teams = {
-            team: SimpleNamespace(ranks=np.array([team]), end=np.empty((0, 1)), negative_latencies=found)
-            for team, found in ((0, 2), (1, 3))
+            team: TeamTimes(
+                np.array([team]), *(np.array(times, float)[:, None] for times in (start, [9] * 5, [5] * 5, [6] * 5))
+            )
+            for team, start in ((0, [4, 5, 6, 4, 7]), (1, [4, 4, 4, np.nan, 5]))
         }
         assert assess_step_quality(teams, lambda team: [], [], list).negative_latencies == 5
 

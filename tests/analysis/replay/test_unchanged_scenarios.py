@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.local_executor import LocalExecutor
-from jitter.analysis.execution.self_times import CPU, GPU, START
+from jitter.analysis.detection.local_executor import ThreadedStepExecutor
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.arrays import Ints
@@ -34,7 +34,7 @@ WAITING = {
     "late returns": (small("data_parallel", steps=STEPS, cpu_bound=True), frozenset()),
     "ranks that come and go": (small(steps=STEPS), frozenset({(1, 3), (3, 0), (3, 5), (3, 6)})),
 }
-"""Their hosts wait for their GPUs now and then: without that none whose GPU is ahead stands as recorded again."""
+"""Their hosts wait for their GPUs now and then: without that none whose TimePart.GPU is ahead stands as recorded again."""
 JOBS = WAITING | {
     "hosts that never wait": (small("tensor_parallel", steps=STEPS), frozenset()),
     "stages that never wait": (small("pipeline", steps=STEPS), frozenset()),
@@ -79,14 +79,14 @@ def scenarios(examined) -> list[Scenario]:
     (meeting, group) = (len(examined.run.matching.collectives) - 1, 0)
     return [
         Scenario(),
-        Scenario({(1, CPU): frozenset({2})}),
-        Scenario({(2, GPU): frozenset({4})}),
-        Scenario({(0, START): frozenset({5})}),
-        Scenario({(1, CPU): frozenset({2}), (2, GPU): frozenset({2, 6})}),
-        Scenario({(0, GPU): frozenset({0})}),
-        Scenario({(3, CPU): frozenset({STEPS - 1})}),
+        Scenario({(1, TimePart.CPU): frozenset({2})}),
+        Scenario({(2, TimePart.GPU): frozenset({4})}),
+        Scenario({(0, TimePart.START): frozenset({5})}),
+        Scenario({(1, TimePart.CPU): frozenset({2}), (2, TimePart.GPU): frozenset({2, 6})}),
+        Scenario({(0, TimePart.GPU): frozenset({0})}),
+        Scenario({(3, TimePart.CPU): frozenset({STEPS - 1})}),
         Scenario(transfers={(meeting, group): frozenset({1, 2})}),
-        Scenario({(2, GPU): frozenset(range(STEPS))}),
+        Scenario({(2, TimePart.GPU): frozenset(range(STEPS))}),
         Scenario(everything=True),
     ]
 
@@ -126,7 +126,7 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
 
 
 @pytest.mark.parametrize("lake", JOBS, indirect=True)
-@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, CPU): frozenset({2})})]])
+@pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, TimePart.CPU): frozenset({2})})]])
 def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
     examined = lake.analyze()
     some, every = gone(Counted, examined, chosen), gone(Everything, examined, chosen)
@@ -139,8 +139,11 @@ def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chos
 @pytest.mark.parametrize("lake", ["data parallel", "ranks that come and go"], indirect=True)
 def test_a_pass_ends_when_all_is_as_recorded_again(lake: "jitter.Lake"):
     examined = lake.analyze()
-    chosen = [Scenario({(1, CPU): frozenset({2})}), Scenario({(1, CPU): frozenset({2}), (0, START): frozenset({3})})]
+    chosen = [
+        Scenario({(1, TimePart.CPU): frozenset({2})}),
+        Scenario({(1, TimePart.CPU): frozenset({2}), (0, TimePart.START): frozenset({3})}),
+    ]
     every = gone(Everything, examined, chosen)
-    gained = LocalExecutor(examined.steps).replay(examined.baseline_transfers, chosen, walk=False).gained_ns
+    gained = ThreadedStepExecutor(examined.steps).replay(examined.baseline_transfers, chosen, walk=False).gained_ns
     np.testing.assert_array_equal(np.nan_to_num(gained), np.nan_to_num(np.stack(every.gained)))
     assert np.any(gained)

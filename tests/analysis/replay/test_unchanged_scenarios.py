@@ -34,7 +34,7 @@ WAITING = {
     "late returns": (small("data_parallel", steps=STEPS, cpu_bound=True), frozenset()),
     "ranks that come and go": (small(steps=STEPS), frozenset({(1, 3), (3, 0), (3, 5), (3, 6)})),
 }
-"""Their hosts wait for their GPUs now and then: without that none whose TimePart.GPU is ahead stands as recorded again."""
+"""Their hosts wait for their GPUs now and then: without that none whose GPU is ahead stands as recorded again."""
 JOBS = WAITING | {
     "hosts that never wait": (small("tensor_parallel", steps=STEPS), frozenset()),
     "stages that never wait": (small("pipeline", steps=STEPS), frozenset()),

@@ -18,6 +18,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake.log_records import read_log_records, read_relation
 from jitter.lake.records import StepRecord, records_by_step
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.analysis.execution.dependencies import RowDependency
     from jitter.analysis.execution.run_reader import RunReader
+    from jitter.analysis.metrics.communication.measure import Communication
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import RunSteps
@@ -65,8 +67,10 @@ class Lake:
         """One record per recording in the lake."""
         self.rejected = [record for record in records if record.rank is None]
         """One record per recording that could not be ingested; `problems` states the reason."""
+        self.logs = read_log_records(root)
+        """One record per log in the lake."""
         self._by_step = records_by_step(self.sources)
-        if not self._by_step:
+        if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._kernel_indices = KernelIndices(root, self._by_step)
         self._analyses: dict[tuple[StepKey, ...], RunAnalysis] = {}
@@ -199,7 +203,7 @@ class Lake:
         if chosen not in self._results:
             cache = self._answer_cache
             found = None if cache is None else cache.get(chosen)
-            self._results[chosen] = found or self._diagnose(chosen, executor)
+            self._results[chosen] = self._with_log_evidence(found or self._diagnose(chosen, executor), chosen)
         return self._results[chosen]
 
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
@@ -212,6 +216,8 @@ class Lake:
         from jitter.analysis.detection.thresholds import Thresholds
 
         chosen = self._chosen(steps)
+        if not chosen:
+            raise LakeError(f"{self.root}: holds logs and no steps", "ingest the job's traces too")
         if chosen not in self._analyses:
             make = self._step_executor(executor)
             self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), make)
@@ -229,6 +235,29 @@ class Lake:
         run = self.analyze().run
         team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
         return row_dependencies(run.programs[team], run.dependencies[team])
+
+    def communication(self, steps: Sequence[int | StepKey] | None = None, group: str | None = None) -> "Communication":
+        """Measure the collectives of these steps (default: all), of one process group or of all.
+
+        Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
+        """
+        from jitter.analysis.metrics.communication.calls import COLUMNS
+        from jitter.analysis.metrics.communication.measure import measure_communication
+        from jitter.lake.step_reader import read_step
+
+        read = ((key, read_step(self.root, key, self._by_step[key], COLUMNS)) for key in self._chosen(steps))
+        return measure_communication(read, self.hosts, group)
+
+    def log_table(self, relation: str) -> pa.Table:
+        """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.
+
+        Raises `UsageError` for an unknown relation, `LakeError` if a file of the lake is missing or damaged.
+        """
+        from jitter.logs import SCHEMAS
+
+        if relation not in SCHEMAS:
+            raise UsageError(f"no relation {relation!r}", f"logs fill {', '.join(SCHEMAS)}")
+        return read_relation(self.root, relation, SCHEMAS[relation], self.logs)
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
@@ -321,6 +350,20 @@ class Lake:
         analysis = self.analyze(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
+
+    def _with_log_evidence(self, answers: "Answers", steps: tuple[StepKey, ...]) -> "Answers":
+        """Add what the job's logs tell of the culprits; an empty lake of logs changes nothing."""
+        if not self.logs:
+            return answers
+        from dataclasses import replace
+
+        from jitter.analysis.diagnosis.log_evidence import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+
+        tables = {name: self.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
+        measured = self.communication(steps) if tables["bandwidth"] else None
+        devices = {record.rank: record.device for record in self.sources if record.rank is not None}
+        logs = job_logs(tables, measured, self.hosts, devices)
+        return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
 
     @cached_property
     def _answer_cache(self) -> "AnswerCache | None":

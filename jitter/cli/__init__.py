@@ -16,7 +16,19 @@ from jitter._version import __version__
 from jitter.cli.output import stdio
 from jitter.core.errors import ExitCode, JitterError
 
-_VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample", "explain")
+_VERBS = (
+    "inspect",
+    "ingest",
+    "report",
+    "table",
+    "steps",
+    "collectives",
+    "query",
+    "export",
+    "serve",
+    "sample",
+    "explain",
+)
 
 
 class _Verbs(click.Group):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     help="Lake to write to; created if missing.",
 )
 @ingest_options
+@click.option("--label", metavar="NAME", help="Name of what the logs belong to. Default: the folder of each.")
 @click.option("--replace", is_flag=True, help="If two sources hold the same rank and step, keep the newer one.")
 @click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")
 @click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 def ingest(
     paths: tuple[Path, ...],
     lake: Path,
+    label: str | None,
     scheduler: str | None,
     replace: bool,
     strict: bool,
@@ -43,7 +45,7 @@ def ingest(
     """Read traces into a lake: one Parquet file per GPU and step.
 
     PATHS are files and directories of any supported formats; directories are searched recursively. A second run adds
-    only new traces.
+    only new traces. Logs of the job (NCCL, nccl-tests, nvidia-smi, …) go into the lake too.
 
     \b
     Examples:
@@ -52,11 +54,12 @@ def ingest(
         jitter ingest odd.sqlite --rank 12
         jitter ingest traces/ --rank-map ranks.csv
         jitter ingest traces/ --step-pattern 'batch (?P<step>\\d+)'
+        jitter ingest nccl-tests.log --label fabric-baseline
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
     from jitter.cli.ingest_text import print_ingest_report
 
-    report = run_ingest(paths, lake, quiet=quiet, replace=replace, scheduler=scheduler, **options)
+    report = run_ingest(paths, lake, quiet=quiet, label=label, replace=replace, scheduler=scheduler, **options)
     return print_ingest_report(report, strict)
 
 
@@ -65,6 +68,7 @@ def run_ingest(
     lake: Path,
     *,
     quiet: bool,
+    label: str | None = None,
     replace: bool = False,
     scheduler: str | None = None,
     **options: Unpack[IngestOptions],
@@ -89,5 +93,11 @@ def run_ingest(
 
     with byte_progress("Reading", quiet) as progress:
         return ingest_traces(
-            paths, lake, replace=replace, executor=executor, progress=progress, **reading_options(options)
+            paths,
+            lake,
+            label=label,
+            replace=replace,
+            executor=executor,
+            progress=progress,
+            **reading_options(options),
         )

@@ -5,6 +5,7 @@ from collections import Counter
 import click
 
 from jitter.core.errors import ExitCode
+from jitter.core.formatting import escape_control
 from jitter.ingestion.ingest import IngestReport
 
 _MAX_WARNINGS = 20
@@ -19,7 +20,7 @@ def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
     for line in _warnings(report):
         click.echo(f"note: {line}", err=True)
     _print_totals(report)
-    usable = report.added or report.unchanged
+    usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
     if not usable or (strict and report.refused):
         return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE
@@ -33,6 +34,7 @@ def _warnings(report: IngestReport) -> list[str]:
         f"{first[problem]}: {problem}" + (f" (and {_count(count - 1, 'more rank')})" if count > 1 else "")
         for problem, count in counts.items()
     ]
+    lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
     if len(lines) > _MAX_WARNINGS:
         left = len(lines) - _MAX_WARNINGS
         lines = [*lines[:_MAX_WARNINGS], f"{left} more notes; all are in {report.lake / 'sources'}"]
@@ -47,12 +49,18 @@ def _print_totals(report: IngestReport) -> None:
     if report.added:
         what = ", ".join((_count(len(ranks), "rank"), _count(len(steps), "step"), _count(kernels, "kernel")))
         parts.append(f"{what} added to {report.lake}")
+    if report.logs.added:
+        parts.append(f"{_count(len(report.logs.added), 'log')} added to {report.lake}")
+    if report.logs.unchanged:
+        were = "was" if report.logs.unchanged == 1 else "were"
+        parts.append(f"{_count(report.logs.unchanged, 'log')} {were} in {report.lake} already")
     if report.unchanged:
         were = "was" if report.unchanged == 1 else "were"
         parts.append(f"{_count(report.unchanged, 'source')} {were} in {report.lake} already")
     if report.refused:
         parts.append(f"{len(report.refused)} left out")
-    if not report.added and not report.unchanged:
+    has_logs = report.logs.added or report.logs.unchanged
+    if not report.added and not report.unchanged and not has_logs:
         parts.append("nothing to read")
     if report.other_files:
         parts.append(_count(report.other_files, "other file"))

@@ -37,4 +37,4 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
         click.echo(json.dumps(inspection_document(inspected), indent=1))
     else:
         click.echo(format_inspection(inspected), nl=False)
-    return ExitCode.DONE if any(source.records for source in inspected) else ExitCode.UNUSABLE_INPUT
+    return ExitCode.DONE if any(source.records or source.log for source in inspected) else ExitCode.UNUSABLE_INPUT

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.inspect import InspectedSource
+from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
@@ -19,9 +21,19 @@ def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
                 "hint": None if finding.error is None else finding.error.hint,
                 "warnings": list(finding.warnings),
                 "ranks": [_rank(record) for record in finding.records],
+                "log": None if finding.log is None else _log(finding.log),
             }
             for finding in findings
         ],
+    }
+
+
+def _log(record: LogRecord) -> dict[str, Any]:
+    return {
+        "label": record.label,
+        "formats": record.formats,
+        "relations": record.relations,
+        "problems": record.problems,
     }
 
 
@@ -57,6 +69,11 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
                 f"host {record.host or 'unknown'}  device {record.device}  {steps}  {record.kernels:,} kernels"
             )
             lines += [f"    {problem}" for problem in record.problems]
+        if finding.log is not None:
+            rows = ", ".join(f"{relation} {format_count(n, 'row')}" for relation, n in finding.log.relations.items())
+            label = escape_control(finding.log.label)
+            lines.append(f"{finding.path}  {' + '.join(finding.log.formats)}  label {label}  {rows}")
+            lines += [f"    {escape_control(problem)}" for problem in finding.log.problems]
         lines += [f"    {warning}" for warning in finding.warnings]
         if finding.error is not None:
             lines.append(f"not usable: {finding.error.message}")

@@ -11,6 +11,8 @@ from jitter.core.errors import JitterError, UsageError
 
 _TRUTH = "truth.json"
 _WRITER = "jitter sample"
+_PAYLOAD_LAYOUT = "2026.2"
+"""The nsys layout that states sizes of collectives, without which bandwidths are unknown."""
 
 _EXAMPLES = """
 \b
@@ -129,6 +131,7 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ between ranks."
 )
 @click.option("--side-stream", type=int, metavar="STREAM", help="Run a third of the compute kernels on this stream.")
+@click.option("--evidence", is_flag=True, help="Write the job's logs too: a bandwidth benchmark, NCCL's debug log.")
 @click.option("--force", is_flag=True, help="Write into a folder with other files.")
 @click.option("--quiet", is_flag=True, help="Show no progress bar.")
 def sample(
@@ -137,6 +140,7 @@ def sample(
     layout: str | None,
     options: tuple[str, ...],
     faults: tuple[str, ...],
+    evidence: bool,
     force: bool,
     quiet: bool,
     **job: Any,
@@ -147,16 +151,24 @@ def sample(
     given = _pairs(options)
     if layout is not None:
         given["layout"] = layout
+    elif evidence and format_name == "nsys":
+        given.setdefault("layout", _PAYLOAD_LAYOUT)
     run = simulate(Job(**job), [Fault.parse(text) for text in faults])
     for name in _written_before(folder, force):
         _remove(folder / name)
     others = _names_in(folder)
     _check_writable(folder)
     paths = _write(run, folder, format_name, given, quiet)
+    logs: list[Path] = []
+    if evidence:
+        from jitter.simulate import write_logs
+
+        logs = write_logs(run, folder)
     truth = folder / _TRUTH
-    _write_truth(run, truth, format_name, _names_in(folder) - others | {path.name for path in paths})
+    _write_truth(run, truth, format_name, _names_in(folder) - others | {path.name for path in [*paths, *logs]})
     click.echo(truth)
-    click.echo(f"{len(paths)} {format_name} traces of {run.job.ranks} ranks in {folder}", err=True)
+    and_logs = f" and {len(logs)} logs" if logs else ""
+    click.echo(f"{len(paths)} {format_name} traces{and_logs} of {run.job.ranks} ranks in {folder}", err=True)
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a kernel's name means: compute or collective, which operation, its short form."""
 
+import re
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -29,6 +30,25 @@ ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 def is_collective(name: str) -> bool:
     """Return whether this is the name of a communication kernel of any known library."""
     return find_collective_name(name) is not None
+
+
+_DIRECTION: Final = re.compile(
+    r"(host|device|array|peer|[hdap])[\W_]*(?:to|2)[\W_]*(host|device|array|peer|[hdap])(?![a-z])", re.I
+)
+
+
+@lru_cache(maxsize=1024)
+def copy_direction(name: str) -> str | None:
+    """Return the direction that a copy's name states: host_to_device, device_to_host, …; None if it states none.
+
+    >>> copy_direction("Memcpy HtoD (Pinned -> Device)"), copy_direction("[CUDA memcpy Peer-to-Peer]")
+    ('host_to_device', 'device_to_device')
+    """
+    found = _DIRECTION.search(name)
+    if found is None:
+        return None
+    source, target = ("host" if end[0] in "hH" else "device" for end in found.groups())
+    return f"{source}_to_{target}"
 
 
 @lru_cache(maxsize=65536)

@@ -26,6 +26,8 @@ ACTIVITIES = pa.schema(
         pa.field("block_z", pa.int32()),
         pa.field("collective", pa.string()),  # the operation, as kernels.OPERATIONS spells it
         pa.field("message_bytes", pa.int64()),
+        pa.field("size_bytes", pa.int64()),  # of a collective as nccl-tests states it; of a copy or a fill
+        pa.field("split_imbalance", pa.float64()),  # largest / mean part of an unequal all-to-all
         pa.field("dtype", pa.string()),
         pa.field("group_name", pa.string()),
         pa.field("group_ranks", pa.list_(pa.int32())),
@@ -91,6 +93,9 @@ KERNELS = pa.schema(
         pa.field("sequence", pa.int64()),
         pa.field("source_rank", pa.int32()),
         pa.field("destination_rank", pa.int32()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("split_imbalance", pa.float64()),
+        pa.field("copy_direction", pa.string()),
     ]
 )
 """One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.

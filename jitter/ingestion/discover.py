@@ -34,9 +34,11 @@ class DiscoveredFiles:
     unreadable: list[tuple[Path, JitterError]]
     """Paths that cannot be read, with the error."""
     others: int
-    """Number of files that are no traces."""
+    """Number of files that are neither traces nor logs."""
     notes: list[str] = field(default_factory=list)
     """What else to tell the user: readers that failed, files of a known kind that jitter does not read."""
+    logs: list[Path] = field(default_factory=list)
+    """Logs of the job, in path order."""
 
 
 def discover(paths: Sequence[Path]) -> DiscoveredFiles:
@@ -58,6 +60,8 @@ class _Search:
     def __init__(self) -> None:
         self._sources: dict[Path, Source] = {}
         self._companions: set[Path] = set()
+        self._read: set[Path] = set()
+        self._logs: dict[Path, Path] = {}
         self._others = UnrecognizedFiles()
         self._errors: dict[Path, JitterError] = {}
         self._broken: dict[str, ReaderError] = {}
@@ -84,6 +88,8 @@ class _Search:
             for candidate, reader in self._candidates(path):
                 if reader is not None:
                     self._add_source(candidate, reader)
+                elif _is_regular(candidate) and _is_utf8(candidate) and _is_log(candidate):
+                    self._logs.setdefault(candidate.resolve(), candidate)
                 elif _is_regular(candidate):
                     self._others.add(candidate, named=candidate == path)
 
@@ -102,6 +108,7 @@ class _Search:
             [*self._errors.items(), *errors.items()],
             others_count,
             [*notes, *others.notes()],
+            sorted(path for resolved, path in self._logs.items() if resolved not in self._read),
         )
 
     def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
@@ -160,6 +167,7 @@ class _Search:
             files = reader.files(path)
             self._sources.setdefault(path.resolve(), _source(path, reader, files.read))
             self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
+            self._read |= {file.resolve() for file in files.read}
         except OSError as error:
             self._errors[path] = UnreadableTraceError(
                 f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
@@ -173,6 +181,16 @@ class _Search:
 
 def _is_lake(folder: Path) -> bool:
     return (folder / "sources").is_dir() and (folder / "kernels").is_dir()
+
+
+def _is_log(path: Path) -> bool:
+    """Return whether a file holds a record of a log format; an unreadable file is none."""
+    from jitter.logs import sniff  # imported here: most folders of traces hold no other files
+
+    try:
+        return sniff(path) is not None
+    except OSError:
+        return False
 
 
 def _is_regular(path: Path) -> bool:

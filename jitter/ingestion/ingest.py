@@ -12,6 +12,7 @@ from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
+from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
@@ -47,7 +48,8 @@ class IngestReport:
     rejected: list[RejectedSource] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     other_files: int = 0
-    """Number of files that are not traces."""
+    """Number of files that are neither traces nor logs."""
+    logs: IngestedLogs = field(default_factory=IngestedLogs)
 
     @property
     def refused(self) -> list[JitterError]:
@@ -64,6 +66,7 @@ def ingest(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
+    label: str | None = None,
     replace: bool = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
@@ -73,7 +76,8 @@ def ingest(
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
     `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
     that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
-    expression with a group `rank`) give ranks. With `replace`, the newer of two sources for the same rank and step is
+    expression with a group `rank`) give ranks. Logs beside the traces go into the lake too; `label` names what they
+    belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
     `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
 
@@ -93,6 +97,7 @@ def ingest(
         replace,
         choose_converter(executor),
         progress,
+        label,
     )
 
 
@@ -134,12 +139,15 @@ def ingest_discovered(
     replace: bool,
     convert: Converter,
     progress: Progress | None,
+    label: str | None = None,
 ) -> IngestReport:
     """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
     unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
     report = IngestReport(folder.root, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
-    if not found.sources and not lake.exists():  # a lake made for a mistyped path would hide the mistake
+    if (
+        not found.sources and not found.logs and not lake.exists()
+    ):  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
     folder.create()
@@ -158,6 +166,8 @@ def ingest_discovered(
             if isinstance(error, DamagedTraceError):
                 publisher.refuse_file(path, error)
         report.warnings += coverage_notes(publisher.records)
+        report.logs = ingest_logs(folder, found.logs, label)
+        report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
     finally:
         folder.close()
         catalog.refresh(folder.root, folder.records)

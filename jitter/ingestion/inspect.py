@@ -14,6 +14,7 @@ from jitter.ingestion.ranks import parse_rank_options
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
+from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
@@ -26,6 +27,8 @@ class InspectedSource:
     records: tuple[SourceRecord, ...]
     error: JitterError | None
     warnings: tuple[str, ...]
+    log: LogRecord | None = None
+    """Set if the source is a log; `format` is the one that most of its records have."""
 
 
 def inspect(
@@ -59,7 +62,15 @@ def inspect(
             progress,
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
-    return [*findings, *(_finding(source, report) for source in found.sources)]
+    return [*findings, *(_finding(source, report) for source in found.sources), *_logs(found.logs, report)]
+
+
+def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
+    shown = {str(path.resolve()): path for path in paths}
+    return [
+        InspectedSource(shown[record.file], max(record.formats, key=record.formats.__getitem__), (), None, (), record)
+        for record in report.logs.added
+    ]
 
 
 def _finding(source: Source, report: IngestReport) -> InspectedSource:

@@ -7,7 +7,7 @@ nor the analysis, executes nothing that a file holds, and keeps environment vari
 out of the tables. Texts are kept as they are: what prints them escapes them.
 """
 
-from jitter.logs.collectives import bandwidth
+from jitter.core.bandwidth import bandwidth
 from jitter.logs.log_file import ParsedLog, parse, parse_stream, sniff
 from jitter.logs.problems import Problem
 from jitter.logs.schemas import SCHEMAS

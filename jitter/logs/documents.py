@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from jitter.logs import flight_recorder, nccl_tests_json
+from jitter.logs.benchmark import json_report
 from jitter.logs.line_parser import Context
+from jitter.logs.recorded import flight_recorder
 
 
 class Document(NamedTuple):
@@ -17,7 +18,7 @@ class Document(NamedTuple):
 _DOCUMENTS: Final = (
     (flight_recorder.is_json, Document(flight_recorder.FORMAT, flight_recorder.read_json)),
     (flight_recorder.is_pickle, Document(flight_recorder.FORMAT, flight_recorder.read_pickle)),
-    (nccl_tests_json.is_report, Document(nccl_tests_json.FORMAT, nccl_tests_json.read)),
+    (json_report.is_report, Document(json_report.FORMAT, json_report.read)),
 )
 
 

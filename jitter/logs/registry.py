@@ -2,23 +2,23 @@
 
 from typing import Final
 
-from jitter.logs.bindings import BindingParser
-from jitter.logs.dcgmi import DcgmiParser
-from jitter.logs.hello_jobstep import JobstepParser
-from jitter.logs.inspector import InspectorParser
-from jitter.logs.kernel_log import KernelLogParser
+from jitter.logs.benchmark.text_table import NcclTestsParser
+from jitter.logs.gpu.dcgmi import DcgmiParser
+from jitter.logs.gpu.kernel_log import KernelLogParser
+from jitter.logs.gpu.nvidia_smi_csv import NvidiaSmiCsvParser
+from jitter.logs.gpu.nvidia_smi_query import NvidiaSmiQueryParser
+from jitter.logs.gpu.rocm_smi import RocmSmiParser
 from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.mpitrace import MpitraceParser
-from jitter.logs.nccl_tests import NcclTestsParser
-from jitter.logs.nvidia_smi_csv import NvidiaSmiCsvParser
-from jitter.logs.nvidia_smi_query import NvidiaSmiQueryParser
-from jitter.logs.nvidia_topology import NvidiaTopologyParser
-from jitter.logs.profiler_plugin import ProfilerPluginParser
-from jitter.logs.profiler_table import ProfilerTableParser
-from jitter.logs.rocm_smi import RocmSmiParser
-from jitter.logs.rocm_topology import RocmTopologyParser
-from jitter.logs.rocprof_stats import RocprofStatsParser
-from jitter.logs.training_result import TrainingResultParser
+from jitter.logs.placement.bindings import BindingParser
+from jitter.logs.placement.hello_jobstep import JobstepParser
+from jitter.logs.placement.nvidia_topology import NvidiaTopologyParser
+from jitter.logs.placement.rocm_topology import RocmTopologyParser
+from jitter.logs.programs.mpitrace import MpitraceParser
+from jitter.logs.programs.profiler_table import ProfilerTableParser
+from jitter.logs.programs.rocprof_stats import RocprofStatsParser
+from jitter.logs.programs.training_result import TrainingResultParser
+from jitter.logs.recorded.inspector import InspectorParser
+from jitter.logs.recorded.profiler_plugin import ProfilerPluginParser
 
 _PARSERS: Final[tuple[type[LineParser], ...]] = (
     NcclTestsParser,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -16,8 +16,10 @@ from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
+from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
 from jitter.lake.step_reader import StepFiles
+from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.answer_rows import ANSWERS_SCHEMA, CULPRITS_SCHEMA, answer_rows, culprit_rows
 
 
@@ -27,6 +29,7 @@ class QueryableLake(Protocol):
     root: Path
     sources: list[SourceRecord]
     rejected: list[SourceRecord]
+    logs: list[LogRecord]
 
     @property
     def steps(self) -> list[StepKey]:
@@ -34,6 +37,9 @@ class QueryableLake(Protocol):
 
     def metrics(self, step: StepKey) -> StepMetrics:
         """Return one step's metrics."""
+
+    def log_table(self, relation: str) -> pa.Table:
+        """Return the rows of a relation that logs fill."""
 
     def diagnose(self) -> Diagnosis:
         """Return the diagnosis of all steps."""
@@ -55,6 +61,9 @@ class Relation:
     that case: on 9,600 files one step takes 2 s of processor time instead of 0.6 s."""
     tables: Callable[[Sequence[StepKey]], Iterable[pa.Table]] | None = None
     """Takes the steps that the query names, for a relation that is made step by step."""
+    sentence: str | None = None
+    """What the rows are, of a relation whose columns are those of the table, described in the schema's metadata; None:
+    `sql/<name>.sql` defines the columns."""
 
 
 def lake_relations(lake: QueryableLake) -> list[Relation]:
@@ -70,7 +79,31 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
         Relation("host", HOST, files=partial(_host_files, lake)),
         Relation("sources", _SOURCES, tables=lambda _: [_source_rows(lake)]),
         Relation("problems", _PROBLEMS, tables=lambda _: [_problem_rows(lake)]),
+        *(
+            Relation(name, schema, tables=partial(_log_rows, lake, name), sentence=LOG_SENTENCES[name])
+            for name, schema in LOG_SCHEMAS.items()
+        ),
     ]
+
+
+LOG_SENTENCES: Final = {
+    "bandwidth": "Bandwidths that nccl-tests or rccl-tests measured.",
+    "communicators": "NCCL's communicators: one row per rank of each.",
+    "edges": "Connections between ranks in NCCL's channels, and their transport.",
+    "recorded": "Collectives that NCCL's Inspector or profiler plug-in, or PyTorch's Flight Recorder, recorded.",
+    "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
+    "gpu_errors": "Errors of GPUs in the kernel log: Xid and SXid.",
+    "bindings": "CPUs and GPUs that ranks are bound to.",
+    "topology": "CPUs and NICs near each GPU.",
+    "mpi_calls": "Time in MPI calls by rank, function and message size.",
+    "mpi_ranks": "Time in MPI, elapsed time and memory of each rank.",
+    "operators": "Time of operators or kernels, summed up by a profiler.",
+    "throughput": "Run time and samples a second of a training.",
+}
+
+
+def _log_rows(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> list[pa.Table]:
+    return [lake.log_table(name)]
 
 
 METRICS_SCHEMA = pa.schema(
@@ -175,6 +208,7 @@ def _problem_rows(lake: QueryableLake) -> pa.Table:
     if rows is None:
         records = [*lake.sources, *lake.rejected]
         rows = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
+    rows += [(log.digest, log.file, None, problem) for log in lake.logs for problem in log.problems]
     return _table(_PROBLEMS, rows)
 
 

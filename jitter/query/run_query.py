@@ -108,7 +108,7 @@ def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
         for relation in known:
             _create(db, relation, Path(folder), None)
         _create_views(db, known)
-        return [_describe(db, relation.name) for relation in known]
+        return [_describe(db, relation) for relation in known]
 
 
 def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
@@ -155,16 +155,29 @@ def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> N
 
 def _create_views(db: duckdb.DuckDBPyConnection, known: Sequence[Relation]) -> None:
     for relation in known:
-        db.execute(load_sql(__package__, f"{relation.name}"))
+        db.execute(_view_sql(relation))
     db.execute(load_sql(__package__, "metrics_of_step"))
 
 
-def _describe(db: duckdb.DuckDBPyConnection, name: str) -> RelationInfo:
-    """Join the columns' types with the comments at the end of their lines in the relation's file."""
-    text = load_sql(__package__, f"{name}")
+def _view_sql(relation: Relation) -> str:
+    """Return the statement that makes the relation's view."""
+    if relation.sentence is None:
+        return load_sql(__package__, relation.name)
+    columns = ", ".join(f'"{field.name}"' for field in relation.schema)
+    return f"CREATE VIEW {relation.name} AS SELECT {columns} FROM {relation.name}_rows"
+
+
+def _describe(db: duckdb.DuckDBPyConnection, relation: Relation) -> RelationInfo:
+    """Join the columns' types with their descriptions: comments in the relation's file, or its schema's metadata."""
+    name = relation.name
+    columns = db.execute(f"DESCRIBE {name}").fetchall()
+    if relation.sentence is not None:
+        descriptions = {field.name: field.metadata[b"description"].decode() for field in relation.schema}
+        documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
+        return RelationInfo(name, relation.sentence, documented)
+    text = load_sql(__package__, name)
     sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
     descriptions = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
-    columns = db.execute(f"DESCRIBE {name}").fetchall()
     documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
     return RelationInfo(name, sentence, documented)
 

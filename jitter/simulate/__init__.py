@@ -11,12 +11,14 @@ The simulator shares no code with the analysis. It is deterministic and computes
     run.dependencies()                     # stage -> [Dependency]: which operation waits for which
     run.step_times()                       # step -> ns, in global time; run.last_collective_ends()
     run.without(fault)                     # the same run and noise without it
+    write_logs(run, folder)              # paths of the logs of the job: nccl-tests' and NCCL's
     write(run, folder, "nsys", layout="2026.2", shuffle=True)   # paths; options as in the `Options` of the format
 """
 
 from jitter.simulate.faults import Fault
 from jitter.simulate.formats import write
 from jitter.simulate.job import Job
+from jitter.simulate.job_logs import write_logs
 from jitter.simulate.kernel_truth import KernelTruth, match_reference
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run, simulate
@@ -34,4 +36,5 @@ __all__ = [
     "simulate",
     "truth_document",
     "write",
+    "write_logs",
 ]

@@ -13,7 +13,19 @@ from jitter.cli import main
 
 pytestmark = pytest.mark.slow
 
-VERBS = ("inspect", "ingest", "report", "table", "steps", "query", "export", "serve", "sample", "explain")
+VERBS = (
+    "inspect",
+    "ingest",
+    "report",
+    "table",
+    "steps",
+    "collectives",
+    "query",
+    "export",
+    "serve",
+    "sample",
+    "explain",
+)
 JITTER = [sys.executable, "-m", "jitter"]
 
 

@@ -39,6 +39,11 @@ COLUMNS = {
     "group_ranks": pa.list_(pa.int32()),
     "group_size": pa.int32(),
     "sequence": pa.int64(),
+    "source_rank": pa.int32(),
+    "destination_rank": pa.int32(),
+    "size_bytes": pa.int64(),
+    "split_imbalance": pa.float64(),
+    "copy_direction": pa.string(),
 }
 HOST = {
     "epoch": pa.int64(),

@@ -40,7 +40,7 @@ class RandomLake:
             told.append(_random_step(key, its))
         self.forget(rank)
         self._records[rank] = source_record(
-            f"{self._reading:032x}", file=f"/traces/{rank}.sqlite", rank=rank, steps=told
+            f"{self._reading:032x}", file=f"/traces/{rank}.sqlite", rank=rank, steps=told, kernel_columns=len(KERNELS)
         )
         self.folder.write_record(self._records[rank])
         self.folder.close()
@@ -69,6 +69,8 @@ class RandomLake:
         if pa.types.is_integer(field.type):
             wide = 2**62 if field.type.bit_width == 64 else 2**31 - 1
             return self._random.choice((0, -1, wide, self._random.randint(-wide, wide), 10**9 % wide))
+        if pa.types.is_floating(field.type):
+            return self._random.choice((1.0, 1.5, 64.0))
         return self._random.choice(_TEXTS)
 
 

@@ -54,6 +54,7 @@ def align_step(
     kernels_of: Callable[[str], Sequence[KernelSignature]],
     is_collective: Callable[[str], bool],
     fallback: str | None,
+    aligned: dict[tuple[str, str], list[int | None]] | None = None,
 ) -> KernelIndex:
     """Return the kernel index of one cohort in one step.
 
@@ -63,6 +64,7 @@ def align_step(
         kernels_of: the kernels of a sequence, by digest.
         is_collective: whether a kernel of this name is a collective.
         fallback: digest of the reference where every member's recording is cut; None leaves all members out.
+        aligned: partners of (reference, sequence) that other steps have aligned; those of this step are added.
 
     The reference is the step's commonest complete sequence; of equally common ones that of the lowest rank.
 
@@ -76,12 +78,16 @@ def align_step(
         return KernelIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
     ids: dict[KernelSignature, int] = {}
     kernels = kernels_of(reference)
-    wanted = encode_kernels(kernels, ids)
-    identity: list[int | None] = list(range(len(kernels)))
-    partners = {
-        digest: identity if digest == reference else lcs_partners(encode_kernels(kernels_of(digest), ids), wanted)
-        for digest in sorted({member.sequence for member in members})
-    }
+    aligned = {} if aligned is None else aligned
+    for digest in sorted({member.sequence for member in members} | {reference}):
+        if (reference, digest) not in aligned:
+            identity: list[int | None] = list(range(len(kernels)))
+            aligned[reference, digest] = (
+                identity
+                if digest == reference
+                else lcs_partners(encode_kernels(kernels_of(digest), ids), encode_kernels(kernels, ids))
+            )
+    partners = {digest: aligned[reference, digest] for digest in sorted({member.sequence for member in members})}
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
     is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
     return KernelIndex(
@@ -114,6 +120,7 @@ class KernelIndices:
         self._collectives: set[str] = set()
         """Names of the collectives in the sequences read so far."""
         self._indices: dict[StepKey, list[KernelIndex]] = {}
+        self._aligned: dict[tuple[str, str], list[int | None]] = {}
 
     @cached_property
     def cohorts(self) -> dict[int, int]:
@@ -146,6 +153,7 @@ class KernelIndices:
                     self._kernels_of,
                     self._collectives.__contains__,
                     self._commonest.get(cohort) if all(member.cut for member in members) else None,
+                    self._aligned,
                 )
                 for cohort, members in sorted(by_cohort.items())
             ]

@@ -1,14 +1,24 @@
-"""Longest common subsequence, exact and bit-parallel: thousands of kernels in milliseconds."""
+"""Longest common subsequence, exact and bit-parallel, in memory that grows with the root of the sequences' product.
+
+The recurrence is that of Hyyrö (2004), "Bit-parallel LCS-length computation revisited": one integer per element of one
+sequence, whose bit j is 0 where the length grows at element j of the other.
+"""
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import isqrt
 
 
 def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the longest common subsequence."""
-    rows = _rows(one, other)
-    return len(other) - rows[-1].bit_count() if rows else 0
+    first = _common_prefix(one, other)
+    last = _common_prefix(one[first:][::-1], other[first:][::-1])
+    one, other = one[first : len(one) - last], other[first : len(other) - last]
+    row = full = (1 << len(other)) - 1
+    for row in _rows(one, _masks(other), full, full):  # noqa: B007  # the last one is wanted
+        pass
+    return first + last + len(other) - row.bit_count()
 
 
 def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
@@ -17,44 +27,82 @@ def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int 
     Of the longest common subsequences, the one in which each element of `sequence`, first to last, has the earliest
     possible partner.
     """
+    first = _common_prefix(sequence, reference)  # whose earliest partners are each other
+    partners: list[int | None] = list(range(first))
+    sequence, reference = sequence[first:], reference[first:]
     size = len(reference)
-    # rows of the reversed problem: rows[i] has the length for the last i elements of `sequence`
-    rows = [(1 << size) - 1, *_rows(sequence[::-1], reference[::-1])]
+    suffixes = _SuffixRows(sequence, reference)
     places: dict[int, list[int]] = defaultdict(list)
     for position, element in enumerate(reference):
         places[element].append(position)
 
     def length(start: int, reference_start: int) -> int:
         left = size - reference_start
-        return left - (rows[len(sequence) - start] & ((1 << left) - 1)).bit_count()
+        return left - (suffixes.row(len(sequence) - start) & ((1 << left) - 1)).bit_count()
 
-    partners: list[int | None] = []
-    at, needed = 0, length(0, 0)
+    at, needed = 0, length(0, 0) if sequence else 0
     for start, element in enumerate(sequence):
         candidates = places.get(element, [])
         found = bisect_left(candidates, at)
         partner = candidates[found] if needed and found < len(candidates) else None
         if partner is not None and length(start + 1, partner + 1) == needed - 1:
             at, needed = partner + 1, needed - 1
-            partners.append(partner)
+            partners.append(first + partner)
         else:
             partners.append(None)
     return partners
 
 
-def _rows(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Return one integer per element of `one`: bit j is 0 where the length grows at element j of `other`.
+class _SuffixRows:
+    """The rows of the reversed problem: row i has the lengths for the last i elements of the sequence.
 
-    The recurrence is that of Hyyrö (2004), "Bit-parallel LCS-length computation revisited".
+    Every so many rows one is kept. The rows from one of these to the next are computed again when they are asked for,
+    once if rows are asked for from the last to the first.
     """
-    masks: dict[int, int] = defaultdict(int)
+
+    def __init__(self, sequence: Sequence[int], reference: Sequence[int]) -> None:
+        self._reversed = sequence[::-1]
+        self._masks = _masks(reference[::-1])
+        self._stride = isqrt(len(sequence)) + 1
+        self._full = (1 << len(reference)) - 1
+        self._kept = [self._full]
+        for number, row in enumerate(_rows(self._reversed, self._masks, self._full, self._full), 1):
+            if number % self._stride == 0:
+                self._kept.append(row)
+        self._block = -1
+        self._rows: list[int] = []
+
+    def row(self, count: int) -> int:
+        """Return the row of the last `count` elements."""
+        block, at = divmod(count, self._stride)
+        if block != self._block:
+            first = block * self._stride
+            elements = self._reversed[first : first + self._stride - 1]
+            begin = self._kept[block]
+            self._block, self._rows = block, [begin, *_rows(elements, self._masks, begin, self._full)]
+        return self._rows[at]
+
+
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many elements both begin with."""
+    for at, (its, others) in enumerate(zip(one, other, strict=False)):
+        if its != others:
+            return at
+    return min(len(one), len(other))
+
+
+def _masks(other: Sequence[int]) -> dict[int, int]:
+    """Return by element a number whose bit j is 1 where element j of `other` is that."""
+    size = -(-len(other) // 8)
+    places: dict[int, bytearray] = {}
     for position, element in enumerate(other):
-        masks[element] |= 1 << position
-    full = (1 << len(other)) - 1
-    row = full
-    rows = []
+        places.setdefault(element, bytearray(size))[position >> 3] |= 1 << (position & 7)
+    return {element: int.from_bytes(bits, "little") for element, bits in places.items()}
+
+
+def _rows(one: Sequence[int], masks: dict[int, int], row: int, full: int) -> Iterator[int]:
+    """Yield the rows that follow `row`, one for each element of `one`; all bits of `full` are 1."""
     for element in one:
         matched = row & masks.get(element, 0)
         row = ((row + matched) | (row - matched)) & full
-        rows.append(row)
-    return rows
+        yield row

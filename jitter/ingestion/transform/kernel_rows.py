@@ -10,13 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY
+from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.schema import KERNELS
 from jitter.ingestion.transform.collective_calls import Communication
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
 _PEERS = ("source_rank", "destination_rank")
-_COMPUTED = {*_NAMED, *_PEERS, "rank", "ordinal", "kind", "duration_ns", "correlation_id", "collective"}
+_COMPUTED = {
+    *_NAMED,
+    *_PEERS,
+    "rank",
+    "ordinal",
+    "kind",
+    "duration_ns",
+    "correlation_id",
+    "collective",
+    "copy_direction",
+}
 _MOST_TO_COUNT = 1 << 20
 _AS_READ = [field.name for field in KERNELS if field.name not in _COMPUTED]
 
@@ -39,6 +49,7 @@ class KernelRowBuilder:
         self._names = pa.array(names, pa.string())
         self._kinds = pa.array(KINDS, pa.string())
         self._operations = pa.array(communication.operations(names), pa.string())
+        self._directions = pa.array([copy_direction(name) for name in names], pa.string())
         self._hashes = np.array(
             [
                 int.from_bytes(hashlib.blake2b(n.encode("utf-8", "replace"), digest_size=8).digest(), "little")
@@ -81,6 +92,9 @@ class KernelRowBuilder:
             "duration_ns": pc.subtract(activities["end_ns"], activities["start_ns"]),
             "correlation_id": activities["correlation"],
             "collective": operations,
+            "copy_direction": pc.if_else(
+                activities["is_memory"], self._directions.take(activities["name"]), pa.scalar(None, pa.string())
+            ),
             **{name: _column(activities, name) for name in _AS_READ},
             **self._peers(activities),
         }

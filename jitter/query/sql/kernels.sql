@@ -30,5 +30,8 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        group_size,             -- how many take part
        sequence,               -- number of the collective in its group
        source_rank,            -- rank that sends, of a send or a receive
-       destination_rank        -- rank that receives
+       destination_rank,       -- rank that receives
+       size_bytes,             -- of a collective as nccl-tests states it, of a copy or a fill; null: not recorded
+       split_imbalance,        -- largest / mean part of an all-to-all with unequal parts
+       copy_direction          -- of a copy: host_to_device, device_to_host, …
 FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from jitter.core.bandwidth import size_of_input
 from jitter.core.kernels import parse_operation
 
 _RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
@@ -41,6 +42,8 @@ class CollectiveArgs(NamedTuple):
 
     collective: str | None = None
     message_bytes: int | None = None
+    size_bytes: int | None = None
+    split_imbalance: float | None = None
     dtype: str | None = None
     group_name: str | None = None
     group_ranks: tuple[int, ...] | None = None
@@ -57,6 +60,8 @@ class _Args(Struct, gc=False):
     elements_in: Any = field(name="In msg nelems", default=None)
     elements_out: Any = field(name="Out msg nelems", default=None)
     size: Any = field(name="Group size", default=None)
+    split_in: Any = field(name="In split size", default=None)
+    split_out: Any = field(name="Out split size", default=None)
     dtype: Any = None
     group: Any = field(name="Process Group Name", default=None)
     group_id: Any = field(name="Process Group ID", default=None)
@@ -81,13 +86,20 @@ def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | Non
     if not isinstance(found.name, str):
         return external, None
     group = found.group if found.group is not None else found.group_id
+    operation = _operation(found.name)
+    message_bytes = _message_bytes(found)
+    group_size = _count(found.size, most=2**31 - 1) or None
+    size_bytes = None if message_bytes is None else size_of_input(operation, message_bytes, group_size)
+    is_even, imbalance = _split(found) if operation == "all_to_all" else (True, None)
     return external, CollectiveArgs(
-        collective=_operation(found.name),
-        message_bytes=_message_bytes(found),
+        collective=operation,
+        message_bytes=message_bytes,
+        size_bytes=size_bytes if (is_even or imbalance is not None) and (size_bytes or 0) < 2**63 else None,
+        split_imbalance=imbalance,
         dtype=found.dtype if isinstance(found.dtype, str) and found.dtype else None,
         group_name=str(group) if isinstance(group, str | int) and group != "" else None,
         group_ranks=_ranks(found.ranks),
-        group_size=_count(found.size, most=2**31 - 1) or None,
+        group_size=group_size,
         sequence=_count(found.sequence),
         source_rank=_count(found.source, most=2**31 - 1),
         destination_rank=_count(found.destination, most=2**31 - 1),
@@ -102,6 +114,24 @@ def _message_bytes(args: _Args) -> int | None:
     dtype = args.dtype.lower()
     size = 1 if dtype.startswith("float8") else _DTYPE_BYTES.get(dtype)
     return None if size is None or elements * size >= 2**63 else elements * size
+
+
+def _split(args: _Args) -> tuple[bool, float | None]:
+    """Return whether an all-to-all's parts are equal, and the largest / mean part if not; None for a shortened list."""
+    for listed in (args.split_in, args.split_out):
+        sizes = _listed_sizes(listed) if isinstance(listed, str) else listed
+        if isinstance(sizes, list | tuple) and all(type(size) is int and size >= 0 for size in sizes):
+            if len(set(sizes)) > 1:
+                return False, max(sizes) * len(sizes) / sum(sizes)
+        elif isinstance(listed, str) and len(set(re.findall(r"\d+", listed))) > 1:
+            return False, None
+    return True, None
+
+
+@lru_cache(1024)
+def _listed_sizes(listed: str) -> tuple[int, ...] | None:
+    found = _RANKS.fullmatch(listed)
+    return None if found is None else tuple(int(size) for size in found[1].split(","))
 
 
 def _ranks(listed: object) -> tuple[int, ...] | None:

@@ -24,6 +24,7 @@ class GpuArgs(Struct, gc=False):
     grid: Raw = ABSENT
     block: Raw = ABSENT
     kind: str | None = None
+    copied: int | None = field(name="bytes", default=None)
     collective: Raw = field(name="Collective name", default=ABSENT)
 
 
@@ -40,6 +41,7 @@ class _AnyGpuArgs(Struct):
     grid: Raw = ABSENT
     block: Raw = ABSENT
     kind: Any = None
+    copied: Any = field(name="bytes", default=None)
     collective: Raw = field(name="Collective name", default=ABSENT)
 
 
@@ -110,6 +112,7 @@ class EventBuffer:
                     args.grid,
                     args.block,
                     args.kind if isinstance(args.kind, str) else None,
+                    parse_int(args.copied),
                     args.collective,
                 )
                 for args in loose

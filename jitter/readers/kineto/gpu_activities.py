@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
 from jitter.core.schema import ACTIVITIES
@@ -93,6 +94,10 @@ class ActivityBuffer:
             columns[f"grid_{letter}"] = grids[axis]
             columns[f"block_{letter}"] = blocks[axis]
         columns |= self._collective_columns(keep)
+        if any(self._is_memory):
+            copied = [one.copied if is_memory else None for one, is_memory in zip(args, self._is_memory, strict=True)]
+            of_copies = integer_column(select(copied, chosen), pa.int64())
+            columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", of_copies), of_copies)
         fields = [field for field in ACTIVITIES if field.name in columns]
         return Batch("activities", pa.record_batch([columns[field.name] for field in fields], schema=pa.schema(fields)))
 

@@ -141,6 +141,11 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
     problems += [
         f"{count} {what} without a possible time were left out" for what, count in rows.without_time.items() if count
     ]
+    if rows.nccl.unknown_sizes:
+        problems.append(
+            f"sizes of {rows.nccl.unknown_sizes} collective calls are unknown: the creation of their communicators, "
+            "which states the number of ranks, was not recorded"
+        )
     if rows.without_text:
         problems.append(f"{rows.without_text} NVTX ranges without a text were left out")
     if invalid_texts:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import Batch
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
 from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
+from jitter.readers.nsys.nccl_messages import Message, NcclMessages
 from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, RowFilter, Tables
 
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
@@ -50,13 +52,18 @@ class NsysBatches:
         self.without_time: Counter[str] = Counter()
         """Number of rows left out because they have no start or end before it, by kind."""
 
+    @cached_property
+    def nccl(self) -> NcclMessages:
+        """Messages of NCCL's kernels; read with the first kernels."""
+        return NcclMessages(self._tables)
+
     def parts(self) -> dict[str, Callable[[], Iterator[Batch]]]:
         """Return the function that reads each table, for the tables that the export has."""
         parts: dict[str, Callable[[], Iterator[Batch]]] = {
             KERNEL: self._kernels,
             GRAPH_TRACE: self._replays,
-            MEMCPY: lambda: self._memory(MEMCPY, ["copyKind"]),
-            MEMSET: lambda: self._memory(MEMSET, []),
+            MEMCPY: lambda: self._memory(MEMCPY, ["copyKind", "bytes"]),
+            MEMSET: lambda: self._memory(MEMSET, ["bytes"]),
             RUNTIME: self._calls,
             NVTX: self._ranges,
         }
@@ -78,9 +85,9 @@ class NsysBatches:
                 names = self._one_name("CUDA graph", rows.num_rows)
             yield self._activities(rows, names, is_memory=False)
 
-    def _memory(self, table: str, kind: Sequence[str]) -> Iterator[Batch]:
-        for rows in self._read(table, kind):
-            if kind and "copyKind" in rows.schema.names:
+    def _memory(self, table: str, further: Sequence[str]) -> Iterator[Batch]:
+        for rows in self._read(table, further):
+            if "copyKind" in rows.schema.names:
                 names = self.names.positions(rows["copyKind"], self._copy_name)
             else:
                 names = self._one_name("[CUDA memcpy]" if table == MEMCPY else "[CUDA memset]", rows.num_rows)
@@ -108,7 +115,25 @@ class NsysBatches:
             "correlation": _column(rows, "correlationId"),
         }
         columns |= {ours: rows[theirs] for ours, theirs in _GRID.items() if theirs in rows.schema.names}
+        if is_memory:
+            columns["size_bytes"] = _column(rows, "bytes")
+        elif self.nccl.messages:
+            columns |= self._messages(processes, columns["correlation"])
         return Batch("activities", _of_schema(columns, ACTIVITIES))
+
+    def _messages(self, processes: pa.Array, correlations: pa.Array) -> dict[str, pa.Array]:
+        of_process = processes.to_numpy()
+        found = np.full(len(of_process), -1, np.int32)
+        for position in np.unique(of_process).tolist():
+            rows = np.flatnonzero(of_process == position)
+            found[rows] = self.nccl.rows(self.processes.keys[position], correlations.take(pa.array(rows)))
+        messages = self.nccl.messages
+        return {
+            name: pa.array([getattr(one, name) for one in messages], ACTIVITIES.field(name).type).take(
+                pa.array(found, mask=found < 0)
+            )
+            for name in Message._fields
+        }
 
     def _calls(self) -> Iterator[Batch]:
         wanted = self._existing(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
+from jitter.simulate.formats.nsys_nccl import add_nccl_ranges
 from jitter.simulate.formats.nsys_report import NsysReport, write_parquet, write_sqlite
 from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES
 from jitter.simulate.recording import RankRecording
@@ -226,6 +227,7 @@ def _add_ranges(report: NsysReport, own: RankRecording, options: Options) -> Non
         globalTid=[_global_tid(own.pid, own.threads[r.thread]) for r in own.ranges],
         domainId=0,
     )
+    add_nccl_ranges(report, own, [_global_tid(own.pid, thread) for thread in own.threads])
 
 
 def _add_process(report: NsysReport, own: RankRecording) -> None:

@@ -52,7 +52,9 @@ def write_sqlite(report: NsysReport, path: Path) -> Path:
 
 def _declared(column: Column) -> str:
     key = " PRIMARY KEY" if column.is_key else ""
-    return f'"{column.name}" {column.kind.upper()}{" NOT NULL" if column.required else ""}{key}'
+    # the exports declare bytes as text, too
+    kind = "TEXT" if column.kind == "blob" else column.kind.upper()
+    return f'"{column.name}" {kind}{" NOT NULL" if column.required else ""}{key}'
 
 
 def write_parquet(report: NsysReport, folder: Path) -> Path:
@@ -61,7 +63,7 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True)
-    kinds = {"integer": pa.int64(), "text": pa.string(), "real": pa.float64()}
+    kinds = {"integer": pa.int64(), "text": pa.string(), "real": pa.float64(), "blob": pa.binary()}
     special = {
         "globalTid": pa.uint64(),
         "endGlobalTid": pa.uint64(),
@@ -76,7 +78,7 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
             kind = special.get(column.name, kinds[column.kind])
             if table == "StringIds" and column.name == "id":
                 kind = pa.int32()
-            if any(isinstance(v, bytes) for v in values):
+            if column.kind == "text" and any(isinstance(v, bytes) for v in values):
                 raw = [v if isinstance(v, bytes) else v.encode() for v in values]
                 arrays.append(pa.array(raw, pa.binary()).view(pa.string()))
             else:

@@ -106,7 +106,7 @@ _2026_2: Final[Tables] = {
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": (
         "timestamp deviceId! contextId! greenContextId streamId! correlationId globalPid eventId! eventSyncId"
     ),
-    "NVTX_EVENTS": f"{_NVTX} binaryData:text",
+    "NVTX_EVENTS": f"{_NVTX} binaryData:blob",
     "NVTX_PAYLOAD_SCHEMAS": "domainId schemaId name:text type flags numEntries payloadSize alignTo",
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": (
         "domainId! schemaId! idx! flags type name:text description:text arrayOrUnionDetail offset"

@@ -193,12 +193,31 @@ def test_collectives(tmp_path: Path, order: str, told_by: str) -> None:
         ({"Collective name": "all_to_allv"}, "collective", "all_to_all"),
         ({"Process Group Name": 7}, "group_name", "7"),
         ({"In msg nelems": 2**62}, "message_bytes", None),
+        ({}, "size_bytes", 2000),
+        ({"Collective name": "_allgather_base", "Group size": 4}, "size_bytes", 8000),
+        ({"Collective name": "_allgather_base", "Group size": None}, "size_bytes", None),
+        ({"Collective name": "_reduce_scatter_base"}, "size_bytes", 2000),
+        ({"Collective name": "all_to_all"}, "size_bytes", 2000),
+        ({"Collective name": "all_to_all"}, "split_imbalance", None),
+        ({"Collective name": "all_to_all", "In split size": "[500, 500]"}, "split_imbalance", None),
+        ({"Collective name": "all_to_allv", "In split size": "[900, 100]"}, "split_imbalance", 1.8),
+        ({"Collective name": "all_to_allv", "In split size": "[900, 100]"}, "size_bytes", 2000),
+        ({"Collective name": "all_to_allv", "Out split size": "[0, 1000]"}, "split_imbalance", 2.0),
+        ({"Collective name": "all_to_allv", "In split size": "[900, 50, ...]"}, "size_bytes", None),
+        ({"In split size": "[900, 100]"}, "split_imbalance", None),
         ({"Group size": "two"}, "group_size", None),
     ],
 )
 def test_words_of_collectives(tmp_path: Path, changed, column: str, value) -> None:
     _, rows = one(tmp_path, kernel(NCCL, **(PARAMS | changed)))
     assert rows["activities"][0][column] == value
+
+
+@pytest.mark.parametrize(("stated", "size"), [({"bytes": 4096}, 4096), ({}, None), ({"bytes": "many"}, None)])
+def test_copies_have_a_size(tmp_path: Path, stated, size) -> None:
+    copy = kernel("Memcpy HtoD (Pinned -> Device)", cat="gpu_memcpy", **stated)
+    _, rows = one(tmp_path, copy, kernel(NCCL, 500, **PARAMS), kernel("gemm", 900))
+    assert [row["size_bytes"] for row in rows["activities"]] == [size, 2000, None]
 
 
 def test_a_custom_kernel_may_be_a_collective(tmp_path: Path) -> None:

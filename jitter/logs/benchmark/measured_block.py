@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Any, Final, NamedTuple
 
-from jitter.logs.collectives import bus_factor
+from jitter.core.bandwidth import bus_factor
 
 _LEAST_SHARE: Final = 2 / 3
 """Share of the rows that must agree on the ranks: damaged rows must not decide."""

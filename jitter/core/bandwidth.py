@@ -1,32 +1,11 @@
-"""Names of collective operations in logs, their sizes as nccl-tests states them, and their bus bandwidth.
+"""Size of a collective operation as nccl-tests states it, and its bandwidth.
 
 Formulas: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 """
 
 from typing import Final
 
-_OPERATIONS: Final = (
-    ("allreduce", "all_reduce"),
-    ("reducescatter", "reduce_scatter"),
-    ("allgather", "all_gather"),
-    ("alltoall", "all_to_all"),
-    ("broadcast", "broadcast"),
-    ("bcast", "broadcast"),
-    ("sendrecv", "send_recv"),
-    ("barrier", "barrier"),
-    ("reduce", "reduce"),
-    ("gather", "gather"),
-    ("scatter", "scatter"),
-    ("send", "send_recv"),
-    ("recv", "send_recv"),
-)
 _SHARE_OF_OTHERS: Final = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
-
-
-def operation(name: str) -> str | None:
-    """Return the operation that a name states ("AllReduce", "nccl:_all_gather_base"), or None."""
-    letters = "".join(char for char in name.lower() if "a" <= char <= "z")
-    return next((found for word, found in _OPERATIONS if word in letters), None)
 
 
 def bus_factor(collective: str | None, ranks: int) -> float:
@@ -44,6 +23,16 @@ def bandwidth(
         return None, None
     algorithm = size_bytes / duration_ns
     return algorithm, algorithm * bus_factor(collective, ranks)
+
+
+def size_of_input(collective: str | None, input_bytes: int, ranks: int | None) -> int | None:
+    """Return size S from the bytes of a rank's input buffer, as PyTorch records it; None if `ranks` is needed for it.
+
+    A rank's input of an all-gather is its part of the result, which S spans.
+    """
+    if collective != "all_gather":
+        return input_bytes
+    return input_bytes * ranks if ranks else None
 
 
 def size_of_message(collective: str | None, message_bytes: int, ranks: int | None) -> int | None:

@@ -8,7 +8,7 @@ import csv
 import re
 from typing import Final
 
-from jitter.logs.clock_reasons import reason_of_name, reasons_of_mask
+from jitter.logs.gpu.clock_reasons import reason_of_name, reasons_of_mask
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.prefixes import split_prefix
 from jitter.logs.values import number, time_ns

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.logs.collectives import operation, size_of_message
+from jitter.core.bandwidth import size_of_message
+from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser
 
 _BYTES: Final = {
@@ -56,7 +57,7 @@ class ProfilerPluginParser(LineParser):
 
     def _add(self, begin: dict[str, Any], end: dict[str, Any] | None) -> None:
         found = begin["args"]
-        collective = operation(str(begin.get("name", "")))
+        collective = parse_operation(str(begin.get("name", "")))
         width = _BYTES.get(str(found.get("Datatype", "")).lower().removeprefix("nccl"))
         count = found.get("Count")
         size = count * width if isinstance(count, int) and width else None

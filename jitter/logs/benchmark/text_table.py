@@ -9,10 +9,10 @@ extra column before `#wrong`; 2025-10 `-S` a time at the end; 2026-07 `-I` four 
 import re
 from typing import Final
 
-from jitter.logs.collectives import operation
+from jitter.core.kernels import parse_operation
+from jitter.logs.benchmark.measured_block import Block, Measurement, Row
 from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.nccl_head import before_nccl_record
-from jitter.logs.nccl_tests_block import Block, Measurement, Row
+from jitter.logs.nccl.record_head import before_nccl_record
 from jitter.logs.prefixes import split_prefix
 
 _TYPES: Final = (
@@ -45,13 +45,13 @@ class NcclTestsParser(LineParser):
         """Start without a table."""
         super().__init__(context)
         self._blocks: dict[str, Block] = {}
-        self._hint = operation(context.path.name)
+        self._hint = parse_operation(context.path.name)
 
     def line(self, line: bytes, number: int) -> None:
         """Read a banner, a header or a row."""
         task, text, _ = split_prefix(before_nccl_record(line, self.context.hosts))
         if found := _PROGRAM.search(text):
-            self._hint = operation(found[1])
+            self._hint = parse_operation(found[1])
             if "Collective test starting" in text:
                 self._end(task)
             return

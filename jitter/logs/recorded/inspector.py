@@ -7,10 +7,11 @@ NVIDIA/nccl plugins/profiler/inspector: `header`, `metadata`, and `coll_perf` or
 import re
 from typing import Any, Final
 
-from jitter.logs.collectives import operation, size_of_message
-from jitter.logs.json_objects import JsonObjects
+from jitter.core.bandwidth import size_of_message
+from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.prefixes import without_escapes
+from jitter.logs.recorded.json_objects import JsonObjects
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
 _PREFIX: Final = re.compile(rb'[^{"]+(?=\{\s*"header")')
@@ -70,7 +71,7 @@ class InspectorParser(LineParser):
             self.context.problems.note(self.format, f"format {str(version)[:20]} is unknown; read as v4")
         rank, ranks = _count(header.get("rank")), _count(header.get("n_ranks"))
         group = str(header["id"]) if "id" in header else None
-        collective = operation(str(measured.get(kind, "")))
+        collective = parse_operation(str(measured.get(kind, "")))
         size = _count(measured.get(f"{kind}_msg_size_bytes"))
         if size is None or collective is None:
             self.context.problems.broken(self.format, number)

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Final
 
-from jitter.logs.clock_reasons import reason_of_name
+from jitter.logs.gpu.clock_reasons import reason_of_name
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.prefixes import split_prefix
 from jitter.logs.values import number, time_ns

@@ -8,9 +8,9 @@ import re
 from typing import Final
 
 from jitter.logs.line_parser import Context, LineParser, Lines
-from jitter.logs.nccl_communicators import INTERESTING, Communicators
-from jitter.logs.nccl_edges import Edges
-from jitter.logs.nccl_head import MARK, head_of, message_of, split_records
+from jitter.logs.nccl.communicators import INTERESTING, Communicators
+from jitter.logs.nccl.edges import Edges
+from jitter.logs.nccl.record_head import MARK, head_of, message_of, split_records
 from jitter.logs.prefixes import without_escapes
 
 _INFO: Final = b" NCCL INFO "

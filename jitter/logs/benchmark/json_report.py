@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.logs.collectives import operation
+from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context
 
 FORMAT: Final = "nccl-tests-json"
@@ -50,8 +50,8 @@ def read(content: bytes, context: Context) -> None:
         context.problems.note(FORMAT, f"version {str(report.version)[:20]} is unknown; read as version 4")
     ranks = _ranks(report.config)
     program = report.args[0] if isinstance(report.args, list) and report.args else None
-    named = operation(str(program).rpartition("/")[2]) if program else None
-    named = named or operation(context.path.name)
+    named = parse_operation(str(program).rpartition("/")[2]) if program else None
+    named = named or parse_operation(context.path.name)
     for at, raw in enumerate(report.results):
         try:
             _add(msgspec.json.decode(raw, type=_Result), named, ranks, context)
@@ -67,7 +67,7 @@ def _add(result: _Result, named: str | None, ranks: int | None, context: Context
         context.tables.add(
             "bandwidth",
             label=context.label,
-            collective=operation(str(result.experiment_name)) or named,
+            collective=parse_operation(str(result.experiment_name)) or named,
             size_bytes=result.size,
             dtype=result.type,
             ranks=ranks,

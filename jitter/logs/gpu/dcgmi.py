@@ -6,7 +6,7 @@ DCGM dcgm_fields.cpp: SMCLK SM clock in MHz, DVCCTR clock reasons, TMPTR tempera
 import re
 from typing import Final
 
-from jitter.logs.clock_reasons import reasons_of_mask
+from jitter.logs.gpu.clock_reasons import reasons_of_mask
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.prefixes import split_prefix
 from jitter.logs.values import number

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from jitter.logs.nccl_head import Head
+from jitter.logs.nccl.record_head import Head
 from jitter.logs.tables import Tables
 from jitter.logs.values import bus_address
 

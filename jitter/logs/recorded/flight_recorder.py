@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.logs.collectives import operation
+from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context
-from jitter.logs.pickle_data import plain_data
+from jitter.logs.recorded.pickle_data import plain_data
 
 FORMAT: Final = "flight-recorder"
 _MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
@@ -81,7 +81,7 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
         raise TypeError("not an entry")
     group = entry.get("process_group")
     name = str(group[0]) if isinstance(group, list | tuple) and group else None
-    collective = operation(str(entry.get("profiling_name", "")).removeprefix("nccl:"))
+    collective = parse_operation(str(entry.get("profiling_name", "")).removeprefix("nccl:"))
     is_p2p = entry.get("is_p2p") is True
     milliseconds = entry.get("duration_ms")
     duration = round(milliseconds * 1e6) if isinstance(milliseconds, int | float) else None

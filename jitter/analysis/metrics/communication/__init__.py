@@ -1,0 +1,1 @@
+"""What collectives did: their bandwidth, who waited in them, how much of them compute hid."""

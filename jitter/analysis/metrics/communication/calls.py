@@ -1,0 +1,212 @@
+"""A step's collective calls: which kernels of which ranks are one call, when its last rank arrived, who waited.
+
+All ranks leave a collective together, so a rank's kernel is the longer the earlier the rank arrived: the shortest
+kernel is the last arrival's, and its duration is the time from the last arrival to the end. No clock is compared.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.arrow import encode_lists, to_numpy
+from jitter.lake.step_reader import StepColumns
+
+COLUMNS: Final = (
+    *("kind", "start_ns", "end_ns", "collective", "size_bytes", "split_imbalance", "dtype"),
+    *("group_name", "group_ranks", "group_size", "copy_direction"),
+)
+"""Columns of `schema.KERNELS` that are read of each step."""
+UNKNOWN: Final = -1
+SEND_RECV: Final = "send_recv"
+ASSUMED_GROUP: Final = "{} collectives state no group: assumed to span all recorded ranks"
+UNRECORDED: Final = "{} collectives have ranks that were not recorded: their last arrival is unknown"
+DISAGREEING: Final = "{} collectives are left out: ranks disagree about the operation at their place in the group"
+UNMATCHED: Final = "{} send_recv kernels: partners are not matched, the time includes waiting for the partner"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ranks that communicate; `ranks` is None where the trace does not state them."""
+
+    name: str | None
+    ranks: tuple[int, ...] | None
+
+    @property
+    def label(self) -> str:
+        """How the group is named to people, and by `--group`."""
+        if self.name is not None:
+            return self.name
+        return "all" if self.ranks is None else ",".join(map(str, self.ranks))
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of the calls of one step. Arrays are shape (kernels,)."""
+
+    call: Ints
+    """Position among the calls."""
+    rank: Ints
+    """Position among the step's ranks."""
+    start_ns: Ints
+    end_ns: Ints
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of one step. Arrays are shape (calls,); `UNKNOWN` stands for an unknown code, size or rank."""
+
+    kernels: Kernels
+    operation: tuple[str | None, ...]
+    dtype: tuple[str | None, ...]
+    group: tuple[Group, ...]
+    size_bytes: Ints
+    imbalance: Floats
+    """Largest / mean part of an all-to-all with unequal parts; NaN: equal parts or unknown."""
+    group_size: Ints
+    time_ns: Ints
+    """From the last arrival to the end; `UNKNOWN` if ranks were not recorded."""
+    wait_ns: Ints
+    """Of the rank that waited longest for the last arrival."""
+    last_rank: Ints
+    """Number of the rank that arrived last."""
+    reasons: Counter[str]
+    """How many calls something is unknown of, by the sentence that says so, with {} for the number."""
+
+    def __len__(self) -> int:
+        """Return the number of calls."""
+        return len(self.operation)
+
+
+def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
+    """Match the collective kernels of a step's ranks by group and order; `only_group` keeps one label."""
+    kinds, names = read.codes("kind")
+    rows = np.flatnonzero(kinds == (names.index("collective") if "collective" in names else len(names)))
+    of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)[rows]
+    group_of_row, groups = _groups(read, rows)
+    if only_group is not None:
+        kept = np.array([group.label == only_group for group in groups], np.bool_)[group_of_row]
+        rows, of_rank, group_of_row = rows[kept], of_rank[kept], group_of_row[kept]
+    operation_of_row, operations = _codes(read, "collective", rows)
+    order = _order_in_group(of_rank, group_of_row)
+    # partners of send and receive are not stated: each kernel is a call of its own
+    alone = operation_of_row == (operations.index(SEND_RECV) if SEND_RECV in operations else len(operations))
+    key = np.stack([group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0)])
+    _, call = np.unique(key, axis=1, return_inverse=True)
+    call = call.ravel()
+    found = _Matching(read, rows, of_rank, call, operation_of_row, alone)
+    return found.calls(operations, group_of_row, groups)
+
+
+class _Matching:
+    """Kernels of calls, and what they state together."""
+
+    def __init__(
+        self, read: StepColumns, rows: Ints, of_rank: Ints, call: Ints, operation_of_row: Ints, alone: Bools
+    ) -> None:
+        self._read, self._rows, self._of_rank = read, rows, of_rank
+        self._call, self._operation, self._alone = call, operation_of_row, alone
+        self._count = int(call.max(initial=-1)) + 1
+        self._start, self._end = read.values("start_ns")[rows], read.values("end_ns")[rows]
+
+    def calls(self, operations: list[str], group_of_row: Ints, groups: list[Group]) -> Calls:
+        reasons: Counter[str] = Counter()
+        operation = self._largest(self._operation)
+        disagrees = self._any((self._operation != operation[self._call]) & (self._operation >= 0))
+        reasons[DISAGREEING] += int(disagrees.sum())
+        members = np.bincount(self._call, minlength=self._count)
+        stated = self._largest(self._stated_group_size(group_of_row, groups))
+        alone = self._any(self._alone)
+        group_size = np.where(stated > 0, stated, np.where(alone, UNKNOWN, members))
+        of_group = self._largest(group_of_row)
+        anonymous = np.array([group.name is None and group.ranks is None for group in groups], np.bool_)
+        reasons[ASSUMED_GROUP] += int((anonymous[of_group] & ~alone & ~disagrees).sum())
+        complete = (members == group_size) & ~alone
+        reasons[UNRECORDED] += int((~complete & ~alone & ~disagrees).sum())
+        reasons[UNMATCHED] += int((alone & ~disagrees).sum())
+        took = self._end - self._start
+        shortest = np.full(self._count, np.iinfo(np.int64).max)
+        np.minimum.at(shortest, self._call, took)
+        longest = self._largest(took)
+        is_last = took == shortest[self._call]
+        last = np.full(self._count, UNKNOWN, np.int64)
+        # ties: the lowest rank
+        rank_numbers = np.array(self._read.ranks, np.int64)[self._of_rank]
+        last[self._call[is_last][::-1]] = rank_numbers[is_last][::-1]
+        kept = np.flatnonzero(~disagrees)
+        new = np.full(self._count, UNKNOWN, np.int64)
+        new[kept] = np.arange(len(kept))
+        mine = new[self._call] >= 0
+        dtype_of_row, dtypes = _codes(self._read, "dtype", self._rows)
+        dtype = self._largest(dtype_of_row)
+        known_time = complete | alone
+        return Calls(
+            Kernels(new[self._call[mine]], self._of_rank[mine], self._start[mine], self._end[mine]),
+            tuple(None if code < 0 else operations[code] for code in operation[kept].tolist()),
+            tuple(None if code < 0 else dtypes[code] for code in dtype[kept].tolist()),
+            tuple(groups[code] for code in of_group[kept].tolist()),
+            self._largest(_known(self._read, "size_bytes", self._rows))[kept],
+            self._imbalance()[kept],
+            group_size[kept],
+            np.where(known_time, shortest, UNKNOWN)[kept],
+            np.where(complete, longest - shortest, UNKNOWN)[kept],
+            np.where(complete & (members > 1), last, UNKNOWN)[kept],
+            +reasons,
+        )
+
+    def _imbalance(self) -> Floats:
+        column = self._read.table["split_imbalance"]
+        values = np.where(self._read.known("split_imbalance"), to_numpy(column), -np.inf)[self._rows]
+        found = np.full(self._count, -np.inf)
+        np.maximum.at(found, self._call, values)
+        return np.where(np.isfinite(found), found, np.nan)
+
+    def _stated_group_size(self, group_of_row: Ints, groups: list[Group]) -> Ints:
+        listed = np.array([UNKNOWN if group.ranks is None else len(group.ranks) for group in groups], np.int64)
+        sizes = _known(self._read, "group_size", self._rows)
+        return np.where(sizes > 0, sizes, listed[group_of_row])
+
+    def _largest(self, values: Ints) -> Ints:
+        """Return the largest value of each call."""
+        found = np.full(self._count, UNKNOWN, np.int64)
+        np.maximum.at(found, self._call, values)
+        return found
+
+    def _any(self, holds: Bools) -> Bools:
+        found: Bools = np.bincount(self._call[holds], minlength=self._count) > 0
+        return found
+
+
+def _groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group]]:
+    """Return the group of each row as a position in the list of distinct ones."""
+    name_codes, names = read.codes("group_name")
+    rank_codes, listed = encode_lists(read.table["group_ranks"])
+    pairs = np.stack([name_codes[rows].astype(np.int64), rank_codes[rows]])
+    distinct, code = np.unique(pairs, axis=1, return_inverse=True)
+    groups = [
+        Group(None if name < 0 else names[name], None if ranks < 0 else listed[ranks])
+        for name, ranks in distinct.T.tolist()
+    ]
+    return code.ravel(), groups
+
+
+def _order_in_group(of_rank: Ints, group: Ints) -> Ints:
+    """Return each row's number among its rank's rows of its group; rows are by rank, then in launch order."""
+    order = np.lexsort((group, of_rank))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(of_rank[order]) != 0) | (np.diff(group[order]) != 0)
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order)) - first
+    return found
+
+
+def _codes(read: StepColumns, column: str, rows: Ints) -> tuple[Ints, list[str]]:
+    codes, names = read.codes(column)
+    return codes[rows].astype(np.int64), names
+
+
+def _known(read: StepColumns, column: str, rows: Ints) -> Ints:
+    return np.where(read.known(column), read.values(column), UNKNOWN)[rows]

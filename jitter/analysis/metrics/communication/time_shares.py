@@ -1,0 +1,64 @@
+"""Where each rank's time of a step goes: compute, hidden and exposed communication, waiting, idle."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.metrics.communication.calls import Calls
+from jitter.analysis.metrics.communication.intervals import Coverage, Intervals
+from jitter.core.arrays import Ints
+from jitter.lake.step_reader import StepColumns
+
+SHARES: Final = ("compute", "hidden", "exposed", "waiting", "idle")
+"""compute: kernels without communication at the same time; hidden: communication at the same time as compute; exposed:
+communication alone; waiting: in a collective for its last rank, without compute; idle: the rest, copies included."""
+
+
+@dataclass(frozen=True)
+class StepShares:
+    """Times of one step in ns; arrays are shape (ranks,) unless stated."""
+
+    ranks: tuple[int, ...]
+    busy_ns: Ints
+    """Shape (4, ranks): `SHARES` without idle."""
+    first_ns: Ints
+    """First start of an activity, on the rank's clock."""
+    last_ns: Ints
+    """Last end of an activity."""
+    hidden_ns: Ints
+    """Of each kernel of the calls, shape (kernels,)."""
+    exposed_ns: Ints
+    """The rest of each kernel: exposed communication and waiting."""
+
+
+def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
+    """Measure a step; None if no rank has a kernel in it."""
+    kept = [at for at, rows in enumerate(read.rows) if rows]
+    if not kept:
+        return None
+    bounds = read.bounds
+    start, end = read.values("start_ns"), read.values("end_ns")
+    has_rows = np.array(read.rows, np.int64) > 0
+    first, last = np.zeros(len(read.ranks), np.int64), np.zeros(len(read.ranks), np.int64)
+    at = bounds[:-1][has_rows]
+    first[has_rows], last[has_rows] = np.minimum.reduceat(start, at), np.maximum.reduceat(end, at)
+    span = int((last - first).max())
+    kinds, names = read.codes("kind")
+    rows = np.flatnonzero(kinds == (names.index("compute") if "compute" in names else len(names)))
+    of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)
+    compute = Intervals(of_rank[rows], start[rows], end[rows])
+    kernels = calls.kernels
+    transfer_start = np.where(
+        calls.time_ns[kernels.call] >= 0, kernels.end_ns - calls.time_ns[kernels.call], kernels.start_ns
+    )
+    transfers = Intervals(kernels.rank, np.maximum(transfer_start, kernels.start_ns), kernels.end_ns)
+    whole = Intervals(kernels.rank, kernels.start_ns, kernels.end_ns)
+    covered = [
+        Coverage(found, first, span) for found in (compute, whole, compute.joined(transfers), compute.joined(whole))
+    ]
+    in_compute, in_calls, with_transfers, with_calls = (one.per_rank() for one in covered)
+    hidden = in_compute + in_calls - with_calls
+    busy = np.stack([in_compute - hidden, hidden, with_transfers - in_compute, with_calls - with_transfers])
+    hidden_of_kernel = covered[0].of(whole)
+    return StepShares(read.ranks, busy, first, last, hidden_of_kernel, whole.end - whole.start - hidden_of_kernel)

@@ -1,0 +1,124 @@
+"""`jitter collectives`: bandwidth, waiting and hidden share of a job's communication."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jitter.cli.options import force_option, lake_argument
+
+if TYPE_CHECKING:
+    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.api import Lake
+    from jitter.core.step_key import StepKey
+
+
+@click.command()
+@lake_argument
+@click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
+@click.option("--group", metavar="NAME", help="Only collectives of this process group (or ranks: 0,1,2,3).")
+@click.option(
+    "--by",
+    type=click.Choice(["size", "group", "rank", "step"]),
+    default="size",
+    show_default=True,
+    help="A row per operation and size (and group), per rank or per step.",
+)
+@click.option(
+    "--baseline", metavar="FILE|LABEL", help="Bandwidths to compare with: an nccl-tests log, or a label of the lake."
+)
+@click.option("--json", "as_json", is_flag=True, help="For scripts; its schema is versioned.")
+@click.option("--format", "form", type=click.Choice(["text", "csv"]), help="Default: text, or -o's suffix.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@force_option
+def collectives(
+    lake: Path,
+    numbers: str | None,
+    group: str | None,
+    by: str,
+    baseline: str | None,
+    as_json: bool,
+    form: str | None,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Show what the network did: calls, sizes, bandwidth, waiting, and how much of it compute hid.
+
+    Bandwidths are those of nccl-tests, in GB/s (1e9 bytes); a call's time is from its last rank's arrival to its end.
+
+    \b
+    Examples:
+        jitter collectives
+        jitter collectives --by rank
+        jitter collectives --baseline nccl-tests.log
+        jitter collectives run17-lake --steps 2005-2049 --json
+        jitter collectives --by group --format csv -o collectives.csv
+    """
+    from jitter.cli.collectives_text import CollectiveReport, format_report, report_document, report_rows
+    from jitter.cli.open_lake import open_lake
+    from jitter.cli.output.files import check_overwrite, write_text
+    from jitter.cli.output.table import choose_format, write_table
+    from jitter.core.errors import UsageError
+
+    if as_json and form is not None:
+        raise UsageError("--json and --format are two forms", "give one of them")
+    chosen = "json" if as_json else choose_format(form, output) or "text"
+    if chosen == "parquet":
+        raise UsageError(f"{output}: collectives are not written as parquet", "name it .csv or .json")
+    if chosen == "json" and output is not None:
+        check_overwrite(output, force, b'"schema_version"')
+    if chosen == "text" and output is not None:
+        check_overwrite(output, force, b"collective")
+    opened = open_lake(lake)
+    report = CollectiveReport(
+        opened.communication(_chosen_steps(opened, numbers), group),
+        opened.hosts,
+        None if baseline is None else _baseline(opened, baseline),
+        by,
+    )
+    if group is not None and not report.collectives:
+        raise UsageError(f"{lake}: no collectives of group {group!r}", "the groups: jitter collectives --by group")
+    if chosen == "csv":
+        write_table(report_rows(report), "csv", output, force)
+        return
+    text = report_document(report) if chosen == "json" else format_report(report)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+
+
+def _chosen_steps(lake: "Lake", numbers: str | None) -> "list[StepKey]":
+    from jitter.core.errors import UsageError
+    from jitter.core.formatting import parse_numbers
+
+    if numbers is None:
+        return lake.steps
+    wanted = set(parse_numbers(numbers, "--steps"))
+    steps = [key for key in lake.steps if key.step in wanted]
+    if not steps:
+        hint = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds no steps"
+        raise UsageError(f"{lake.root}: holds none of the steps {numbers}", hint)
+    return steps
+
+
+def _baseline(lake: "Lake", named: str) -> "Baseline":
+    """Read a baseline from a file, or take the lake's measurements of a label."""
+    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.core.errors import UsageError
+
+    path = Path(named)
+    if path.is_file():
+        from jitter.logs import parse
+
+        tables = parse(path).tables
+        found = Baseline(named, tables["bandwidth"].to_pylist() if "bandwidth" in tables else [])
+        if not found:
+            raise UsageError(f"{path}: holds no bandwidths", "give the output of nccl-tests or rccl-tests")
+        return found
+    measured = lake.log_table("bandwidth").to_pylist()
+    labels = sorted({row["label"] for row in measured if row["label"] is not None})
+    if named not in labels:
+        told = f"labels of the lake: {', '.join(labels)}" if labels else "the lake holds no bandwidths"
+        raise UsageError(f"no file and no label {named!r}", told)
+    return Baseline(named, [row for row in measured if row["label"] == named])

@@ -1,0 +1,203 @@
+"""What `jitter collectives` prints: tables for people, rows and a document for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from jitter.analysis.metrics.communication.baseline import (
+    BELOW_BASELINE,
+    Baseline,
+    BaselineRow,
+    compare_with_baseline,
+)
+from jitter.analysis.metrics.communication.measure import Communication
+from jitter.analysis.metrics.communication.size_histogram import SizeBin
+from jitter.analysis.metrics.communication.table import (
+    CollectiveRow,
+    TimeRow,
+    tabulate_collectives,
+    tabulate_ranks,
+    tabulate_sizes,
+    tabulate_steps,
+)
+from jitter.core.formatting import escape_control
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLLECTIVES_SCHEMA_VERSION: Final = 1
+_DECIMALS: Final = 3
+_DASH: Final = "-"
+
+
+class CollectiveReport:
+    """What was measured, as tables; `by` is size, group, rank or step."""
+
+    def __init__(
+        self, found: Communication, hosts: Mapping[int, str | None], baseline: Baseline | None, by: str
+    ) -> None:
+        self.by = by
+        self.baseline = baseline
+        self.collectives = tabulate_collectives(found, by_group=by == "group")
+        self.ranks = tabulate_ranks(found, hosts)
+        self.steps = tabulate_steps(found)
+        self.sizes = tabulate_sizes(found)
+        self._reasons = [text.format(count) for text, count in sorted(found.reasons.items())]
+
+    @cached_property
+    def _compared(self) -> tuple[list[BaselineRow], list[str]]:
+        return ([], []) if self.baseline is None else compare_with_baseline(self.collectives, self.baseline)
+
+    @property
+    def compared(self) -> list[BaselineRow]:
+        """The rows that have a bus bandwidth, with the baseline's."""
+        return self._compared[0]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why something is unknown, a sentence each."""
+        unsized = sum(row.calls for row in self.collectives if row.size is None)
+        said = [f"{unsized} collectives have no size: the source does not state it"] if unsized else []
+        return [*self._reasons, *said, *self._compared[1]]
+
+    @property
+    def findings(self) -> list[str]:
+        """What stands out, a sentence each."""
+        return [
+            f"{row.collective} of {row.size_bytes:,} B reaches {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s"
+            for row in self.compared
+            if row.ratio is not None and row.ratio < BELOW_BASELINE
+        ]
+
+
+def report_document(report: CollectiveReport) -> str:
+    """Return the JSON document; numbers to three decimals."""
+    baseline = None
+    if report.baseline is not None:
+        baseline = {"label": report.baseline.label, "rows": _plain(report.compared)}
+    document = {
+        "schema_version": COLLECTIVES_SCHEMA_VERSION,
+        "collectives": _plain(report.collectives),
+        "ranks": _plain(report.ranks),
+        "steps": _plain(report.steps),
+        "sizes": _plain(report.sizes),
+        "baseline": baseline,
+        "findings": report.findings,
+        "reasons": report.reasons,
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def report_rows(report: CollectiveReport) -> "pa.Table":
+    """Return the rows of the table that `by` chooses."""
+    import pyarrow as pa
+
+    rows: Sequence[NamedTuple] = {"rank": report.ranks, "step": report.steps}.get(report.by, report.collectives)
+    kind: type[Any] = TimeRow if report.by in ("rank", "step") else CollectiveRow
+    columns = {name: [getattr(row, name) for row in rows] for name in kind._fields}
+    types = {name: pa.float64() if _is_real(kind, name) else None for name in columns}
+    return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
+
+
+def _is_real(kind: type[Any], name: str) -> bool:
+    return "float" in str(kind.__annotations__[name])
+
+
+def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:
+    return [
+        {name: round(value, _DECIMALS) if isinstance(value, float) else value for name, value in row._asdict().items()}
+        for row in rows
+    ]
+
+
+def format_report(report: CollectiveReport) -> str:
+    """Return the tables for a terminal or a pipe; `-` stands for the unknown."""
+    if report.by in ("rank", "step"):
+        parts = [_table(_TIME_HEADS[report.by], [_time_cells(report.by, row) for row in _time_rows(report)])]
+    else:
+        parts = [_table(_heads(report), [_cells(report, row) for row in report.collectives])]
+        if report.sizes:
+            parts.append(_table(_SIZE_HEADS, [_size_cells(one) for one in report.sizes], left=1))
+    if report.compared and report.baseline is not None:
+        heads = ("baseline", "size", "busbw", "baseline GB/s", "ratio")
+        parts.append(_table(heads, [_baseline_cells(row) for row in report.compared], left=1))
+    notes = [*report.findings, *report.reasons]
+    if notes:
+        parts.append("".join(f"{note}\n" for note in notes))
+    return "\n".join(parts)
+
+
+_SIZE_HEADS: Final = ("sizes", "from", "to below", "calls/step", "bytes/step")
+_TIME_HEADS: Final = {
+    "rank": ("rank", "host", "steps", "step ms", "compute", "hidden", "exposed", "waiting", "idle"),
+    "step": ("step", "ranks", "step ms", "compute", "hidden", "exposed", "waiting", "idle"),
+}
+
+
+def _heads(report: CollectiveReport) -> tuple[str, ...]:
+    group = ("group",) if report.by == "group" else ()
+    return (
+        *("collective", *group, "calls", "size", "dtype", "group size", "hosts", "time µs", "algbw", "busbw"),
+        *("wait µs", "last rank", "last share", "hidden", "lost ms"),
+    )
+
+
+def _cells(report: CollectiveReport, row: CollectiveRow) -> tuple[str, ...]:
+    group = (escape_control(row.group or _DASH),) if report.by == "group" else ()
+    imbalance = "" if row.imbalance is None else f" (largest/mean part {row.imbalance:.2f})"
+    return (
+        *((row.collective or "unknown") + imbalance, *group, f"{row.calls:,}", _whole(row.size)),
+        *(escape_control(row.dtype or _DASH), _whole(row.group_size), row.hosts or _DASH),
+        *(_real(row.time_us, 1), _real(row.algbw, 1), _real(row.busbw, 1), _real(row.wait_us, 1)),
+        *(_whole(row.last_rank), _share(row.last_share), _share(row.hidden_share), _real(row.lost_ms, 3)),
+    )
+
+
+def _time_rows(report: CollectiveReport) -> list[TimeRow]:
+    return report.ranks if report.by == "rank" else report.steps
+
+
+def _time_cells(by: str, row: TimeRow) -> tuple[str, ...]:
+    times = (row.step_ms, row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.idle_ms)
+    shown = tuple(f"{value:.3f}" for value in times)
+    if by == "rank":
+        return str(row.rank), escape_control(row.host or _DASH), str(row.samples), *shown
+    return str(row.step) if row.epoch is None else f"{row.epoch}/{row.step}", str(row.samples), *shown
+
+
+def _size_cells(one: SizeBin) -> tuple[str, ...]:
+    below = 2 * one.at_least_bytes if one.at_least_bytes else 1
+    calls = f"{one.calls_per_step:,.1f}".removesuffix(".0")
+    return one.operation, f"{one.at_least_bytes:,}", f"{below:,}", calls, f"{one.bytes_per_step:,.0f}"
+
+
+def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
+    ratio = _DASH if row.ratio is None else f"{row.ratio:.2f}"
+    return row.collective, f"{row.size_bytes:,}", _real(row.busbw, 1), _real(row.baseline_busbw, 1), ratio
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Lay out cells in columns; the first `left` columns are flush left."""
+    lines = [list(heads), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    return "".join(
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        + "\n"
+        for line in lines
+    )
+
+
+def _whole(value: int | None) -> str:
+    return _DASH if value is None else f"{value:,}"
+
+
+def _real(value: float | None, decimals: int) -> str:
+    return _DASH if value is None else f"{value:,.{decimals}f}"
+
+
+def _share(value: float | None) -> str:
+    return _DASH if value is None else f"{value:.0%}"

@@ -1,0 +1,66 @@
+"""Logs of a job: found beside traces or alone, parsed, and published into the lake."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.convert import file_digest
+from jitter.lake.folder import LakeFolder
+from jitter.lake.log_records import LogRecord, log_digest, publish_log, read_log_records, remove_log
+
+
+@dataclass
+class IngestedLogs:
+    """Which logs went into a lake."""
+
+    added: list[LogRecord] = field(default_factory=list)
+    unchanged: int = 0
+    """Number of logs that the lake already held."""
+    rejected: list[tuple[Path, JitterError]] = field(default_factory=list)
+
+
+def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) -> IngestedLogs:
+    """Add logs to a lake; `label` names what they belong to (default: each one's folder).
+
+    A log whose file has changed since replaces its former content.
+    """
+    report = IngestedLogs()
+    held = {record.digest: record for record in read_log_records(folder.root)}
+    for path in paths:
+        try:
+            record_label = path.resolve().parent.name if label is None else label
+            digest = log_digest(file_digest([path]), record_label)
+            if digest in held:
+                report.unchanged += 1
+                continue
+            record = _publish(folder, path, record_label, digest)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            report.rejected.append((path, UnreadableTraceError(f"{path}: cannot be read ({reason})", "check the file")))
+            continue
+        for former in [one for one in held.values() if one.file == record.file]:
+            remove_log(folder, held.pop(former.digest))
+        held[digest] = record
+        report.added.append(record)
+    return report
+
+
+def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogRecord:
+    from jitter.logs import parse  # imported here: most ingests read no logs
+
+    state = path.stat()
+    file = str(path.resolve())
+    parsed = parse(path, label=label, source=file)
+    record = LogRecord(
+        digest=digest,
+        file=file,
+        size=state.st_size,
+        mtime_ns=state.st_mtime_ns,
+        label=label,
+        formats=dict(sorted(parsed.records.items())),
+        relations={relation: table.num_rows for relation, table in parsed.tables.items()},
+        problems=[str(problem) for problem in parsed.problems],
+    )
+    publish_log(folder, record, parsed.tables)
+    return record

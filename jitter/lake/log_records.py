@@ -1,0 +1,113 @@
+"""Logs in a lake: one JSON record per log, and one parquet file per log and relation that it fills.
+
+The record is written last, so that a log without a record is not in the lake.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jitter.lake.folder import LakeFolder
+from jitter.lake.parquet import unreadable_file_error
+
+_LOGS: Final = Path("logs")
+_RECORDS: Final = _LOGS / "records"
+_SCHEMA_VERSION: Final = 1
+
+
+class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
+    """What one log gave."""
+
+    digest: str
+    """Names the record: of the log's content and label."""
+    file: str
+    size: int
+    mtime_ns: int
+    label: str
+    """What the log belongs to: `--label`, or the folder's name."""
+    formats: dict[str, int]
+    """Number of records read, by format."""
+    relations: dict[str, int]
+    """Number of rows, by relation."""
+    problems: list[str]
+    schema_version: int = _SCHEMA_VERSION
+
+
+_decode: Final = msgspec.json.Decoder(LogRecord).decode
+
+
+def log_digest(content_digest: str, label: str) -> str:
+    """Return the digest of a log's record."""
+    return hashlib.blake2b(f"{content_digest} {label}".encode(), digest_size=16).hexdigest()
+
+
+def relation_file(relation: str, digest: str) -> Path:
+    """Return the parquet file of a log's rows, relative to the lake's folder."""
+    return _LOGS / relation / f"{digest}.parquet"
+
+
+def read_log_records(root: Path) -> list[LogRecord]:
+    """Return the records of all logs, by file. An unreadable record counts as absent: its log is read again."""
+    found = []
+    for path in (root / _RECORDS).glob("*.json"):
+        try:
+            found.append(_decode(path.read_bytes()))
+        except (msgspec.DecodeError, OSError):
+            continue
+    return sorted(found, key=lambda record: (record.file, record.digest))
+
+
+def publish_log(folder: LakeFolder, record: LogRecord, tables: Mapping[str, pa.Table]) -> None:
+    """Write a log's tables, then its record."""
+    for relation, table in tables.items():
+        content = pa.BufferOutputStream()
+        pq.write_table(table, content, compression="zstd")
+        _put(folder, relation_file(relation, record.digest), content.getvalue().to_pybytes())
+    text = msgspec.json.format(msgspec.json.encode(record), indent=1)
+    _put(folder, _RECORDS / f"{record.digest}.json", text)
+
+
+def remove_log(folder: LakeFolder, record: LogRecord) -> None:
+    """Remove a log: its record first, then its tables."""
+    folder.remove([_RECORDS / f"{record.digest}.json"])
+    folder.remove([relation_file(relation, record.digest) for relation in record.relations])
+
+
+def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequence[LogRecord]) -> pa.Table:
+    """Return all logs' rows of a relation as a table of `schema`; columns that a file lacks are null.
+
+    Raises `LakeError` if a file is missing or damaged.
+    """
+    tables = [schema.empty_table()]
+    for record in records:
+        if relation not in record.relations:
+            continue
+        path = root / relation_file(relation, record.digest)
+        try:
+            read = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+            tables.append(_of_schema(read, schema))
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable_file_error(path, error) from None
+    return pa.concat_tables(tables)
+
+
+def _of_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
+    present = set(read.schema.names)
+    columns = [
+        read[field.name].cast(field.type) if field.name in present else pa.nulls(read.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _put(folder: LakeFolder, place: Path, content: bytes) -> None:
+    staged = folder.staging() / f"{place.parent.name}-{place.name}"
+    staged.write_bytes(content)
+    target = folder.root / place
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged.replace(target)

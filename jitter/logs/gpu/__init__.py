@@ -1,0 +1,1 @@
+"""What a GPU's driver and its tools log: clocks, power, temperature, errors."""

@@ -1,0 +1,1 @@
+"""NCCL's and RCCL's debug logs: communicators and edges."""

@@ -1,0 +1,1 @@
+"""Which CPUs and GPUs ranks are bound to, and how a host is laid out."""

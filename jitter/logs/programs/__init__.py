@@ -1,0 +1,1 @@
+"""Summaries that programs and profilers print: MPI time, operators, throughput."""

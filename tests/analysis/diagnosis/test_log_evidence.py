@@ -1,0 +1,94 @@
+"""What logs tell of a culprit's cause, each as a sentence; nothing where they tell nothing unusual."""
+
+from typing import Any
+
+import pytest
+
+from jitter.analysis.diagnosis.log_evidence import JobLogs, cpu_evidence, gpu_evidence, network_evidence
+
+
+def communicator(rank: int, **more: Any) -> dict[str, Any]:
+    row = {"rank": rank, "host": f"node{rank // 2}", "device": rank % 2, "bus_id": f"0000:{rank:02x}:00"}
+    return {**row, "network": "IB", "plugin": None, "version": "2.21.5", "interfaces": ["mlx5_0"], **more}
+
+
+def edge(one: int, other: int, transport: str = "NET/IB", gdr: bool | None = True) -> dict[str, Any]:
+    return {"from_rank": one, "to_rank": other, "transport": transport, "gdr": gdr, "nic": 0}
+
+
+HEALTHY = JobLogs(
+    communicators=[communicator(rank) for rank in range(4)],
+    edges=[edge(0, 1, "P2P/IPC", None), edge(1, 2), edge(3, 0)],
+)
+
+
+def test_a_healthy_network_adds_nothing():
+    assert network_evidence([0], HEALTHY) == []
+
+
+def test_tcp_where_a_fabric_is_present():
+    tcp = [communicator(rank, network="Socket", interfaces=["nmn0"]) for rank in range(4)]
+    nics = [{"gpu": 0, "near_cpus": None, "near_nics": ["hsn0"]}]
+    assert network_evidence([0], JobLogs(communicators=tcp, topology=nics)) == [
+        "NCCL communicates by TCP over nmn0, although hsn0 is present"
+    ]
+    assert network_evidence([0], JobLogs(communicators=tcp)) == []  # nothing shows that there is a fabric
+
+
+def test_a_failed_plugin():
+    failed = [communicator(rank, network="Socket", interfaces=["eth0"], plugin="failed") for rank in range(4)]
+    assert network_evidence([0], JobLogs(communicators=failed)) == [
+        "NCCL communicates by TCP over eth0",
+        "the network plug-in could not be loaded on node0, node1",
+    ]
+
+
+def test_edges_without_gdr_and_of_unequal_transport():
+    edges = [edge(0, 1), edge(1, 2), edge(2, 3, "NET/Socket", gdr=False)]
+    assert network_evidence([0], JobLogs(edges=edges)) == [
+        "1 of 3 network connections do not use GPUDirect RDMA (GDR)",
+        "network connections use different transports (2 NET/IB, 1 NET/Socket): NET/Socket from rank 2 to 3",
+    ]
+
+
+def test_a_rank_unlike_the_others():
+    ranks = [communicator(0), communicator(1), communicator(2), communicator(3, version="2.18.1")]
+    assert network_evidence([0], JobLogs(communicators=ranks)) == ["rank 3: version 2.18.1, the other ranks: 2.21.5"]
+
+
+def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) -> dict[str, Any]:
+    return {"host": host, "device": device, "sm_mhz": sm_mhz, "reasons": list(reasons)}
+
+
+@pytest.mark.parametrize(
+    ("slow", "said"),
+    [
+        (clock(1, 1000.0), ["GPU 1 of node0 ran at 1,000 MHz, the other GPUs at 1,410 MHz (median)"]),
+        (clock(1, 1400.0, "sw_power_cap"), ["GPU 1 of node0: its clock was limited by power cap in 1 of 1 samples"]),
+        (clock(1, 1400.0), []),
+    ],
+)
+def test_clocks(slow: dict[str, Any], said: list[str]):
+    clocks = [clock(0, 1410.0), slow, clock(2, 1410.0)]
+    logs = JobLogs(gpu_clocks=clocks, hosts={1: "node0"}, devices={1: 1})
+    assert gpu_evidence([1], logs) == said
+
+
+def test_xid_of_the_ranks_gpu_only():
+    errors = [{"host": "node0", "bus_id": f"0000:{bus}:00", "code": 79} for bus in ("01", "01", "00")]
+    logs = JobLogs(HEALTHY.communicators, gpu_errors=errors, hosts={1: "node0"}, devices={1: 1})
+    assert gpu_evidence([1], logs) == ["the kernel log has 2 errors Xid 79 of GPU 1 of node0"]
+
+
+def binding(rank: int, *cpus: int, gpus: tuple[int, ...] = ()) -> dict[str, Any]:
+    return {"rank": rank, "host": "node0", "cpus": list(cpus), "gpus": list(gpus)}
+
+
+def test_shared_cores_and_cores_far_from_the_gpu():
+    near = [{"gpu": gpu, "near_cpus": [4 * gpu, 4 * gpu + 1], "near_nics": None} for gpu in range(2)]
+    logs = JobLogs(bindings=[binding(0, 0, 1), binding(1, 1, 2, gpus=(1,)), binding(2, 4, 5)], topology=near)
+    assert cpu_evidence([1], logs) == [
+        "rank 1 shares 1 of 2 hardware threads with rank 0",
+        "rank 1 runs on hardware threads far from its GPU 1: 1-2",
+    ]
+    assert cpu_evidence([2], logs) == []

@@ -1,0 +1,133 @@
+"""Calls, waits and time shares of hand-made steps."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
+from jitter.analysis.metrics.communication.measure import measure_communication
+from jitter.analysis.metrics.communication.table import tabulate_collectives, tabulate_sizes, tabulate_steps
+from jitter.core.schema import KERNELS
+from jitter.core.step_key import StepKey
+from jitter.lake.step_reader import StepColumns
+
+Row = dict[str, Any]
+
+
+def compute(start: int, end: int) -> Row:
+    return {"kind": "compute", "start_ns": start, "end_ns": end}
+
+
+def collective(start: int, end: int, **more: Any) -> Row:
+    row = {"kind": "collective", "start_ns": start, "end_ns": end, "collective": "all_reduce", "size_bytes": 4000}
+    return {**row, "dtype": "float", "group_size": 2, "group_ranks": [0, 1], **more}
+
+
+def step(*ranks: list[Row]) -> StepColumns:
+    rows = [row for own in ranks for row in own]
+    columns = {}
+    for name in COLUMNS:
+        kind = KERNELS.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        column = pa.array([row.get(name) for row in rows], kind)
+        columns[name] = column.dictionary_encode() if pa.types.is_string(kind) else column
+    return StepColumns(pa.table(columns), tuple(range(len(ranks))), tuple(map(len, ranks)))
+
+
+def measured(*steps: StepColumns, hosts: dict[int, str | None] | None = None):
+    keys = [StepKey(None, number) for number in range(len(steps))]
+    return measure_communication(zip(keys, steps, strict=True), hosts or {})
+
+
+def test_the_shortest_kernel_is_the_last_arrivals():
+    # clocks differ by 1,000,000 ns; both leave at the same time
+    calls = match_calls(step([collective(100, 500)], [collective(1_000_400, 1_000_500)]))
+    assert calls.time_ns.tolist() == [100]
+    assert calls.wait_ns.tolist() == [300]
+    assert calls.last_rank.tolist() == [1]
+    assert not calls.reasons
+
+
+def test_calls_of_a_group_are_matched_in_order_whatever_the_group_of_others():
+    other = {"group_ranks": [0], "group_size": 1}
+    calls = match_calls(
+        step(
+            [collective(0, 10, **other), collective(20, 50, size_bytes=1), collective(60, 90, size_bytes=2)],
+            [collective(40, 50, size_bytes=1), collective(70, 90, size_bytes=2)],
+        )
+    )
+    assert sorted(zip(calls.size_bytes.tolist(), calls.time_ns.tolist(), strict=True)) == [(1, 10), (2, 20), (4000, 10)]
+
+
+def test_unrecorded_ranks_leave_the_time_unknown():
+    found = measured(step([collective(0, 10, group_ranks=[0, 1, 2], group_size=3)], [compute(0, 5)]))
+    (row,) = tabulate_collectives(found)
+    assert (row.calls, row.size, row.time_us, row.busbw, row.wait_us, row.last_rank) == (
+        1,
+        4000,
+        None,
+        None,
+        None,
+        None,
+    )
+    assert [text.format(n) for text, n in found.reasons.items()] == [
+        "1 collectives have ranks that were not recorded: their last arrival is unknown"
+    ]
+
+
+def test_ranks_that_disagree_about_the_operation_are_left_out():
+    found = measured(step([collective(0, 10)], [collective(0, 10, collective="broadcast")]))
+    assert tabulate_collectives(found) == []
+    assert sum(found.reasons.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [("all_reduce", 1.0), ("all_gather", 0.5), ("reduce_scatter", 0.5), ("all_to_all", 0.5), ("broadcast", 1.0)],
+)
+def test_bus_bandwidth(operation: str, factor: float):
+    own = {"collective": operation}
+    (row,) = tabulate_collectives(measured(step([collective(0, 200, **own)], [collective(100, 200, **own)])))
+    assert (row.algbw, row.busbw, row.time_us) == (40.0, 40.0 * factor, 0.1)
+
+
+def test_unequal_parts_have_no_bus_bandwidth():
+    own = {"collective": "all_to_all", "split_imbalance": 1.5}
+    (row,) = tabulate_collectives(measured(step([collective(0, 200, **own)], [collective(100, 200, **own)])))
+    assert (row.size, row.algbw, row.busbw, row.imbalance) == (4000, 40.0, None, 1.5)
+
+
+@pytest.mark.parametrize(("hosts", "told"), [({0: "a", 1: "a"}, "one"), ({0: "a", 1: "b"}, "many"), ({0: "a"}, None)])
+def test_hosts(hosts: dict[int, str | None], told: str | None):
+    (row,) = tabulate_collectives(measured(step([collective(0, 9)], [collective(0, 9)]), hosts=hosts))
+    assert row.hosts == told
+
+
+def test_shares_of_a_step():
+    # rank 0: computes 0-100, waits 80-150 (20 of it hidden), transfers 150-200 (10 of it hidden), idle until 240
+    first = [compute(0, 100), collective(80, 200), compute(190, 200)]
+    second = [compute(0, 150), collective(150, 200)]
+    found = measured(step(first, second), step([compute(240, 250)], [compute(200, 250)]))
+    own = next(one for one in found.rank_steps if (one.rank, one.key.step) == (0, 0))
+    assert (own.step_ns, own.shares_ns) == (240, (80, 30, 40, 50, 40))
+    (row,) = tabulate_collectives(found)
+    assert row.hidden_share == pytest.approx(30 / (120 + 50))
+    assert row.lost_ms == pytest.approx((90 + 50) / 4 / 1e6)
+    assert [one.samples for one in tabulate_steps(found)] == [2, 2]
+
+
+def test_send_and_receive_are_calls_of_their_own():
+    own = {"collective": "send_recv", "group_size": None, "group_ranks": None}
+    found = measured(step([collective(0, 10, **own)], [collective(0, 30, **own), collective(40, 50, **own)]))
+    (row,) = tabulate_collectives(found)
+    assert (row.calls, row.wait_us, row.busbw) == (3, None, None)
+
+
+def test_histogram_counts_calls_and_copies():
+    copy = {"kind": "memory", "start_ns": 0, "end_ns": 1, "size_bytes": 5120, "copy_direction": "host_to_device"}
+    found = measured(step([copy, copy, collective(0, 10)], [collective(0, 10)]))
+    assert [tuple(one) for one in tabulate_sizes(found)] == [
+        ("all_reduce", 2048, 1.0, 4000.0),
+        ("host_to_device", 4096, 2.0, 10240.0),
+    ]

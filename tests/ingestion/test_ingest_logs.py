@@ -1,0 +1,119 @@
+"""Logs of a job go into the lake, beside traces or alone."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.core.errors import LakeError
+from jitter.ingestion.inspect import inspect
+from jitter.logs import SCHEMAS
+from jitter.simulate import Job, simulate, write, write_logs
+
+HERE = jitter.LocalExecutor()
+EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE", "absent"))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "fabric"
+    write_logs(simulate(Job(ranks=2, steps=2, kernels=16)), folder)
+    return folder
+
+
+def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ingest", str(logs), "-o", str(tmp_path / "lake")]) == 0
+    assert "2 logs added" in capsys.readouterr().err
+    lake = jitter.open(tmp_path / "lake")
+    assert lake.steps == []
+    rows = lake.sql("select distinct label, collective, ranks from bandwidth").to_pylist()
+    assert rows == [{"label": "fabric", "collective": "all_reduce", "ranks": 2}]
+    (network,) = lake.sql("select distinct network, source from communicators").to_pylist()
+    assert network == {"network": "IB", "source": str(logs / "nccl_debug.log")}
+    with pytest.raises(LakeError, match="holds logs and no steps"):
+        lake.diagnose()
+    assert main(["collectives", str(tmp_path / "lake")]) == 0
+
+
+def test_beside_traces_and_again(logs: Path, tmp_path: Path):
+    write(simulate(Job(ranks=2, steps=2, kernels=16)), logs, "nsys")
+    first = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    assert (len(first.added), len(first.logs.added), first.other_files) == (2, 2, 0)
+    again = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    assert (len(again.logs.added), again.logs.unchanged) == (0, 2)
+
+
+def test_a_changed_log_replaces_its_former_content(logs: Path, tmp_path: Path):
+    (path,) = logs.glob("nccl-tests*")
+    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    before = jitter.open(tmp_path / "lake").log_table("bandwidth").num_rows
+    lines = path.read_text().splitlines()
+    rows = [line for line in lines if line.split()[:1] and line.split()[0].isdigit()]
+    path.write_text("\n".join(line for line in lines if line != rows[0]) + "\n")
+    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    lake = jitter.open(tmp_path / "lake")
+    assert (len(lake.logs), lake.log_table("bandwidth").num_rows) == (1, before - 2)
+    assert len(list((tmp_path / "lake" / "logs" / "bandwidth").iterdir())) == 1
+
+
+def test_the_label_names_what_the_logs_belong_to(logs: Path, tmp_path: Path):
+    jitter.ingest([logs], tmp_path / "lake", executor=HERE, label="before the repair")
+    table = jitter.open(tmp_path / "lake").log_table("bandwidth")
+    assert set(table["label"].to_pylist()) == {"before the repair"}
+
+
+def test_broken_lines_are_problems(logs: Path, tmp_path: Path):
+    (path,) = logs.glob("nccl-tests*")
+    text = path.read_text().splitlines()
+    at = next(n for n, line in enumerate(text) if line.split()[:1] and line.split()[0].isdigit())
+    path.write_text("\n".join([*text[:at], text[at][:60], *text[at + 1 :]]) + "\n")
+    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    found = jitter.open(tmp_path / "lake").sql("select file, rank, problem from problems").to_pylist()
+    assert [(row["file"], row["rank"]) for row in found] == [(str(path), None)]
+    assert "1 line" in found[0]["problem"]
+
+
+def test_other_texts_are_left_alone(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("NCCL is slow today, all_reduce reaches 3 GB/s\n")
+    report = jitter.ingest([tmp_path / "notes.txt"], tmp_path / "lake", executor=HERE)
+    assert (report.logs.added, len(report.rejected)) == ([], 1)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
+    found = inspect([logs], executor=HERE)
+    assert {one.format for one in found} == {"nccl-tests", "nccl-debug"}
+    assert main(["inspect", str(logs), "--json"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert {tuple(file["log"]["relations"]) for file in files} == {("bandwidth",), ("communicators", "edges")}
+
+
+def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    assert main(["query", str(tmp_path / "lake"), "--relations"]) == 0
+    told = capsys.readouterr().out
+    for name, schema in SCHEMAS.items():
+        part = told.split(f"\n{name}: ", 1)[1].split("\n\n", 1)[0]
+        assert [line.split()[0] for line in part.splitlines()[1:]] == schema.names
+
+
+@pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDENCE names no folder with real logs")
+def test_real_logs(tmp_path: Path):
+    for name in ("inspector", "gpu_health", "nccl_debug"):
+        shutil.copytree(EVIDENCE / name, tmp_path / "logs" / name)
+    jitter.ingest([tmp_path / "logs"], tmp_path / "lake", executor=HERE)
+    lake = jitter.open(tmp_path / "lake")
+    edges = lake.sql(
+        "select count(*) as n, bool_and(gdr) as gdr from edges "
+        "where starts_with(transport, 'NET/') and source like '%p4d%'"
+    )
+    assert edges.to_pylist() == [{"n": 32, "gdr": True}]
+    recorded = lake.sql("select collective, size_bytes, duration_ns from recorded order by size_bytes desc limit 1")
+    assert recorded.to_pylist() == [
+        {"collective": "all_reduce", "size_bytes": 17_179_869_184, "duration_ns": 61_974_000}
+    ]
+    assert lake.sql("select distinct code from gpu_errors").to_pylist() == [{"code": 119}]

@@ -12,6 +12,7 @@ from jitter.ingestion.rank_names import rank_in_path, stated_rank
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
+_FILE_NAME = "the file name"
 _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
 
@@ -93,10 +94,11 @@ def decide_ranks(
 
     `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank.
 
-    Order of trust: the user's options, the rank that the recording states for the process, the environment of the
-    launched process (if one process used GPUs), the step markers' text, the file name (likewise), the order of
+    Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
+    the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
     devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it,
-    or if two of them state different ranks.
+    or if recording, marker and file name state different ranks. The environment contradicts nothing: it is that of
+    the profiled process, which may be a launcher with a process number of its own.
     """
     by_user = _by_user(path, gpus, options)
     if by_user is not None:
@@ -112,8 +114,10 @@ def decide_ranks(
                 f"{path}: {first_from} says rank {first}, and {other_from} says rank {other}",
                 f"give the right one: --rank {first} or --rank {other} (one file), or --rank-map CSV (file,rank)",
             )
-        if stated and not stated[0][1].startswith("the file name"):
+        if stated and stated[0][1] != _FILE_NAME:
             known[gpu.process] = stated[0]
+        elif len(processes) == 1 and gpu.launcher_rank is not None:
+            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
     if len(processes) == 1 and not known:
         in_path = rank_in_path(path)
         in_path = in_name if in_path is None else in_path
@@ -131,12 +135,11 @@ def decide_ranks(
 
 def _stated_ranks(path: Path, gpu: GpuEvidence, *, is_alone: bool) -> list[tuple[int, str]]:
     """Return the ranks that the evidence states for a GPU's process, with what states them, the most trusted first."""
-    found: list[tuple[int | None, str]] = [(gpu.process_rank, gpu.process_rank_from or "recording")]
-    if is_alone and gpu.process_rank is None:
-        found.append((gpu.launcher_rank, gpu.launcher_rank_from or "environment"))
-    found.append((gpu.step_text_rank, "step marker"))
-    if is_alone:
-        found.append((stated_rank(path), "the file name"))
+    found = [
+        (gpu.process_rank, gpu.process_rank_from or "recording"),
+        (gpu.step_text_rank, "step marker"),
+        (stated_rank(path) if is_alone else None, _FILE_NAME),
+    ]
     return [(rank, told_by) for rank, told_by in found if rank is not None]
 
 

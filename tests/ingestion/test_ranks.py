@@ -123,8 +123,6 @@ def test_rank_zero_is_a_rank():
         ("a.json", {"process_rank": 7, "process_rank_from": "distributedInfo", "step_text_rank": 2}, 7, 2),
         ("rank_2.json", {"process_rank": 7, "process_rank_from": "distributedInfo"}, 7, 2),
         ("rank_2.json", {"step_text_rank": 7}, 7, 2),
-        ("rank_2.json", {"launcher_rank": 7, "launcher_rank_from": "RANK"}, 7, 2),
-        ("a.json", {"launcher_rank": 7, "launcher_rank_from": "RANK", "step_text_rank": 2}, 7, 2),
     ],
 )
 def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict[str, Any], first: int, second: int):
@@ -134,6 +132,12 @@ def test_contradicting_ranks_are_an_error_that_shows_both(path: str, known: dict
     assert f"says rank {second}" in str(error.value)
     assert f"--rank {first} or --rank {second}" in str(error.value)
     assert _ranks(decide_ranks(Path(path), [_gpu(0, 1, **known)], RankOptions(rank=second))) == [second]
+
+
+def test_a_launchers_process_number_contradicts_nothing():
+    launched = {"launcher_rank": 7, "launcher_rank_from": "SLURM_PROCID"}
+    assert _ranks(decide_ranks(NAMELESS, [_gpu(step_text_rank=2, **launched)], RankOptions())) == [2]
+    assert _ranks(decide_ranks(Path("rank_2.json"), [_gpu(**launched)], RankOptions())) == [7]
 
 
 @pytest.mark.parametrize("path", ["trace_2.json", "gpu2.json", "rank_2/trace.json", "x-TP-2.trace.json.gz"])

@@ -13,7 +13,6 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
 
 
-# a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
 class Marker(NamedTuple):
     """A range whose text states a step number. Times in ns; `end_ns` is None if the recording ended first."""
 

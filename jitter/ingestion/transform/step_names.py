@@ -6,7 +6,8 @@ from typing import Final
 
 from jitter.ingestion.rank_names import GLOBAL_RANK
 
-_SEPARATOR = r"[\s_:=#/\-\[(]*"
+# a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
+_SEPARATOR = r"[\s_:=#/\-\[(]*(?<![\s:=#/\[(]-)"
 _EPOCH = rf"(?:(?<![a-z])epoch{_SEPARATOR}(?P<epoch>\d+)\D*?)?"
 _NUMBERED = r"(?:[\s_\-]?(?:num(?:ber)?|idx|index|id)(?![a-z]))?"
 

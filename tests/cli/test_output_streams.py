@@ -144,7 +144,7 @@ def test_a_lake_whose_name_is_not_utf8_is_refused(traces: Path, tmp_path: Path):
     for words in (["ingest", traces, "-o", name], ["report", name]):
         done = subprocess.run([*JITTER, *words], capture_output=True, check=False)
         assert done.returncode == 2
-        assert b"a lake's path must be UTF-8" in done.stderr
+        assert b"the path of a lake must be UTF-8" in done.stderr
     assert not name.exists()
 
 

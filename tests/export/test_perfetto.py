@@ -129,7 +129,7 @@ def test_a_rank_cut_short_is_not_among_those_shown_unasked(tmp_path: Path, capsy
     lake = lake_of(tmp_path / "lake", ranks)
     assert by_rank(export(lake.root, tmp_path / "t.json")).keys() == {0, 2}
     assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json"), "--ranks", "0-2"]) == 2
-    assert "nothing puts rank 1 on the others' clock" in capsys.readouterr().err
+    assert "the clock of rank 1 cannot be aligned" in capsys.readouterr().err
 
 
 def test_deviations_and_metrics(twelve_ranks: Path, tmp_path: Path):
@@ -216,7 +216,7 @@ def test_ranks_on_no_common_clock(tmp_path: Path, capsys: pytest.CaptureFixture[
     lake = lake_of(tmp_path / "lake", [RankLake(rank, {(None, 1): [kernel("a", 1000, 2000)]}) for rank in range(2)])
     assert main(["export", str(lake.root), "--perfetto", str(tmp_path / "t.json")]) == 2
     told = capsys.readouterr().err
-    assert "nothing puts rank 0 on the others' clock" in told
+    assert "the clock of rank 0 cannot be aligned" in told
     assert "--ranks" in told
     assert not (tmp_path / "t.json").exists()
     assert len(by_rank(export(lake.root, tmp_path / "t.json", "--ranks", "1"))) == 1
@@ -250,9 +250,9 @@ def test_ranks_of_two_cohorts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("options", "message"),
     [
         (["--step", "2001", "--ranks", "0,99"], "step 2001 has no rank 99"),
-        (["--step", "2000-2001"], "a timeline is of one step"),
+        (["--step", "2000-2001"], "a timeline holds one step"),
         (["--step", "7"], "no step 7"),
-        (["--csv", "out"], "say what to write"),
+        (["--csv", "out"], "nothing to write"),
     ],
 )
 def test_refused(

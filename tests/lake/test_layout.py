@@ -83,6 +83,7 @@ RECORD = [
     "before_capture",
     "steps",
     "problems",
+    "collective_pattern",
     "host_rows",
     "reader",
     "world_size",

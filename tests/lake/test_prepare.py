@@ -277,7 +277,7 @@ def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
     line = PreparationProgress()
     for done in range(4):
         line(done, 3)
-    said = "preparing the lake, once: 2 of 3"
+    said = "preparing the lake (only once): 2 of 3"
     assert capsys.readouterr().err == f"\r{said}\r{' ' * len(said)}\r"
     for done in range(3):  # too short to be shown
         line(done, 2)

@@ -88,7 +88,7 @@ def test_two_columns_of_one_name(lake_root: Path, capsys: pytest.CaptureFixture[
     text = "select 1 as a, 2 as a"
     assert said(capsys, "query", lake_root, text) == "a,a\n1,2\n"
     assert main(["query", str(lake_root), text, "--format", "json"]) == 2
-    assert "two columns are called a" in capsys.readouterr().err
+    assert "two columns have the name a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])

@@ -161,7 +161,7 @@ def test_parquet(tmp_path: Path):
     ("options", "complaint"),
     [
         ({"layout": "2019.1"}, "no nsys layout '2019.1'"),
-        ({"shuffle": "perhaps"}, "neither yes nor no"),
+        ({"shuffle": "perhaps"}, "is not yes or no"),
         ({"unlaunched": "few"}, "not a whole number"),
         ({"ranks_per_report": "0"}, "at least one rank"),
         ({"graphs": "some"}, "graphs=some"),

@@ -144,7 +144,7 @@ def test_markdown_answers_the_same(root: Path, capsys: pytest.CaptureFixture[str
     assert text.startswith("# jitter report\n")
     at = [text.index(f"{number}. **{question}**") for number, question in enumerate(QUESTIONS, 1)]
     assert at == sorted(at)
-    assert "| Rank 2 (node0001) | gpu\\_compute | high |" in text
+    assert "| Rank 2 (node0001) | slower execution of the same kernels (GPU) | high |" in text
     for line in text.splitlines():
         if line.startswith("|"):
             assert len(re.findall(r"(?<!\\)\|", line)) in (8, 12)

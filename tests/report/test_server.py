@@ -61,20 +61,20 @@ def test_only_this_machine_is_listened_to(lake):
     with socket.socket() as other:
         other.bind(("127.0.0.2", port))  # free: not all addresses are taken
     code, out, err = ended(process)
-    assert f"http://127.0.0.1:{port}/ shows {lake.root}; Ctrl-C ends it" in said
+    assert f"http://127.0.0.1:{port}/ shows {lake.root}; Ctrl-C stops it" in said
     assert "warning" not in said
     assert (code, out, err) == (130, "", "interrupted")
 
 
 def test_another_address_is_warned_of(lake):
     process, _, said = started(lake, "--address", "0.0.0.0")
-    assert said.startswith("warning: whoever can reach 0.0.0.0 can read this report")
+    assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report")
     assert ended(process)[0] == 130
 
 
 def test_a_port_that_is_taken(lake, port, capsys):
     assert main(["serve", str(lake.root), "--port", str(port)]) == 2
-    assert f"jitter: 127.0.0.1, port {port}: something else listens there" in capsys.readouterr().err
+    assert f"jitter: 127.0.0.1, port {port}: the port is in use" in capsys.readouterr().err
 
 
 def test_no_lake(tmp_path, capsys):
@@ -189,9 +189,9 @@ def test_any_step_and_any_ranks(page, lake):
 @pytest.mark.parametrize(
     ("place", "ranks", "why"),
     [
-        ("3", "99", "these are not ranks of this run; it has 0 to 7"),
+        ("3", "99", "not ranks of this run; it has 0 to 7"),
         ("3", "9", "no rank 9"),
-        ("3", "0-99999999999", "these are not ranks of this run"),
+        ("3", "0-99999999999", "not ranks of this run"),
         ("3", "<img src=x>", "<img src=x>"),  # shown as text: see the browser's test
         ("5", "", "there is no such step"),
         ("-1", "", "there is no such step"),
@@ -245,7 +245,7 @@ def shown(request, browser, port):
 
 
 def in_view(page, key):
-    page.wait_for_function(f"document.querySelector('section[data-view]').innerText.includes('{key} ')")
+    page.wait_for_function(f"document.querySelector('section[data-view]').innerText.includes('{key}, ')")
     page.wait_for_function("document.getElementById('status').textContent == ''")
 
 
@@ -267,8 +267,8 @@ def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
 def test_a_step_and_ranks_are_chosen(shown):
     shown.locator("#step").select_option(index=0)
     in_view(shown, "In epoch 1, step 2000")
-    shown.get_by_label("Further ranks").fill("1,2")
-    shown.get_by_label("Further ranks").press("Enter")
+    shown.get_by_label("More ranks").fill("1,2")
+    shown.get_by_label("More ranks").press("Enter")
     for name in ("gap", "ttke"):  # figure after figure
         shown.wait_for_function(f"Bokeh.documents[0].get_model_by_name('chosen:{name}').data.rank.length == 2")
     assert list(of(shown, "chosen:ttke", "data.text")) == ["rank 1", "rank 2"]
@@ -283,12 +283,12 @@ def test_a_step_and_ranks_are_chosen(shown):
 
 
 def test_what_is_no_rank_is_said_as_text(shown):
-    shown.get_by_label("Further ranks").fill("<img src=x onerror=window.pwned=1>")
-    shown.get_by_label("Further ranks").press("Enter")
+    shown.get_by_label("More ranks").fill("<img src=x onerror=window.pwned=1>")
+    shown.get_by_label("More ranks").press("Enter")
     shown.wait_for_function("document.getElementById('status').textContent.includes('<img src=x')")
     assert shown.evaluate("window.pwned") is None
-    shown.get_by_label("Further ranks").fill("")
-    shown.get_by_label("Further ranks").press("Enter")
+    shown.get_by_label("More ranks").fill("")
+    shown.get_by_label("More ranks").press("Enter")
     shown.wait_for_function("document.getElementById('status').textContent == ''")
 
 
@@ -307,7 +307,7 @@ def test_a_cell_of_the_map_shows_its_step_and_rank(shown):
         shown.mouse.click(*shown.evaluate(PLACE, ["figure:excess", 1, 6]))
         in_view(shown, "In epoch 1, step 2001")
         shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank[0] == 6")
-        assert shown.get_by_label("Further ranks").input_value() == "6"
+        assert shown.get_by_label("More ranks").input_value() == "6"
         shown.locator("#step").select_option(index=4)
         in_view(shown, "In epoch 1, step 2004")
 
@@ -332,8 +332,8 @@ def test_zoom_outlives_further_ranks_but_not_another_step(shown):
     shown.locator("#figures-profile").focus()
     shown.keyboard.press("+")
     zoomed = of(shown, "kernels", "end")
-    shown.get_by_label("Further ranks").fill("1")
-    shown.get_by_label("Further ranks").press("Enter")
+    shown.get_by_label("More ranks").fill("1")
+    shown.get_by_label("More ranks").press("Enter")
     shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank.length == 1")
     shown.wait_for_function("document.getElementById('status').textContent == ''")
     assert of(shown, "kernels", "end") == zoomed

@@ -58,7 +58,7 @@ def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path
     many.mkdir()
     (many / "rank0.deadly").write_bytes(b"x")
     for number in range(1, 13):
-        (many / f"rank{number}.sqlite").write_bytes((traces / "rank1.sqlite").read_bytes())
+        (many / f"copy-{number}.sqlite").write_bytes((traces / "rank1.sqlite").read_bytes())
     alone = []
     really = workers._alone
     monkeypatch.setattr(workers, "_alone", lambda task, shared: alone.append(task) or really(task, shared))

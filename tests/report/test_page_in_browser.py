@@ -270,7 +270,7 @@ def test_steps_that_are_not_in_the_page(browser, tmp_path):
     absent = next(step for step in range(9) if str(step) not in there)
     page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
     page.wait_for_function("document.getElementById('cell').textContent.includes('jitter serve')")
-    assert f"step {absent}: its details are not in this page" in page.locator("#cell").inner_text()
+    assert f"step {absent}: this page does not hold its details" in page.locator("#cell").inner_text()
     clean(page, path)
 
 

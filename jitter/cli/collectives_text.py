@@ -1,4 +1,4 @@
-"""What `jitter collectives` prints: tables for people, rows and a document for programs."""
+"""Output of `jitter collectives`: tables for people, rows and a document for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _DASH: Final = "-"
 
 
 class CollectiveReport:
-    """What was measured, as tables; `by` is size, group, rank or step."""
+    """Measurements as tables; `by` is size, group, rank or step."""
 
     def __init__(
         self, found: Communication, hosts: Mapping[int, str | None], baseline: Baseline | None, by: str
@@ -56,14 +56,14 @@ class CollectiveReport:
 
     @property
     def reasons(self) -> list[str]:
-        """Why something is unknown, a sentence each."""
+        """Reasons why values are unknown, a sentence each."""
         unsized = sum(row.calls for row in self.collectives if row.size is None)
         said = [f"{unsized} collectives have no size: the source does not state it"] if unsized else []
         return [*self._reasons, *said, *self._compared[1]]
 
     @property
     def findings(self) -> list[str]:
-        """What stands out, a sentence each."""
+        """Findings, a sentence each."""
         return [
             f"{row.collective} of {row.size_bytes:,} B reaches {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s"
             for row in self.compared

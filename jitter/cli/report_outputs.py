@@ -1,4 +1,4 @@
-"""Which forms of the report `jitter report` writes, and where: stdout or files."""
+"""Forms of the report that `jitter report` writes, and their destinations: stdout or files."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from jitter.core.errors import UsageError
 
 DEFAULT_PAGE: Final = Path("jitter-report.html")
-"""Where the HTML page goes without `-o`: a page is never written to stdout."""
+"""Destination of the HTML page without `-o`: a page is never written to stdout."""
 _FORM_OF_SUFFIX: Final = {
     ".html": "html",
     ".htm": "html",
@@ -18,7 +18,7 @@ _FORM_OF_SUFFIX: Final = {
 
 
 class ReportOutputs(NamedTuple):
-    """What one run of `jitter report` writes."""
+    """Outputs of one run of `jitter report`."""
 
     files: Mapping[str, Path]
     """File of each form: html, json, markdown."""

@@ -81,7 +81,7 @@ class CompiledFunction(Generic[P, R]):
         return self._fast
 
     def digest(self) -> bytes:
-        """Digest of the bytecode and constants of the function and of those that it calls."""
+        """Digest of the bytecode and constants of the function and of the functions that it calls."""
         found = blake2b(_content(self.function.__code__), digest_size=6)
         for called in self._called().values():
             found.update(called.digest())

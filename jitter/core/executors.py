@@ -1,4 +1,4 @@
-"""Where the work of an ingest or a diagnosis is done: descriptions, which ingestion and detection interpret."""
+"""Executors: descriptions of where an ingest or a diagnosis runs, interpreted by ingestion and detection."""
 
 from dataclasses import dataclass
 

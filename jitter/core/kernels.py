@@ -1,4 +1,4 @@
-"""What a kernel's name means: compute or collective, which operation, its short form."""
+"""Meaning of a kernel's name: compute or collective, the operation, its short form."""
 
 import re
 from functools import lru_cache

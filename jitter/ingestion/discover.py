@@ -36,7 +36,7 @@ class DiscoveredFiles:
     others: int
     """Number of files that are neither traces nor logs."""
     notes: list[str] = field(default_factory=list)
-    """What else to tell the user: readers that failed, files of a known kind that jitter does not read."""
+    """Further messages for the user: readers that failed, files of a known kind that jitter does not read."""
     logs: list[Path] = field(default_factory=list)
     """Logs of the job, in path order."""
 

@@ -12,7 +12,7 @@ from jitter.lake.log_records import LogRecord, log_digest, publish_log, read_log
 
 @dataclass
 class IngestedLogs:
-    """Which logs went into a lake."""
+    """Logs that went into a lake."""
 
     added: list[LogRecord] = field(default_factory=list)
     unchanged: int = 0

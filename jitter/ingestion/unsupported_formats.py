@@ -13,9 +13,9 @@ class UnsupportedFormat(NamedTuple):
 
     pattern: re.Pattern[str]
     files: str
-    """What the files are, in the plural."""
+    """Name of the kind of files, in the plural."""
     instead: str
-    """How to record or export a format that jitter reads."""
+    """Advice on recording or exporting a format that jitter reads."""
 
 
 _FORMATS: Final = (

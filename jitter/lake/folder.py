@@ -95,7 +95,7 @@ class LakeFolder:
         return found
 
     def records_except(self, known: Collection[str]) -> list[SourceRecord]:
-        """Return the records whose digests are not in `known`: those that other runs have added."""
+        """Return the records whose digests are not in `known`: records that other runs have added."""
         names = os.listdir(self.sources)  # noqa: PTH208  # called after each recording
         new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
         return self._read(self.sources / name for name in sorted(new))

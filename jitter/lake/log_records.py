@@ -21,7 +21,7 @@ _SCHEMA_VERSION: Final = 1
 
 
 class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
-    """What one log gave."""
+    """Content and problems of one log."""
 
     digest: str
     """Names the record: of the log's content and label."""
@@ -29,7 +29,7 @@ class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
     size: int
     mtime_ns: int
     label: str
-    """What the log belongs to: `--label`, or the folder's name."""
+    """Name of the run that the log belongs to: `--label`, or the folder's name."""
     formats: dict[str, int]
     """Number of records read, by format."""
     relations: dict[str, int]

@@ -64,7 +64,7 @@ def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
 
 
 def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return columns of `schema.KERNELS`, in the order given; those that `rows` lacks are null."""
+    """Return columns of `schema.KERNELS`, in the order given; columns that `rows` lacks are null."""
     if rows.num_columns < len(columns):
         present = set(rows.schema.names)
         for name in columns:

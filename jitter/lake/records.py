@@ -41,7 +41,7 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
 
 
 class RepetitionRecord(msgspec.Struct, forbid_unknown_fields=False):
-    """How steps without markers were found, which numbers the steps of later ranks."""
+    """The rule by which steps without markers were found; it numbers the steps of later ranks."""
 
     period: int
     """Kernels per step on the main stream."""

@@ -89,7 +89,7 @@ class StepFiles:
         self._root = root
         self._key = key
         self.digests = {rank: _made_from(found) for rank, found in held.items()}
-        """What each rank's rows are made from."""
+        """The files that each rank's rows are read from."""
         self.paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
         """All compacted files of the step, damaged and stale ones included."""
         self.compacted = [file for path in self.paths if (file := _open(path)) is not None]

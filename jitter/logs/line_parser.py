@@ -1,4 +1,4 @@
-"""What a parser of one log format is: it takes lines, fills tables and counts what it cannot read."""
+"""Interface of a parser of one log format: it takes lines, fills tables and counts lines that it cannot read."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ Lines = Sequence[tuple[int, bytes]]
 
 @dataclass
 class Context:
-    """What the parsers of one file share."""
+    """State shared by the parsers of one file."""
 
     path: PurePath
     label: str

@@ -29,7 +29,7 @@ _QUOTING_SUFFIXES: Final = frozenset((
 
 @dataclass(frozen=True)
 class ParsedLog:
-    """What a log file states."""
+    """Tables and problems of a log file."""
 
     tables: dict[str, pa.Table]
     """By relation, of `SCHEMAS`; only those with rows."""

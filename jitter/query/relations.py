@@ -24,7 +24,7 @@ from jitter.query.answer_rows import ANSWERS_SCHEMA, CULPRITS_SCHEMA, answer_row
 
 
 class QueryableLake(Protocol):
-    """What the relations read; `jitter.Lake` has these members."""
+    """Source of the relations' rows; `jitter.Lake` has these members."""
 
     root: Path
     sources: list[SourceRecord]

@@ -51,7 +51,7 @@ class Process:
 
 @dataclass
 class Recording:
-    """What one source states about itself. It is complete only after the last batch."""
+    """Statements of one source about itself, complete only after the last batch."""
 
     path: Path
     format: str
@@ -62,7 +62,7 @@ class Recording:
     names: Sequence[str] = field(default_factory=list)
     """Kernel and call names; the tables hold indices into it."""
     problems: list[str] = field(default_factory=list)
-    """What is missing or damaged, one sentence each, with its count."""
+    """Missing or damaged content, one sentence each, with its count."""
     rank_in_name: int | None = None
     """A rank in the file's name by a convention of this format only; the last resort."""
     rank_hint: str | None = None
@@ -77,7 +77,7 @@ class Files(NamedTuple):
     """The files of one recording."""
 
     read: tuple[Path, ...]
-    """What is read (files, or the folder that is the recording), the recording's own path first."""
+    """Paths that are read (files, or the folder that is the recording), the recording's own path first."""
     spare: tuple[Path, ...] = ()
     """Files with the same content in another form, or with sums of it: neither read nor recordings of their own."""
 

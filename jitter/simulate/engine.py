@@ -38,9 +38,9 @@ class BlockState:
     """State of the ranks of a block; times in ns, global."""
 
     cpu: Ints
-    """When the CPU can begin its next call."""
+    """Time at which the CPU can begin its next call."""
     streams: dict[int, Ints] = field(default_factory=dict)
-    """When each stream becomes idle."""
+    """Time at which each stream becomes idle."""
     queue: Ints | None = None
     """(slots, ranks) latest starts on the GPU, in no order, one per slot of the launch queue."""
 

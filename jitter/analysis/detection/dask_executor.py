@@ -50,12 +50,12 @@ class DaskStepExecutor:
         self._sent: Future | None = None
 
     def measure(self) -> list[StepStatistics]:
-        """Do as `StepExecutor` says."""
+        """See `StepExecutor`."""
         found = self._gather([self._submit(measure_remotely, *stretch) for stretch in self._stretches()])
         return [seen for stretch in found for seen in stretch]
 
     def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
-        """Do as `StepExecutor` says."""
+        """See `StepExecutor`."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         baselines = self._steps.baselines
         replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]

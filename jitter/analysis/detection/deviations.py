@@ -79,7 +79,7 @@ def find_deviations(
 ) -> None:
     """Add up, (parts, ranks), self times less the baseline's, and, (parts, teams), their variance by chance alone.
 
-    `total` and `variance` come as 0. An operation's standard deviation is told by its spread over ranks; of few ranks
+    `total` and `variance` come as 0. An operation's standard deviation is its spread over ranks; of few ranks
     by that of all operations, in proportion to what each takes. `room` is overwritten.
     """
     for team in range(len(job.launch_ns)):

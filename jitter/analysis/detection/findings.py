@@ -1,4 +1,4 @@
-"""What may cost time: one rank's own time of one part, or slow communication; and what fixing it would save."""
+"""Candidates for a cost: one rank's self time of one part, or slow communication; each with its saving."""
 
 from dataclasses import dataclass
 

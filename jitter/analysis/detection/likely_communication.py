@@ -42,7 +42,7 @@ class LikelyKernel:
 
 @dataclass(frozen=True)
 class CommunicationSurvey:
-    """What is known of a run's communication."""
+    """Recognised and likely communication of a run."""
 
     ranks: int
     is_recognized: bool

@@ -1,4 +1,4 @@
-"""What is computed going through the run's steps: step statistics, replays, critical paths.
+"""Per-step computations over a range of steps: step statistics, replays, critical paths.
 
 A range of steps is from a first up to but not including a last one; the step before it is read for what it leaves.
 """

@@ -1,4 +1,4 @@
-"""What fixing the candidates would save, and which of them save enough to be reported."""
+"""Price the candidates by the time that fixing them saves, and keep those above the reporting limit."""
 
 from collections.abc import Sequence
 from functools import cached_property

@@ -115,7 +115,7 @@ class RunAnalysis:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """What stands out above the noise, whether it costs anything or not."""
+        """Outliers above the noise, whether they cost time or not."""
         thresholds, step_ns = self.thresholds, self.assumed_step_ns
         own = [one for team in self.deviations for one in find_outliers(team, step_ns, thresholds)]
         slow = find_slow_collectives(self.run.matching, self._transfers, self.baseline_transfers, step_ns, thresholds)

@@ -147,7 +147,7 @@ def _chance(own: Floats) -> float:
 def _outside(
     total: Floats, chance: float, column: int, step_ns: Floats, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
-    """The steps in which a column of totals (steps, groups) leaves the noise, its excess there, how many sigmas."""
+    """Return the steps in which a column of totals (steps, groups) exceeds its noise, with excess and sigmas."""
     if not len(total):
         return None
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0

@@ -29,7 +29,7 @@ Baselines = Mapping[int, SelfTimes]
 
 
 class RemoteRun(NamedTuple):
-    """What another process needs to go through a run's steps."""
+    """Description of a run with which a worker process goes through its steps."""
 
     name: str
     """Unique to the run."""

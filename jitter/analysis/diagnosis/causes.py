@@ -32,9 +32,9 @@ class CauseInfo:
     """Its name in prose."""
     side: Side | None
     part: TimePart | None
-    """Where its excess is."""
+    """Part of the step time that holds its excess."""
     advice: str
-    """What the culprit does and where to look, as the end of a sentence that begins with the culprit."""
+    """Behaviour of the culprit and where to look, as the end of a sentence that begins with the culprit."""
     detect: Detector | None
 
 

@@ -1,4 +1,4 @@
-"""What a diagnosis may not claim where communication is not recognised: nobody is cleared, nobody blamed for sure."""
+"""Limits of a diagnosis without recognised communication: no rank is cleared, none is blamed with confidence."""
 
 import re
 from dataclasses import replace

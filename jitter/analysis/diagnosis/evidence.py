@@ -39,7 +39,7 @@ class Evidence:
 
     @cached_property
     def locations(self) -> dict[int, RankLocation]:
-        """Where each rank runs."""
+        """Host and device of each rank."""
         return {
             rank: RankLocation(one.record.host, one.record.device)
             for key in self.analysis.keys

@@ -1,4 +1,4 @@
-"""What limits a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
+"""Limits of a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
 
 from typing import Final
 

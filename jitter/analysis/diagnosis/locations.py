@@ -1,4 +1,4 @@
-"""Where a charge of the critical path lies: its kernel index in the step, and its time range in the recording."""
+"""Location of a charge of the critical path: its kernel index in the step, and its time range in the recording."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -12,7 +12,7 @@ Confidence = Literal["high", "medium", "low"]
 
 @dataclass(frozen=True)
 class Loss:
-    """What jitter costs: the run's time − its time with every own time at the baseline."""
+    """Cost of jitter: the run's time − its time with every self time at the baseline."""
 
     ns: int | None
     fraction: float | None
@@ -86,7 +86,7 @@ class Culprit:
     excess_ns: int
     """Own time above the other ranks', in the steps in which it occurs."""
     gain_ns: int
-    """What fixing it alone would save; at most the loss."""
+    """Time saved by fixing it alone, ns; at most the loss."""
     steps: tuple[StepKey, ...]
     step_pattern: str
     kernel_index: IndexRange | None
@@ -96,7 +96,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What fixing culprits would save, ns."""
+    """Time saved by fixing culprits, ns."""
 
     culprits_repaired_ns: int | None
     all_repaired_ns: int | None
@@ -113,7 +113,7 @@ class Diagnosis:
     what_if: WhatIf
     verdict: str
     notes: tuple[str, ...] = field(default=())
-    """What limits the diagnosis: unrecorded groups, too few ranks or steps to compare."""
+    """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
 
     @property
     def costliest(self) -> StepAnswer:

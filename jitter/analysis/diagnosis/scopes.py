@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.model import Scope
 
 @dataclass(frozen=True)
 class RankLocation:
-    """Where a rank runs; None where the trace does not say."""
+    """Host and device of a rank; None where the trace does not say."""
 
     host: str | None
     device: int | None

@@ -10,7 +10,7 @@ from jitter.core.step_key import StepKey
 
 
 class CarriedState(NamedTuple):
-    """How ranks come to a step; ns from each rank's origin, NaN where unknown."""
+    """State of the ranks before a step; ns from each rank's origin, NaN where unknown."""
 
     stream_end: Floats
     """(ranks, streams) the last end on each stream."""
@@ -46,7 +46,7 @@ class StateTracker:
     def enter(self, key: StepKey, here: Bools) -> Bools:
         """Come to a step; return which ranks do not come from the step before: nothing is known of their state.
 
-        `here` (ranks,) are those that have the step; the others keep what they had.
+        `here` (ranks,) are the ranks that have the step; the state of the others stays.
         """
         before = StepKey(key.epoch, key.step - 1)
         fresh = np.array([last != before for last in self._last], np.bool_)

@@ -1,4 +1,4 @@
-"""Which collectives of which ranks are one: matched by (group, order), METRICS "From deviations to answers"."""
+"""Match the collectives of different ranks by (group, order): `jitter explain dependencies`."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from jitter.analysis.execution.program import Program
 from jitter.core.arrays import Bools, Ints
 
 Group = tuple[object, ...] | None
-"""What names a collective's group; None: the trace does not tell."""
+"""Identity of a collective's group; None: the trace does not state it."""
 
 
 class Participants(NamedTuple):
@@ -53,10 +53,10 @@ class CollectiveMatching:
     named: int
     """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
     unpaired: int
-    """Collectives of unknown partners, rank by rank: they hold nobody up in the replay."""
+    """Collectives of unknown partners, by rank: in the replay they delay no other rank."""
 
     def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
-        """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for who is not there."""
+        """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for an absent rank."""
         column_of = {team: {rank: column for column, rank in enumerate(its.tolist())} for team, its in ranks.items()}
         return [
             np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)

@@ -1,4 +1,4 @@
-"""What waits for what: inferred, for each place in a program, from what all ranks and steps did there.
+"""Dependencies between operations, inferred for each place in a program from all ranks and steps.
 
 An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
 another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else

@@ -40,7 +40,7 @@ def queue_limit(orders: Sequence[Launches]) -> int | None:
         took.append(back - call)
     counts, since_start, in_call = np.concatenate(pending), np.concatenate(freed), np.concatenate(took)
     most = int(counts.max(initial=0))
-    # where the GPU is always behind most launches wait: those that surely did not tell how long one takes
+    # where the GPU is always behind, most launches wait: launches that surely did not wait give a launch's length
     roomy = counts <= most // 2
     usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
     # a launch that finds the last place free does not wait

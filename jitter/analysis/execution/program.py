@@ -1,6 +1,6 @@
-"""What a cohort runs in a step: one list of operations for all its ranks and steps, found from what they did.
+"""Program of a cohort: one list of operations for all its ranks and steps, found from their activities.
 
-Ranks and steps that did the same need nothing more. Those that did not are laid along the list one after another: what
+Ranks and steps with equal sequences need nothing more. Other sequences are aligned to the list one after another: what
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
 
@@ -53,7 +53,7 @@ class Operation(NamedTuple):
 
 
 class Example(NamedTuple):
-    """What one rank did in one step, operation by operation."""
+    """Activities of one rank in one step, operation by operation."""
 
     kind: Sequence[int]
     names: Sequence[str]
@@ -128,7 +128,7 @@ _Word = tuple[str, int, bool]
 
 
 def _word(operation: Operation) -> _Word:
-    """What makes operations the same: name, kind, and whether it is on the main stream."""
+    """Identity of an operation: name, kind, and whether it is on the main stream."""
     return operation.name, operation.kind, operation.stream == MAIN
 
 
@@ -141,7 +141,7 @@ def _operations(example: Example) -> list[Operation]:
 
 
 def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
-    """Lay operations along the places there are, adding those that are missing; returns each one's place."""
+    """Align operations to the existing places and add missing ones; return each operation's place."""
     partners = _partners(order, operations, words)
     placed: list[_Place] = []
     extended: list[_Place] = []

@@ -25,7 +25,7 @@ class ReadyTimes(NamedTuple):
 
     back_before: Floats
     submit: Floats
-    """When the GPU had the launch; the activities of one launch share it."""
+    """Time at which the GPU had the launch; the activities of one launch share it."""
     end_before: Floats
 
 

@@ -1,4 +1,4 @@
-"""The run as operations: each team's program, what waits for what, who meets whom; and its steps as recorded."""
+"""Model of the run: each team's program, dependencies, collective members; and the recorded steps."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -54,14 +54,14 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Where the run's rows come from."""
+    """Source of the run's rows."""
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
     sheets: Callable[[StepKey], Sequence[IdenticalRanks]]
     """A step's."""
     example: Callable[[StepKey, int], Example]
-    """What a rank did in a step."""
+    """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
     """Rank to row in the step (ordinal) to the group of the collective there."""
     rows: int
@@ -69,7 +69,7 @@ class Source:
 
 
 class InferredModel(NamedTuple):
-    """What is inferred from the whole run: who compares with whom, what they do, what waits for what, who meets."""
+    """Inferences from the whole run: teams, their programs, dependencies, and collective members."""
 
     team_of: dict[int, int]
     programs: dict[int, Program]
@@ -90,7 +90,7 @@ class RunModel:
 
     @property
     def understood(self) -> InferredModel:
-        """What is inferred from the whole run."""
+        """Inferences from the whole run."""
         return InferredModel(self.team_of, self.programs, self.dependencies, self.matching, self.schedule)
 
     @property
@@ -154,7 +154,7 @@ class RunModel:
         return self._source.example(*self._survey.examples[signature])
 
     def collective_places(self, team: int) -> Ints:
-        """Where a team's program has collectives."""
+        """Places of the collectives in a team's program."""
         return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
 
     @cached_property
@@ -272,7 +272,7 @@ class RunModel:
 
     @cached_property
     def matching(self) -> CollectiveMatching:
-        """Who meets whom."""
+        """Members of each collective."""
         attended: dict[int, list[tuple[int, Group]]] = {}
         for key in self._source.steps:
             missing = [m for m in self._members(key) if m.rank not in attended and not m.cut]

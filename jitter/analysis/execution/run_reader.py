@@ -77,7 +77,7 @@ class RunReader:
         return self._indices(key)
 
     def host(self, key: StepKey, rank: int) -> HostEvents:
-        """What the rank's host did, as the source of this step tells."""
+        """Host activity of the rank, from the source of this step."""
         return self._host(self._held[key][rank].record)
 
     def _host(self, record: SourceRecord) -> HostEvents:
@@ -86,7 +86,7 @@ class RunReader:
         return self._hosts[record.digest]
 
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[Shapes]:
-        """What the rows of a step were launched as, of each of these ranks, which must ascend."""
+        """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
         codes, names = found.codes("kernel_name")
@@ -104,7 +104,7 @@ class RunReader:
         return sorted(found, key=lambda member: member.rank)
 
     def sheets(self, key: StepKey) -> list[IdenticalRanks]:
-        """What the ranks of a step did; the last few steps asked for are kept. Any thread may ask."""
+        """Activities of a step's ranks. The last few steps are cached; the method is thread-safe."""
         with self._one_looks:
             if key in self._sheets:
                 self._sheets.move_to_end(key)

@@ -1,4 +1,4 @@
-"""What the dependencies of a program are inferred from: some of its steps, one after another."""
+"""Sample of consecutive steps from which the dependencies of a program are inferred."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ class SampledSteps:
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
 
     def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
-        """How the ranks come to the step, by streams, and its ready times."""
+        """State of the ranks before the step, by stream, and the step's ready times."""
         self._tracker.enter(key, step.row >= 0)
         state = self._tracker.state
         before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))

@@ -34,7 +34,7 @@ class TeamTimes(NamedTuple):
     """One team's step, (operations, ranks): views of `StepTimes`."""
 
     ranks: Ints
-    """(ranks,) those that have the step."""
+    """(ranks,) the ranks that have the step."""
     start: Floats
     end: Floats
     call: Floats
@@ -42,7 +42,7 @@ class TeamTimes(NamedTuple):
 
     @property
     def present(self) -> Bools:
-        """(operations, ranks) who has which activity."""
+        """(operations, ranks) whether the rank has the activity."""
         return ~np.isnan(self.start)
 
 
@@ -56,7 +56,7 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
 def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, numbers: Iterable[int]) -> None:
     """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
 
-    `numbers` (ranks of the group,) are the ranks' in the run; -1 for those that are not wanted.
+    `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave out.
     """
     row = np.array([-1 if number < 0 else int(step.row[number]) for number in numbers], np.int64)
     is_call = group.row < 0

@@ -12,7 +12,7 @@ from jitter.lake.records import RankStepRecord
 
 
 class RunSyncCalls:
-    """Calls of threads that launch: one that pins memory, or a watchdog, holds nobody up."""
+    """Calls of launching threads: a thread that pins memory, or a watchdog, delays no launch."""
 
     def __init__(
         self,

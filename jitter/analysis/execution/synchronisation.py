@@ -18,7 +18,7 @@ def find_unsynchronised(matching: CollectiveMatching, steps: Mapping[int, TeamTi
     columns = matching.columns({team: step.ranks for team, step in steps.items()})
     ranks = np.array([rank for block in matching.blocks for rank in block.ranks], np.int64)
     begin = np.cumsum([0, *(len(block.ranks) for block in matching.blocks)])
-    # (matching, ranks in ascending order); NaN for who is not there
+    # (matching, ranks in ascending order); NaN for an absent rank
     ends = np.full((len(matching.collectives), len(ranks)), np.nan)
     for own, collective in zip(ends, matching.collectives, strict=True):
         for member in collective.members:

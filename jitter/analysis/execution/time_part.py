@@ -1,4 +1,4 @@
-"""Where a step's time goes: the parts into which own time, excess and loss are split."""
+"""Parts into which self time, excess and loss are split."""
 
 from enum import IntEnum
 from typing import Final

@@ -19,7 +19,7 @@ SYNCHRONOUS_WITHIN_NS = 100_000
 
 @dataclass(frozen=True)
 class ClockAlignment:
-    """How the ranks of one cohort's step are aligned.
+    """Alignment of the ranks of one cohort's step.
 
     `moments_ns` is the shared moment on each rank's clock. `method` is `collective`, `wall clock` or `none` (empty).
     `uncertainty_ns` is how far the ends of the step's aligning collectives disagree (median over them; None with

@@ -14,7 +14,7 @@ MIN_SHARED_KERNELS = 0.5
 
 
 class RankSequence(NamedTuple):
-    """What one rank ran in one step. `sequence` is the digest of its kernels in launch order."""
+    """One rank's program in one step. `sequence` is the digest of its kernels in launch order."""
 
     rank: int
     step: StepKey

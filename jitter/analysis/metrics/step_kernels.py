@@ -49,7 +49,7 @@ class StepKernels:
     def __init__(
         self, read: StepColumns, places: Mapping[int, AlignedRank], main_streams: Mapping[int, int | None]
     ) -> None:
-        """Wrap the columns that were read: `kind`, and those that the properties in use need."""
+        """Wrap the columns that were read: `kind`, and the columns that the properties in use need."""
         self.ranks = read.ranks
         self._read = read
         kinds, names = read.codes("kind")

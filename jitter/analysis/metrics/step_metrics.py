@@ -100,7 +100,7 @@ class StepMetrics:
 
     @cached_property
     def alignments(self) -> dict[int, ClockAlignment]:
-        """How each cohort's ranks are aligned."""
+        """Alignment of each cohort's ranks."""
         kernels = self.kernels
         first = kernels.first
         starts = {

@@ -29,7 +29,7 @@ from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.core.selection import later, select_median
 
 _END, _COLLECTIVE, _OPERATION, _START, _LAUNCH = range(5)
-"""Where a walk stands: at its end, at a collective, at the end of an operation, at its start, at its launch."""
+"""Position of a walk: at its end, at a collective, at the end of an operation, at its start, at its launch."""
 
 
 class Charge(NamedTuple):
@@ -107,7 +107,7 @@ class PathWalker:
         self._coupled[list(uncoupled)] = False
         self._previous_on_stream = _previous_on_stream(job)
         self._left = np.full(len(ranks), -np.inf)
-        """When each rank's last collective of the step before ended."""
+        """End of each rank's last collective of the step before."""
 
     @classmethod
     def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":

@@ -38,7 +38,7 @@ class RecordedStep:
     times: StepTimes
     own: SelfTimes
     before: CarriedState
-    """How the ranks come to the step."""
+    """State of the ranks before the step."""
     fresh: Bools
     """(ranks of the run,) whose step before is not known, or that have not this one."""
     collectives: CollectiveArrays

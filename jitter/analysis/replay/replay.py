@@ -34,7 +34,7 @@ from jitter.core.selection import later
 
 
 class Scratch(NamedTuple):
-    """What a replay of one step writes on the way; all of it is overwritten."""
+    """Work arrays of the replay of one step; every replay overwrites them."""
 
     stream_end_before: Floats
     """(ranks, streams) when the step before was done on each stream."""
@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a scenario changes in one step."""
+    """Changes of a scenario in one step."""
 
     repaired: Bools
     """(START, CPU, GPU; ranks) whose self times are the baseline's."""
@@ -144,7 +144,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
 ) -> None:
     """Compute some operations of one rank, the `first` up to but not including the `last`.
 
-    A collective ends here as recorded after its start; `end_collective` sets that right for those that meet others.
+    A collective ends here as recorded after its start; `end_collective` corrects collectives of several ranks.
     Until then its start stands among `ends`.
     """
     team = step.team[rank]

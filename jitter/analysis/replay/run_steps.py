@@ -23,7 +23,7 @@ _LARGE_STEP: Final = 3_000_000
 
 @dataclass(frozen=True)
 class Shared:
-    """What the whole run tells of any of its steps."""
+    """Facts of the whole run that every step's replay needs."""
 
     understood: InferredModel
     alone: Mapping[int, Floats]
@@ -45,7 +45,7 @@ class RunSteps:
 
     @property
     def shared(self) -> Shared:
-        """What others need to know to compute a range of steps."""
+        """Description of the run with which a worker computes a range of steps."""
         return Shared(self.run.understood, self.alone)
 
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[RecordedStep]:
@@ -54,7 +54,7 @@ class RunSteps:
         return prefetch(found) if self.largest_step < _LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
-        """Read them, and before them those that may hold them up."""
+        """Read these steps, and before them the steps that can delay them."""
         run, tracker = self.run, self.run.tracker()
         begin = max(0, first - run.remembered)
         for number, key in enumerate(run.keys[begin:last], begin):

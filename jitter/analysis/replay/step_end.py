@@ -1,4 +1,4 @@
-"""Where a step ends: at its last aligning collective, else with its last main-stream kernel."""
+"""End of a step: its last aligning collective, else its last main-stream kernel."""
 
 from collections.abc import Sequence
 
@@ -62,7 +62,7 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
 
 
 def _last_known(end: Floats, places: Sequence[int]) -> int | None:
-    """The place of the latest median end over ranks, of those that a rank recorded."""
+    """The place of the latest median end over ranks, among the operations that a rank recorded."""
     best: tuple[float, int] | None = None
     if not places:
         return None

@@ -1,4 +1,4 @@
-"""What the run would take if some self times were the baseline's: several scenarios in one pass over the steps."""
+"""Run time with some self times replaced by the baseline's: several scenarios in one pass over the steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from jitter.core.arrays import Bools, Floats, Ints
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is repaired: (rank, part) to the steps (positions in the run) in which, and transfers likewise."""
+    """The repair: (rank, part) to the positions of the steps in which it applies; transfers likewise."""
 
     own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ScenarioReplay:
         self._saved = np.zeros(len(scenarios))
         """How much earlier than recorded each scenario is."""
         self._diverged = np.zeros(len(scenarios), np.bool_)
-        """Which scenarios differ from what was recorded by more than a constant shift."""
+        """Mask of the scenarios that differ from the recording by more than a constant shift."""
         self.gained: list[Floats] = []
         """For each step (scenarios,): how much shorter it would be, ns; NaN where no rank's step counts."""
 
@@ -107,7 +107,7 @@ class ScenarioReplay:
         return replay_step(self._run.job, self._instructions, step, baseline, change, self._states[at])
 
     def _end_cells(self, step: RecordedStep, places: Mapping[int, int]) -> Ints:
-        """Where the ranks' steps end in the step's arrays."""
+        """Places at which the ranks' steps end in the step's arrays."""
         here = np.flatnonzero(step.times.row >= 0)
         of_team = np.full(int(self._run.job.launch_ns.shape[0]), -1, np.int64)
         for team, place in places.items():

@@ -86,7 +86,7 @@ class Capture:
 
     @property
     def communication(self) -> Communication:
-        """What is known of the recording's communication besides its kernels; final after the last `add`."""
+        """Facts on the recording's communication besides its kernels; final after the last `add`."""
         return Communication(self._declared, self._collective_calls)
 
     def _spill(self) -> None:

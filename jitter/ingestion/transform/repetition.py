@@ -104,7 +104,7 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
 
 
 def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
-    """Return distances at which short runs of kernels recur, those that cover most kernels first."""
+    """Return distances at which short runs of kernels recur, the distances that cover most kernels first."""
     distances: dict[int, int] = {}
     for gram in (1, _GRAM):
         if ids.size <= gram:

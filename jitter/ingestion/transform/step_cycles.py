@@ -31,7 +31,7 @@ class StepCycles(NamedTuple):
     repetition: Repetition | None
     """The cycles as a repetition; None if fewer than two are complete."""
     event: str
-    """What ends each cycle, for people."""
+    """Description of the event that ends each cycle, for people."""
 
 
 def is_optimizer(name: str) -> bool:

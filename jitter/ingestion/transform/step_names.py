@@ -1,4 +1,4 @@
-"""What the text of a host range says of steps: a step with its number, a step without one, the wait for data."""
+"""Classify the text of a host range: a step with its number, a step without one, the wait for data."""
 
 import re
 from functools import lru_cache

@@ -37,7 +37,7 @@ _CHECKSUM_KEY: Final = b"jitter.checksum"
 
 
 class StepSpan(msgspec.Struct, frozen=True):
-    """Where one step's rows lie in a timing cache."""
+    """Position of one step's rows in a timing cache."""
 
     start_ns: int
     """Start of the step in its record; the times count from here."""

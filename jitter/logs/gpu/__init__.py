@@ -1,1 +1,1 @@
-"""What a GPU's driver and its tools log: clocks, power, temperature, errors."""
+"""Parsers of GPU logs: clocks, power, temperature, driver errors."""

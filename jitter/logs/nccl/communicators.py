@@ -42,7 +42,7 @@ INTERESTING: Final = re.compile(
 
 @dataclass
 class _Process:
-    """What a process states; what it states first counts, so that reading a line again changes nothing."""
+    """Statements of one process; the first of each counts, so that reading a line again changes nothing."""
 
     version: str | None = None
     network: str | None = None
@@ -56,7 +56,7 @@ class _Process:
 
 
 class Communicators:
-    """What each process of a log states about its communicators."""
+    """Statements of each process of a log about its communicators."""
 
     def __init__(self, hosts: set[str]) -> None:
         """Start without processes; names of hosts are added to `hosts`."""

@@ -24,7 +24,7 @@ _KNOWN_LOCAL: Final = re.compile(
     rb"(?:P2P/(?:IPC|CUMEM|MNNVL|direct pointer|common device)(?:/read)?(?:/CE)?|SHM/\w+(?:/\w+)?|direct shared memory)"
     rb"(?=[^\w/])"
 )
-"""What remains of an edge into which another record ran."""
+"""The rest of an edge that another record interrupted."""
 _MOST_MESSAGES: Final = 20_000
 _MOST_BATCHES: Final = 200
 _KEYS: Final = ["channel", "from_rank", "to_rank", "transport", "nic", "gdr"]

@@ -19,7 +19,7 @@ _SPLIT: Final = re.compile(
 
 
 class Head(NamedTuple):
-    """Which process wrote a record."""
+    """The process that wrote a record."""
 
     host: str | None
     pid: int | None

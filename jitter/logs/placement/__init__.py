@@ -1,1 +1,1 @@
-"""Which CPUs and GPUs ranks are bound to, and how a host is laid out."""
+"""Parsers of CPU and GPU bindings of ranks, and of host topology."""

@@ -9,7 +9,7 @@ NAMING_HINT: Final = (
     "name rocprof's output after the rank, as in `rocprofv3 -o rank-%env{RANK}%` "
     "(under srun %env{SLURM_PROCID}%; %pid% and, under torchrun, %rank% are not the rank)"
 )
-"""How to name files so that the rank is known."""
+"""Advice on naming files so that the rank is known."""
 
 # `myprofile-3`: a short number after a word; not dates, times or bare process ids
 _TRAILING: Final = re.compile(r"(?P<before>.*[A-Za-z].*?)[-_.](?P<number>\d{1,5})")

@@ -61,7 +61,7 @@ _PASSED: Final = (
 
 
 class DecodeFault(NamedTuple):
-    """Why a text is not a list of events; `at` is the byte position in the text."""
+    """Reason why a text is not a list of events; `at` is the byte position in the text."""
 
     kind: Literal["open", "ended", "bad"]
     """open: the text stops early; ended: the list ends at `at` and text follows; bad: invalid at `at`."""

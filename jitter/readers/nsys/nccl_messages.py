@@ -29,7 +29,7 @@ _Ints = npt.NDArray[np.int64]
 
 
 class Message(NamedTuple):
-    """What the payload of a launch states; None where it does not."""
+    """Content of the payload of a launch; None where the payload lacks it."""
 
     collective: str | None
     message_bytes: int | None

@@ -42,7 +42,7 @@ class Tables(Protocol):
     size: int
     """Bytes of the export."""
     export_type: str
-    """What `nsys export --type` calls this kind."""
+    """Name of this kind in `nsys export --type`."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of a table; empty if the export has no such table."""

@@ -31,7 +31,7 @@ class SourceProblem:
 
 @dataclass(frozen=True)
 class AlignmentSummary:
-    """How the clocks of the ranks were aligned. `steps` counts the steps of each peer group by method."""
+    """Alignment of the ranks' clocks. `steps` counts the steps of each peer group by method."""
 
     steps: dict[str, int]
     uncertainty_ns: int | None

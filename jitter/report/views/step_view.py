@@ -81,7 +81,7 @@ class StepView:
     divergence: int | None
     """Kernel index at which the max rank begins to diverge."""
     alignment: str
-    """How the ranks were aligned: collective, wall clock or none."""
+    """Method by which the ranks were aligned: collective, wall clock or none."""
     negative_latencies: int
     """Kernels that start before their own launch: a sign of disagreeing clocks."""
 

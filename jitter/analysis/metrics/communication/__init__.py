@@ -1,1 +1,1 @@
-"""What collectives did: their bandwidth, who waited in them, how much of them compute hid."""
+"""Metrics of collectives: bandwidth, waiting ranks, and the share that compute hid."""

@@ -1,4 +1,4 @@
-"""A step's collective calls: which kernels of which ranks are one call, when its last rank arrived, who waited.
+"""A step's collective calls: kernels of all its ranks, arrival of its last rank, waiting of the others.
 
 All ranks leave a collective together, so a rank's kernel is the longer the earlier the rank arrived: the shortest
 kernel is the last arrival's, and its duration is the time from the last arrival to the end. No clock is compared.
@@ -36,7 +36,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """How the group is named to people, and by `--group`."""
+        """Name of the group in tables and in `--group`."""
         if self.name is not None:
             return self.name
         return "all" if self.ranks is None else ",".join(map(str, self.ranks))

@@ -47,7 +47,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class CallKind:
-    """What calls of one table row have in common. `size_bytes` is None for unequal parts and where unknown."""
+    """Key of one table row, common to its calls. `size_bytes` is None for unequal parts and where unknown."""
 
     operation: str | None
     size_bytes: int | None

@@ -1,4 +1,4 @@
-"""Where each rank's time of a step goes: compute, hidden and exposed communication, waiting, idle."""
+"""Split of each rank's step time: compute, hidden and exposed communication, waiting, idle."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -76,7 +76,7 @@ def is_rocprof_v1_json(path: Path) -> bool:
 
 
 def read_events(path: Path, advance: Advance, problems: list[str], only: bytes = b"") -> Iterator[Event]:
-    """Yield all events, or those that contain the bytes `only`; invalid events are counted in `problems`."""
+    """Yield all events, or only events that contain the bytes `only`; invalid events are counted in `problems`."""
     with path.open("rb") as file:
         if _BETWEEN not in file.read(_HEAD):
             yield from _uncut(path, advance)

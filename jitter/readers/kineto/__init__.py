@@ -9,6 +9,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.byte_stream import CHUNK_BYTES, read_chunks
+from jitter.readers.kineto.event_selection import ROWS, EventSelection
 from jitter.readers.kineto.events import EventList
 from jitter.readers.kineto.header import (
     HEADER_BYTES,
@@ -34,8 +35,9 @@ class KinetoReader:
     name = "kineto"
     version = 1
 
-    def __init__(self, piece_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, piece_bytes: int = CHUNK_BYTES, selection: EventSelection = ROWS) -> None:
         self._piece_bytes = piece_bytes
+        self._selection = selection
 
     def sniff(self, path: Path) -> bool:
         if not path.is_file():
@@ -59,7 +61,7 @@ class KinetoReader:
         Raises UnreadableTraceError for a file without a list of events; the batches raise it for one without GPU
         activity.
         """
-        trace = _Trace(path, self._piece_bytes)
+        trace = _Trace(path, self._piece_bytes, self._selection)
         trace.check()
         return trace.recording, trace.batches
 
@@ -74,8 +76,9 @@ def _ignore(_: int) -> None:
 class _Trace:
     """One open trace: its recording and batches."""
 
-    def __init__(self, path: Path, piece_bytes: int) -> None:
+    def __init__(self, path: Path, piece_bytes: int, selection: EventSelection) -> None:
         self._path = path
+        self._selection = selection
         self._piece_bytes = piece_bytes
         self._members: dict[str, Raw] = {}
         self.recording = Recording(path=path, format="kineto")
@@ -94,8 +97,8 @@ class _Trace:
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
-        events = EventList(source, text[head.start :], head.start)
-        rows = KinetoBatches()
+        events = EventList(source, text[head.start :], head.start, self._selection)
+        rows = KinetoBatches(self._selection)
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed
         try:

@@ -16,16 +16,20 @@ from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
 from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, nullable_int64, select
+from jitter.readers.kineto.event_selection import (
+    CATEGORIES,
+    FOREIGN_DEVICES,
+    RECORD_PARAM_COMMS,
+    ROWS,
+    Event,
+    EventSelection,
+)
 from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
 from jitter.readers.kineto.processes import ProcessTable
-from jitter.readers.kineto.scanner import CATEGORIES, FOREIGN_DEVICES, RECORD_PARAM_COMMS, ROW_KIND_BY_TYPE, Event
 
 BATCH_ROWS: Final = 16_384
-_KIND_OF_CATEGORY: Final[dict[object, str]] = {
-    category: kind for kind, those in CATEGORIES.items() for category in those
-}
 _MEMORY: Final = frozenset(CATEGORIES["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
@@ -41,7 +45,8 @@ _LONGEST_NS: Final = 7 * 86_400 * 10**9
 class KinetoBatches:
     """Builds batches from events; `problems` states what was left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, selection: EventSelection = ROWS) -> None:
+        self._selection = selection
         self.names = NameTable()
         self.processes = ProcessTable()
         self.activities = 0
@@ -69,9 +74,9 @@ class KinetoBatches:
         if type(events[0]) is Event:  # then all events of the list are
             self._note_foreign(events)
             self._note_params(events)
-            self._take(events, _category, _KIND_OF_CATEGORY)
+            self._take(events, _category, self._selection.kind_by_category)
         else:
-            self._take(events, type, ROW_KIND_BY_TYPE)
+            self._take(events, type, self._selection.kind_by_type)
         if len(self._gpu) >= BATCH_ROWS or len(self._calls) >= BATCH_ROWS:
             yield from self._flush_calls()  # before activities: calls decide the process of a GPU
         if len(self._ranges) >= BATCH_ROWS:
@@ -103,7 +108,7 @@ class KinetoBatches:
         # most events are not needed: skip them without running Python code for each
         if kind_of.keys().isdisjoint(map(key, events)):
             return
-        found: dict[str, list[Event]] = {kind: [] for kind in CATEGORIES}
+        found: dict[str, list[Event]] = {kind: [] for kind in self._selection.kinds}
         found["memory"] = found["kernel"]  # in one order
         put = {category: found[kind].append for category, kind in kind_of.items()}
         for event in compress(events, map(put.__contains__, map(key, events))):

@@ -7,8 +7,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct, field
 
+from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
-from jitter.readers.kineto.scanner import Event
 
 ABSENT: Final = Raw(b"null")
 _RAWS: Final = msgspec.json.Decoder(list[Raw])

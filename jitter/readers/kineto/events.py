@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from jitter.readers.kineto.event_selection import ROWS, Event, EventSelection
 from jitter.readers.kineto.scanner import (
     DecodeFault,
-    Event,
     EventBoundary,
     decode_events,
     last_boundary,
@@ -44,11 +44,13 @@ class DamagedSpan(NamedTuple):
 class EventList:
     """Iterates over the events in blocks. `text` is the text after the list's bracket, `pieces` yields the rest.
 
-    `position` is the position of `text` in the decompressed file, in bytes.
+    `position` is the position of `text` in the decompressed file, in bytes. Events that are not selected are counted,
+    but may lack their values.
     """
 
-    def __init__(self, pieces: Iterator[bytes], text: bytes, position: int) -> None:
+    def __init__(self, pieces: Iterator[bytes], text: bytes, position: int, selection: EventSelection = ROWS) -> None:
         self._pieces = pieces
+        self._selection = selection
         self._text = text
         self._is_lost = False  # True after damage, until the next valid event
         self.position = position
@@ -117,7 +119,9 @@ class EventList:
         border = last_boundary(piece, 0, len(piece))
         if border is None:
             return None
-        events, fault = decode_events(b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")))
+        events, fault = decode_events(
+            b"".join((b"[", self._text, memoryview(piece)[: border.end], b"]")), self._selection
+        )
         if fault is not None or not events:
             return None
         self.count += len(events)
@@ -136,7 +140,7 @@ class EventList:
             text, start = b"[" + self._text, len(self._text)
         else:
             return None
-        events, fault = decode_events(text)
+        events, fault = decode_events(text, self._selection)
         if fault is None:
             if border is None:
                 self.tail = b""  # a bare list that ends with the file
@@ -169,7 +173,7 @@ class EventList:
         after = self._text[len(text) - 1 :]
         if not at_end and len(after) < _TAIL_SEEN:
             return None
-        events, _ = decode_events(text)
+        events, _ = decode_events(text, self._selection)
         if not _TAIL.match(after):
             bracket = len(text.rstrip()) - 2
             if events:
@@ -187,7 +191,7 @@ class EventList:
         """Handle text that stops within an event or at a false boundary: find the last valid boundary."""
         if at_end:
             # cut directly after an event or its comma
-            events, fault = decode_events(self._upto(len(self._text.rstrip().removesuffix(b","))))
+            events, fault = decode_events(self._upto(len(self._text.rstrip().removesuffix(b","))), self._selection)
             if fault is None:
                 return self._take(events, limit)
         for _ in range(_TRIES):
@@ -195,7 +199,7 @@ class EventList:
             if border is None:
                 break
             text = self._upto(border.end)
-            events, fault = decode_events(text)
+            events, fault = decode_events(text, self._selection)
             if fault is None:
                 return self._take(events, border.start)
             limit = border.start
@@ -207,14 +211,14 @@ class EventList:
         border = next_boundary(self._text, 0)
         while border is not None and len(borders) < _TRIES_AT_ONE:
             text = self._upto(border.end)
-            events, fault = decode_events(text)
+            events, fault = decode_events(text, self._selection)
             if fault is None:
                 return self._take(events, border.start)
             borders.append(border)
             border = next_boundary(self._text, border.start)
         for this, following in zip_longest(borders, borders[1:]):
             end = len(self._text) if following is None else following.end
-            events, fault = decode_events(b"[" + self._text[this.start : end] + b"]")
+            events, fault = decode_events(b"[" + self._text[this.start : end] + b"]", self._selection)
             if fault is None and looks_like_event(events[0]):
                 return self._leave_out(this.start, 0, "something opens and is never closed")
         # at the end it is the incomplete event of a cut trace
@@ -228,7 +232,7 @@ class EventList:
             if border is None:
                 return None
             text = self._upto(border.end)
-            events, inner = decode_events(text)
+            events, inner = decode_events(text, self._selection)
             if inner is None:
                 return self._take(events, border.start)
             limit = border.start

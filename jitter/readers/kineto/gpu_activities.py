@@ -13,10 +13,10 @@ from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
 from jitter.readers.kineto.columns import ABSENT, EventBuffer, Times, integer_column, parse_int, parse_shape, select
+from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools
 from jitter.readers.kineto.processes import ProcessTable
-from jitter.readers.kineto.scanner import Event
 
 _MARKER: Final = "Marker"
 """Name or kind of entries that PyTorch for ROCm before 2.1.2 wrote between the activities of a stream."""

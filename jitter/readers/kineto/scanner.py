@@ -1,63 +1,13 @@
 """Decoding of JSON events from text that may be cut or damaged: events, boundaries between them, repairs."""
 
 import re
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal, NamedTuple, Union
+from typing import Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, defstruct
+from msgspec import UNSET, Raw
 
-_NULL: Final = Raw(b"null")
-
-
-class Event(Struct, gc=False):
-    """One event; values that need exact decoding stay JSON text.
-
-    Undamaged events have other types, one per category (`ROW_KIND_BY_TYPE`), whose names are already strings.
-    """
-
-    cat: str | None = None
-    name: Raw = _NULL
-    pid: Any = UNSET
-    tid: Any = UNSET
-    ts: Raw = _NULL
-    dur: Raw = _NULL
-    args: Raw = _NULL
-
-
-RECORD_PARAM_COMMS: Final = b"record_param_comms"
-"""The operator whose arguments describe a collective where its kernel's do not."""
-CATEGORIES: Final = {
-    "memory": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
-    "kernel": ("kernel", "Kernel"),
-    "call": (
-        *("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
-        *("xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"),
-    ),
-    "range": ("user_annotation",),
-    "old operator": ("Operator",),
-}
-"""The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
-FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
-"""Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
-_PASSED: Final = (
-    "cpu_op",
-    "ac2g",
-    "python_function",
-    "fwdbwd",
-    "cpu_instant_event",
-    "gpu_user_annotation",
-    "overhead",
-    "Trace",
-    "cuda_sync",
-    "async_cpu_to_gpu",
-    "external_correlation",
-    "collective_comm",
-    "gpu_pm_counter",
-    "cuda_profiler_range",
-)
-"""Other common categories; their events are skipped, except `RECORD_PARAM_COMMS`."""
+from jitter.readers.kineto.event_selection import NULL, RECORD_PARAM_COMMS, Event, EventSelection
 
 
 class DecodeFault(NamedTuple):
@@ -76,28 +26,7 @@ class EventBoundary(NamedTuple):
     start: int
 
 
-def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
-    """Return a type for events of one category; the category is an attribute of the type."""
-    name = f"Event_{category}"
-    return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)
-
-
-_FIELDS: Final = [
-    ("name", str, ""),
-    ("pid", Any, UNSET),
-    ("tid", Any, UNSET),
-    ("ts", Raw, _NULL),
-    ("dur", Raw, _NULL),
-    ("args", Raw, _NULL),
-]
-ROW_KIND_BY_TYPE: Final[dict[object, str]] = {
-    _of_category(category, _FIELDS): kind for kind, those in CATEGORIES.items() for category in those
-}
-"""The kind of row by event type; events of other types become no rows."""
 _EVENTS: Final = msgspec.json.Decoder(list[Event])
-# types without fields: msgspec skips their values in C
-_KNOWN: Final = (*ROW_KIND_BY_TYPE, *(_of_category(category, []) for category in _PASSED))
-_EVENTS_OF_KNOWN: Final = msgspec.json.Decoder(list[Union[_KNOWN]])  # type: ignore[valid-type]  # noqa: UP007
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
@@ -110,14 +39,14 @@ _STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,
 _NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
 
 
-def decode_events(text: bytes) -> tuple[list[Event], DecodeFault | None]:
+def decode_events(text: bytes, selection: EventSelection) -> tuple[list[Event], DecodeFault | None]:
     """Decode a JSON list of events; values that are no events are left out. Never raises on invalid input.
 
-    Events of a category that becomes no rows may have only their category.
+    Events that are not selected may have only their category.
     """
     if text.rfind(RECORD_PARAM_COMMS) < 0:  # takes a third of the time of `in`
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return _EVENTS_OF_KNOWN.decode(text), None
+            return selection.decoder.decode(text), None
     try:
         return _EVENTS.decode(text), None
     except (msgspec.ValidationError, UnicodeDecodeError):
@@ -179,7 +108,7 @@ def whitespace_start(text: bytes, at: int, first: int) -> int:
 
 def looks_like_event(event: Event) -> bool:
     """Return whether it looks like an event and not like an object inside one."""
-    return event.cat is not None or event.ts is not _NULL or (event.name is not _NULL and event.pid is not UNSET)
+    return event.cat is not None or event.ts is not NULL or (event.name is not NULL and event.pid is not UNSET)
 
 
 def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:

@@ -1,0 +1,106 @@
+"""Selection of events by category: which events of a trace are decoded, and the kind of row that each becomes."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Union
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, defstruct
+
+NULL: Final = Raw(b"null")
+
+
+class Event(Struct, gc=False):
+    """One event; values that need exact decoding stay JSON text.
+
+    Undamaged events have other types, one per category (`EventSelection.kind_by_type`), whose names are strings.
+    """
+
+    cat: str | None = None
+    name: Raw = NULL
+    pid: Any = UNSET
+    tid: Any = UNSET
+    ts: Raw = NULL
+    dur: Raw = NULL
+    args: Raw = NULL
+
+
+RECORD_PARAM_COMMS: Final = b"record_param_comms"
+"""The operator whose arguments describe a collective where its kernel's do not."""
+CATEGORIES: Final = {
+    "memory": ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"),
+    "kernel": ("kernel", "Kernel"),
+    "call": (
+        *("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
+        *("xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"),
+    ),
+    "range": ("user_annotation",),
+    "old operator": ("Operator",),
+}
+"""The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
+FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
+"""Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
+_COMMON: Final = (
+    "cpu_op",
+    "ac2g",
+    "python_function",
+    "fwdbwd",
+    "cpu_instant_event",
+    "gpu_user_annotation",
+    "overhead",
+    "Trace",
+    "cuda_sync",
+    "async_cpu_to_gpu",
+    "external_correlation",
+    "collective_comm",
+    "gpu_pm_counter",
+    "cuda_profiler_range",
+)
+"""Other common categories."""
+_FIELDS: Final = [
+    ("name", str, ""),
+    ("pid", Any, UNSET),
+    ("tid", Any, UNSET),
+    ("ts", Raw, NULL),
+    ("dur", Raw, NULL),
+    ("args", Raw, NULL),
+]
+
+
+class EventSelection:
+    """The wanted categories, by kind of row. All other events are skipped, which is several times faster.
+
+    To read more of a trace, add categories under a kind of their own, such as
+    `EventSelection(CATEGORIES | {"operator": ("cpu_op",), "module": ("python_function",)})`; `KinetoBatches` then
+    gets the events of that kind. A category has one kind.
+    """
+
+    def __init__(self, categories: Mapping[str, Sequence[str]] = CATEGORIES) -> None:
+        self.kinds: Final = tuple(categories)
+        self.kind_by_category: Final[dict[object, str]] = {
+            category: kind for kind, those in categories.items() for category in those
+        }
+        self.skipped: Final = tuple(category for category in _COMMON if category not in self.kind_by_category)
+        """Known categories that are not wanted."""
+
+    @cached_property
+    def kind_by_type(self) -> dict[object, str]:
+        """The kind of row by event type; events of other types become no rows."""
+        return {_of_category(str(category), _FIELDS): kind for category, kind in self.kind_by_category.items()}
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Decodes a list of events of known categories; those that are not wanted have no fields."""
+        # types without fields: msgspec skips their values in C
+        known = (*self.kind_by_type, *(_of_category(category, []) for category in self.skipped))
+        return msgspec.json.Decoder(list[Union[known]])  # type: ignore[valid-type]  # noqa: UP007
+
+
+ROWS: Final = EventSelection()
+"""The events that become rows."""
+
+
+def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
+    """Return a type for events of one category; the category is an attribute of the type."""
+    name = f"Event_{category}"
+    return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
+from jitter.cli.options import (
+    IngestOptions,
+    choose_executor,
+    ingest_options,
+    quiet_option,
+    reading_options,
+    same_job_option,
+)
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 from jitter.lake.layout import DEFAULT_LAKE
@@ -28,7 +35,10 @@ if TYPE_CHECKING:
 )
 @ingest_options
 @click.option("--label", metavar="NAME", help="Name of what the logs belong to. Default: the folder of each.")
-@click.option("--replace", is_flag=True, help="If two sources hold the same rank and step, keep the newer one.")
+@click.option(
+    "--replace", is_flag=True, help="If two sources hold the same rank and step, keep the newer; replace another job."
+)
+@same_job_option
 @click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")
 @click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
 @quiet_option
@@ -38,6 +48,7 @@ def ingest(
     label: str | None,
     scheduler: str | None,
     replace: bool,
+    same_job: bool,
     strict: bool,
     quiet: bool,
     **options: Unpack[IngestOptions],
@@ -45,7 +56,8 @@ def ingest(
     """Read traces into a lake: one Parquet file per GPU and step.
 
     PATHS are files and directories of any supported formats; directories are searched recursively. A second run adds
-    only new traces. Logs of the job (NCCL, nccl-tests, nvidia-smi, …) go into the lake too.
+    only new traces. A lake holds one job: traces of another job are left out. Logs of the job (NCCL, nccl-tests,
+    nvidia-smi, …) go into the lake too.
 
     \b
     Examples:
@@ -59,7 +71,9 @@ def ingest(
     """
     from jitter.cli.ingest_text import print_ingest_report
 
-    report = run_ingest(paths, lake, quiet=quiet, label=label, replace=replace, scheduler=scheduler, **options)
+    report = run_ingest(
+        paths, lake, quiet=quiet, label=label, replace=replace, same_job=same_job, scheduler=scheduler, **options
+    )
     return print_ingest_report(report, strict)
 
 
@@ -70,6 +84,7 @@ def run_ingest(
     quiet: bool,
     label: str | None = None,
     replace: bool = False,
+    same_job: bool = False,
     scheduler: str | None = None,
     **options: Unpack[IngestOptions],
 ) -> "IngestReport":
@@ -97,6 +112,7 @@ def run_ingest(
             lake,
             label=label,
             replace=replace,
+            same_job=same_job,
             executor=executor,
             progress=progress,
             **reading_options(options),

@@ -4,16 +4,17 @@ from collections import Counter
 
 import click
 
-from jitter.core.errors import ExitCode
-from jitter.core.formatting import escape_control
+from jitter.core.errors import ExitCode, JitterError
+from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
+from jitter.ingestion.job_identity import OtherJobError
 
 _MAX_WARNINGS = 20
 
 
 def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
     """Print what was added and what was left out; return the exit code."""
-    for error in report.refused:
+    for error in _once_per_job(report.refused):
         click.echo(f"left out: {error.message}", err=True)
         if error.hint:
             click.echo(f"  {error.hint}", err=True)
@@ -24,6 +25,16 @@ def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
     if not usable or (strict and report.refused):
         return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE
+
+
+def _once_per_job(errors: list[JitterError]) -> list[JitterError]:
+    """Return the errors with those of another job's recordings reduced to the first, with their number."""
+    other_job = [error for error in errors if isinstance(error, OtherJobError)]
+    if len(other_job) <= 1:
+        return errors
+    more = format_count(len(other_job) - 1, "more recording")
+    first = OtherJobError(f"{other_job[0].message} (and {more} of another job)", other_job[0].hint)
+    return [*(error for error in errors if error not in other_job), first]
 
 
 def _warnings(report: IngestReport) -> list[str]:

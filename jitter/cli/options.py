@@ -14,6 +14,9 @@ Command = Callable[..., Any]
 
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
 force_option = click.option("--force", is_flag=True, help="Overwrite a file that jitter did not write.")
+same_job_option = click.option(
+    "--same-job", is_flag=True, help="Take traces that seem to be of another job than the lake's."
+)
 lake_argument = click.argument("lake", default=DEFAULT_LAKE, type=click.Path(path_type=Path))
 table_output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file. Default: stdout."

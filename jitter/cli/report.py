@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, force_option, ingest_options, quiet_option
+from jitter.cli.options import IngestOptions, force_option, ingest_options, quiet_option, same_job_option
 from jitter.cli.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
 from jitter.core.errors import ExitCode, UsageError
 from jitter.lake.layout import DEFAULT_LAKE
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--scheduler", metavar="ADDRESS", help="Analyze on a Dask cluster, such as tcp://host:8786.")
 @ingest_options
+@same_job_option
 @force_option
 @quiet_option
 def report(
@@ -51,6 +52,7 @@ def report(
     open_page: bool,
     numbers: str | None,
     scheduler: str | None,
+    same_job: bool,
     force: bool,
     quiet: bool,
     **options: Unpack[IngestOptions],
@@ -77,7 +79,7 @@ def report(
     _check_files(chosen, force)
     done = ExitCode.DONE
     if traces:
-        done = _ingest(traces, root, quiet, options)
+        done = _ingest(traces, root, quiet, same_job, options)
     elif unused := [name for name, value in options.items() if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
@@ -110,11 +112,12 @@ def _check_files(chosen: ReportOutputs, force: bool) -> None:
         check_overwrite(path, force, REPORT_SIGNATURES[form])
 
 
-def _ingest(traces: list[Path], lake: Path, quiet: bool, options: IngestOptions) -> ExitCode:
+def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options: IngestOptions) -> ExitCode:
     from jitter.cli.ingest import run_ingest
     from jitter.cli.ingest_text import print_ingest_report
 
-    return print_ingest_report(run_ingest(tuple(traces), lake, quiet=quiet, **options), strict=False)
+    report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, **options)
+    return print_ingest_report(report, strict=False)
 
 
 def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":

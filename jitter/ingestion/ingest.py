@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
 from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
+from jitter.core.formatting import format_count
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
+from jitter.ingestion.job_identity import OtherJobError
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.rank_coverage import coverage_notes
 from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
@@ -68,6 +70,7 @@ def ingest(
     rank_pattern: str | None = None,
     label: str | None = None,
     replace: bool = False,
+    same_job: bool = False,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
@@ -78,8 +81,10 @@ def ingest(
     that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
     expression with a group `rank`) give ranks. Logs beside the traces go into the lake too; `label` names what they
     belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
-    kept. `executor` is where traces are converted: one worker process per processor (default), `LocalExecutor()`,
-    `PoolExecutor(workers)` or `DaskExecutor(address)`. `progress` is called with bytes done and total bytes.
+    kept, and sources of another job replace the lake's job. A lake holds one job: without `replace`, sources that
+    cannot belong to it are rejected, unless `same_job` states that they do. `executor` is where traces are converted:
+    one worker process per processor (default), `LocalExecutor()`, `PoolExecutor(workers)` or `DaskExecutor(address)`.
+    `progress` is called with bytes done and total bytes.
 
     Raises `UsageError` for invalid options, `UnreadableTraceError` if no path exists, `LakeError` if the folder is not
     a lake, and `JitterError` if the cluster does not answer. Errors of single sources are in the report.
@@ -98,6 +103,7 @@ def ingest(
         choose_converter(executor),
         progress,
         label,
+        same_job,
     )
 
 
@@ -140,6 +146,7 @@ def ingest_discovered(
     convert: Converter,
     progress: Progress | None,
     label: str | None = None,
+    same_job: bool = False,
 ) -> IngestReport:
     """Ingest discovered sources; see `ingest`."""
     folder = LakeFolder(lake)
@@ -152,7 +159,7 @@ def ingest_discovered(
         return report
     folder.create()
     folder.sweep()
-    publisher = Publisher(folder, replace)
+    publisher = Publisher(folder, replace, same_job)
     fresh = [source for source in found.sources if not publisher.holds(source, patterns, options)]
     report.warnings += _unused_lines(options, found.sources)
     report.unchanged = len(found.sources) - len(fresh)
@@ -166,6 +173,10 @@ def ingest_discovered(
             if isinstance(error, DamagedTraceError):
                 publisher.refuse_file(path, error)
         report.warnings += coverage_notes(publisher.records)
+        if publisher.replaced:
+            report.warnings.append(
+                f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
+            )
         report.logs = ingest_logs(folder, found.logs, label)
         report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
     finally:
@@ -248,7 +259,7 @@ class _Run:
     def _publish(self, outcome: Outcome) -> None:
         try:
             added = self._publisher.publish(outcome)
-        except UnknownRankError as error:
+        except (UnknownRankError, OtherJobError) as error:
             self._refuse(outcome, error)
             return
         self._report.added += added
@@ -256,4 +267,5 @@ class _Run:
 
     def _refuse(self, outcome: Outcome, error: JitterError) -> None:
         self._report.rejected.append(RejectedSource(outcome.source.path, outcome.source.reader, error))
-        self._publisher.refuse(outcome, error)
+        if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
+            self._publisher.refuse(outcome, error)

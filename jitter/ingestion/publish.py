@@ -10,6 +10,7 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discover import Source
+from jitter.ingestion.job_identity import find_mismatch, other_job_error, records_of_other_job
 from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
@@ -28,9 +29,13 @@ class Patterns(NamedTuple):
 class Publisher:
     """Publishes converted sources into one lake, one after the other."""
 
-    def __init__(self, folder: LakeFolder, replace: bool) -> None:
+    def __init__(self, folder: LakeFolder, replace: bool, same_job: bool = False) -> None:
+        """`replace` keeps the newer of two sources; `same_job` takes every source for one of the lake's job."""
         self._folder = folder
         self._replace = replace
+        self._same_job = same_job
+        self.replaced = 0
+        """Number of sources of another job that were removed from the lake."""
         self._records = {record.digest: record for record in folder.records()}
         self._at_start: dict[str, list[SourceRecord]] = {}
         for record in self.records:
@@ -95,14 +100,17 @@ class Publisher:
         """Move the staged ranks of an outcome into the lake and return their records.
 
         Raises `UnknownRankError` if another source holds one of the steps for the same rank and `--replace` was not
-        given; the lake is then unchanged.
+        given, and `OtherJobError` if the outcome is of another job; the lake is then unchanged. With `--replace`, the
+        sources of the other job are removed.
 
         A kill at any moment leaves the source either completely in the lake or absent: records of an earlier
         reading are removed first, and the paths that change are written to a journal.
         """
         self._check_within(outcome)
         self.see_others()
-        before = self._before(outcome)
+        others = self._of_other_job(outcome)
+        before = [*self._before(outcome), *others]
+        self.replaced += len(others)
         old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
         with self._folder.journal([*old, *new]):
@@ -123,6 +131,20 @@ class Publisher:
         owned = {place for record in self._records.values() for place in files_of_record(record)}
         kept = {place for staged in outcome.staged for _, place in staged.places()}
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
+
+    def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
+        """Return the sources of another job, which this one replaces. Raises `OtherJobError` without `--replace`."""
+        if self._same_job:
+            return []
+        records = [record for record in self.records if record.file_digest != outcome.file_digest]
+        for staged in outcome.staged:
+            program, root = staged.staged_steps(), self._folder.root
+            mismatch = find_mismatch(staged.record, program, records, root)
+            if mismatch is not None and not self._replace:
+                raise other_job_error(staged.record, mismatch, records)
+            if mismatch is not None:
+                return records_of_other_job(staged.record, program, records, root)
+        return []
 
     def see_others(self) -> None:
         """Load the records that ingests on other machines have published since the start."""

@@ -12,6 +12,7 @@ from jitter.core.formatting import format_count
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discover import Source
+from jitter.ingestion.job_identity import StepFile
 from jitter.ingestion.ranks import RankDecision
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.find_steps import ProcessSteps
@@ -36,6 +37,11 @@ class StagedRank:
     files: list[tuple[Path, StepKey | None]]
     repetition: RankRepetition | None
     """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
+
+    def staged_steps(self) -> list[StepFile]:
+        """Return the staged steps with their files."""
+        by_key = {key: self.folder / path for path, key in self.files if key is not None}
+        return [StepFile(step, by_key[step.key]) for step in self.record.steps if step.key in by_key]
 
     def places(self) -> list[tuple[Path, Path]]:
         """Return where the files go, as (path in `folder`, path in the lake)."""
@@ -204,6 +210,7 @@ class Stager:
             collective_pattern=self._collective_pattern,
             reader=source.reader,
             world_size=recording.world_size,
+            gpu_model=recording.gpu_models.get(use.gpu.device, recording.gpu_models.get(None)),
             kernel_columns=len(KERNELS),
         )
 

@@ -99,6 +99,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Name of the reader; None in records of older versions, where `format` is the name."""
     world_size: int | None = None
     """Number of ranks of the job, if the recording states it."""
+    gpu_model: str | None = None
+    """Model of the GPU, if the recording states it."""
     kernel_columns: int = 27
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
 

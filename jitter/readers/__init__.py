@@ -69,6 +69,8 @@ class Recording:
     """Advice how to record the rank; shown if the rank is unknown."""
     world_size: int | None = None
     """Number of ranks of the job, if the recording states it."""
+    gpu_models: dict[int | None, str] = field(default_factory=dict)
+    """Model of each GPU by its device number, if the recording states it; None: the model of all its GPUs."""
     is_incomplete: bool = False
     """Whether rows are known to be missing because the file is cut or damaged."""
 

@@ -19,8 +19,9 @@ pytestmark = pytest.mark.slow
 def rivals(tmp_path: Path) -> Path:
     """a/rank0..2.sqlite of steps 0 to 2, and b/rank1.sqlite, recorded an hour later, of steps 1 to 3."""
     write(simulate(Job(ranks=3, steps=3, kernels=16)), tmp_path / "a", "nsys")
-    write(simulate(Job(ranks=2, steps=3, kernels=16, seed=5, first_step=1)), tmp_path / "b", "nsys")
-    (tmp_path / "b" / "rank0.sqlite").unlink()
+    write(simulate(Job(ranks=3, steps=3, kernels=16, seed=5, first_step=1)), tmp_path / "b", "nsys")
+    for rank in (0, 2):
+        (tmp_path / "b" / f"rank{rank}.sqlite").unlink()
     return tmp_path
 
 

@@ -17,6 +17,7 @@ from jitter.readers.kineto.header import (
     base_time_ns,
     distributed_rank,
     distributed_world_size,
+    gpu_models,
     is_kineto,
     parse_header,
     parse_trailer,
@@ -167,6 +168,7 @@ class _Trace:
             self.recording.utc_offset_ns = base_ns
 
     def _set_rank(self, processes: ProcessTable) -> None:
+        self.recording.gpu_models = gpu_models(self._members)
         self.recording.world_size = distributed_world_size(self._members)
         rank = distributed_rank(self._members)
         if rank is None:

@@ -108,6 +108,16 @@ def distributed_world_size(members: dict[str, Raw]) -> int | None:
     return _distributed_number(members, "world_size") or None
 
 
+def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:
+    """Return the model of each GPU in `deviceProperties`; None is the key of all if they are of one model."""
+    listed = member_value(members, "deviceProperties")
+    found: dict[int | None, str] = {}
+    for device in listed if isinstance(listed, list) else []:
+        if isinstance(device, dict) and type(device.get("id")) is int and isinstance(device.get("name"), str):
+            found[device["id"]] = device["name"]
+    return {None: next(iter(found.values()))} if len(set(found.values())) == 1 else found
+
+
 def _distributed_number(members: dict[str, Raw], name: str) -> int | None:
     info = member_value(members, "distributedInfo")
     if isinstance(info, str):  # some writers make it a string

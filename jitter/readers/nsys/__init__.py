@@ -65,6 +65,7 @@ class _Export:
             profiler_version=origin.profiler_version,
             utc_offset_ns=origin.utc_offset_ns,
             world_size=origin.world_size,
+            gpu_models=origin.gpu_models,
         )
 
     def batches(self, advance: Advance) -> Iterator[Batch]:

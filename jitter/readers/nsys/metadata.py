@@ -40,6 +40,8 @@ class ExportMetadata:
     gpus: dict[tuple[int, int], int] = field(default_factory=dict)
     """The recording's GPU number by (pid, the process's device number); since 2025."""
     copy_kinds: dict[int, str] = field(default_factory=dict)
+    gpu_models: dict[int | None, str] = field(default_factory=dict)
+    """Model by the recording's GPU number; None: the model of all, if they are of one."""
 
     def host(self, process: int | None) -> str | None:
         """Return the host name of a process (globalPid >> 24); None if unknown."""
@@ -66,6 +68,7 @@ def read_metadata(tables: Tables) -> ExportMetadata:
     for kind, label in _rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
+    origin.gpu_models = _gpu_models(tables, origin)
     _read_system(tables, origin)
     return origin
 
@@ -73,6 +76,15 @@ def read_metadata(tables: Tables) -> ExportMetadata:
 def process_key(global_id: int) -> int:
     """Return the process part of a globalPid or globalTid: host, virtual machine and pid."""
     return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
+
+
+def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
+    models: dict[int | None, str] = {
+        gpu: _text(name) for gpu, name in _rows(tables, "TARGET_INFO_GPU", ["id"], ["name"]) if gpu is not None and name
+    }
+    if len(set(models.values())) == 1:
+        return {None: next(iter(models.values()))}
+    return models if origin.gpus else {}  # processes may number GPUs in another way than this table
 
 
 def _read_system(tables: Tables, origin: ExportMetadata) -> None:

@@ -94,9 +94,11 @@ bench-quick: $(DEVELOPMENT)  ## measure at a tenth of the size, without HTA
 
 accuracy: $(DEVELOPMENT)  ## print how often the analysis is right: hundreds of simulated jobs with known faults
 	$(PYTHON) -m tests.accuracy --processes $(JOBS)
+	$(PYTHON) -m tests.accuracy --generator irregular --processes $(JOBS)
 
 accuracy-quick: $(DEVELOPMENT)  ## print the same for the tenth of the jobs that the tests use
 	$(PYTHON) -m tests.accuracy --quick --processes $(JOBS)
+	$(PYTHON) -m tests.accuracy --generator irregular --quick --processes $(JOBS)
 
 fuzz: $(DEVELOPMENT)  ## read thousands of damaged PyTorch traces
 	$(PYTHON) -m tests.readers.kineto.fuzz 5000

@@ -1,0 +1,199 @@
+"""One irregular job: run, written, ingested, diagnosed, and compared with its truth."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import jitter
+from tests.accuracy.irregular.cases import case
+from tests.accuracy.irregular.job import Fault, IrregularJob
+from tests.accuracy.irregular.kineto_trace import write_trace
+from tests.accuracy.irregular.programs import duration_ns, run_job, step_length_ns
+
+COSTLY: Final = 0.02
+"""A fault that costs more than this part of the run must be found."""
+_CAUSES: Final = {
+    "slow_gpu": {"gpu_compute", "gpu_time"},
+    "all_slow": {"gpu_compute", "gpu_time", "workload_imbalance"},
+    "more_work": {"workload_imbalance", "gpu_time"},
+    "pause": {"cpu_launch", "late_start"},
+    "late": {"late_start"},
+    "slow_link": {"communication"},
+    "slow_network": {"communication"},
+}
+_CLEARS: Final = "no rank, host or link stands out"
+
+
+class Finding(NamedTuple):
+    """What the diagnosis said of one thing."""
+
+    confidence: str
+    scope: str
+    right: bool
+    words: str
+
+
+class IrregularScore(NamedTuple):
+    """How one job went."""
+
+    seed: int
+    effect: str
+    fault: str
+    outcome: str
+    """healthy: silent, job, lead, wrong. Faulty: right, lead, wrong, missed, silent, cleared; small: not scored."""
+    findings: tuple[Finding, ...]
+    gain_ns: float
+    """What fixing the faults that were found saves, in truth."""
+    told_ns: float
+    about: str
+    verdict: str
+
+
+def score(seed: int) -> IrregularScore:
+    """Score the job of this seed; a crash is an outcome."""
+    job, fault = case(seed)
+    try:
+        return _score(job, fault)
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+        return IrregularScore(seed, job.effect, fault, "crash", (), 0.0, 0.0, _about(job), words)
+
+
+def score_all(seeds: Sequence[int], processes: int) -> Iterator[IrregularScore]:
+    """Yield the scores of these seeds, in their order."""
+    if processes == 1:
+        yield from map(score, seeds)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(score, seeds, chunksize=4)
+
+
+def _about(job: IrregularJob) -> str:
+    said = [f"{job.shape}, {job.ranks} ranks, {job.steps} steps, {job.kernels} kernels"]
+    said += [f"{name}={getattr(job, name):.3g}" for name in ("noise", "interference") if getattr(job, name)]
+    said += ["no synchronisation"] if not job.synchronises else []
+    said += [f"stages={job.stages} micro={job.microbatches}"] if job.stages > 1 else []
+    said += [f"{one.kind} {list(one.ranks)} {one.size:.2f} steps={one.steps or 'all'}" for one in job.faults]
+    return "; ".join(said)
+
+
+def write_job(job: IrregularJob, folder: Path) -> list[Any]:
+    """Run the job and write its traces; return what ran."""
+    traces = run_job(job)
+    clocks = job.rng(6).uniform(0, 5e8, job.ranks)
+    for rank, trace in enumerate(traces):
+        if rank not in job.absent:
+            write_trace(folder, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % job.devices)
+    return traces
+
+
+def _score(job: IrregularJob, fault: str) -> IrregularScore:
+    with tempfile.TemporaryDirectory(prefix="jitter-irregular-", dir=_folder()) as folder:
+        traces_at = Path(folder) / "traces"
+        traces_at.mkdir()
+        traces = write_job(job, traces_at)
+        lake = Path(folder) / "lake"
+        report = jitter.ingest([traces_at], lake, executor=jitter.LocalExecutor())
+        if report.refused:
+            raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
+        diagnosis = jitter.open(lake).diagnose()
+    findings = tuple(
+        Finding(one.confidence, one.scope, _is_right(job, fault, one), _words(one)) for one in diagnosis.culprits
+    )
+    total = duration_ns(traces)
+    gains = {one: total - duration_ns(run_job(job, one)) for one in job.faults}
+    found = [one for one in job.faults if _naming(job, one, diagnosis.culprits)]
+    outcome = _outcome(job, fault, diagnosis, findings, gains, step_length_ns(traces))
+    all_gain = total - duration_ns(run_job(job, *found)) if found else 0.0
+    told = float(diagnosis.what_if.culprits_repaired_ns or 0)
+    return IrregularScore(
+        job.seed, job.effect, fault, outcome, findings, all_gain, told, _about(job), diagnosis.verdict
+    )
+
+
+def _folder() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # memory is faster than a disk
+
+
+def _words(culprit: Any) -> str:
+    ranks = "+".join(map(str, culprit.ranks))
+    told = f"{culprit.confidence}: {culprit.cause} on {culprit.scope} {ranks}, {culprit.gain_ns / 1e3:.0f} us"
+    return "; ".join([told, culprit.step_pattern, *culprit.evidence[:1]])
+
+
+def _naming(job: IrregularJob, fault: Fault, culprits: Sequence[Any]) -> list[Any]:
+    """Return the culprits that name this fault's ranks and cause."""
+    causes = _CAUSES[fault.kind]
+    alike = [one for one in culprits if one.cause in causes]
+    if fault.kind in ("slow_link", "slow_network"):
+        return [one for one in alike if fault.kind == "slow_network" or set(fault.ranks) & set(one.ranks)]
+    if fault.kind == "all_slow":
+        return [one for one in alike if one.scope == "job"]
+    guilty = {rank for other in job.faults if other.kind == fault.kind for rank in other.ranks}
+    return [one for one in alike if set(one.ranks) <= guilty and set(one.ranks) & set(fault.ranks)]
+
+
+def _is_right(job: IrregularJob, fault: str, culprit: Any) -> bool:
+    """Return whether a finding is true of the job."""
+    if culprit.scope == "unrecorded":
+        return fault == "unrecorded"
+    if culprit.scope == "job":
+        return _is_true_of_all(job, fault, culprit)
+    if fault in ("", "unrecorded", "all_slow", "slow_network"):
+        return fault == "slow_network" and culprit.cause == "communication" and len(culprit.ranks) == job.ranks
+    if fault == "three" and (
+        culprit.scope in ("host", "device") or any("every" in one for one in culprit.evidence[1:])
+    ):
+        return False
+    return any(culprit in _naming(job, one, [culprit]) for one in job.faults)
+
+
+def _is_true_of_all(job: IrregularJob, fault: str, culprit: Any) -> bool:
+    """Return whether a finding about the whole job is true of it."""
+    if fault == "majority":
+        return set(culprit.ranks) in (set(job.faults[0].ranks), set(range(job.ranks)))
+    host = culprit.cause in ("cpu_launch", "late_start")
+    if fault in ("all_slow", "slow_network"):
+        return True
+    if host and (job.collections or job.checkpoints):
+        return True
+    uneven = job.lengths or job.long_inputs or job.heavy_tails or job.wander or job.common_wander or job.spread
+    return not host and culprit.cause != "communication" and bool(uneven)
+
+
+def _outcome(
+    job: IrregularJob,
+    fault: str,
+    diagnosis: Any,
+    findings: Sequence[Finding],
+    gains: dict[Fault, float],
+    step_ns: float,
+) -> str:
+    above = [one for one in findings if one.confidence != "low"]
+    if any(not one.right for one in above):
+        return "wrong"
+    if not fault:
+        if not findings:
+            return "silent"
+        return "job" if all(one.scope == "job" for one in findings) else "lead"
+    run_ns = step_ns * max(1, job.steps - 1)
+    costly = [one for one, gain in gains.items() if gain > COSTLY * run_ns]
+    if fault == "two" and costly:
+        costly = list(job.faults) if sum(gains.values()) > COSTLY * run_ns else costly
+    if not costly:
+        return "small"
+    cleared = not findings and _CLEARS in diagnosis.verdict and not diagnosis.notes
+    if fault == "unrecorded":
+        if any(one.scope == "unrecorded" for one in findings):
+            return "right"
+        return "cleared" if cleared else "lead" if findings else "silent"
+    named = [_naming(job, one, diagnosis.culprits) for one in costly]
+    if all(named):
+        sure = all(any(one.confidence != "low" for one in names) for names in named)
+        return "right" if sure else "lead"
+    if any(named):
+        return "partly"
+    return "cleared" if cleared else "silent" if not findings else "missed"

@@ -107,11 +107,11 @@ HOST = pa.schema(
     [
         pa.field("epoch", pa.int64()),
         pa.field("step", pa.int64()),
-        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading
+        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading, checkpoint, validation
         pa.field("name", pa.string(), nullable=False),
         pa.field("thread", pa.int64()),
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("end_ns", pa.int64()),
     ]
 )
-"""Synchronising calls and data loading on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""
+"""Synchronising calls, data loading, checkpoints and validation on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""

@@ -108,6 +108,7 @@ class Stager:
                 _mark_cut_steps(staged.record.steps)
             mine = host.filter(pc.equal(host["process"], gpu.process))
             self._stage_host(staged, gpu, mine)
+            self._note_side_work(staged, gpu, mine)
             extracts[gpu].write(staged.folder / _EXTRACT, staged.record, mine)
             self._remark(staged, gpu)
         return list(ranks.values())
@@ -145,6 +146,22 @@ class Stager:
         }
         write_host(staged.folder / "host.parquet", pa.table(columns))
         staged.files.append((Path("host.parquet"), None))
+
+    def _note_side_work(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
+        """Add the time of checkpoints and validations to the records of the steps in which they begin."""
+        keys = [step.key for step in self._steps[gpu.process].ranges.ranges]
+        steps = {step.key: step for step in staged.record.steps}
+        for kind in ("checkpoint", "validation"):
+            covered_to = -1
+            work = mine.filter(pc.equal(mine["kind"], kind)).sort_by("start_ns")
+            columns = (work[name].to_pylist() for name in ("step_row", "start_ns", "end_ns"))
+            for row, start_ns, end_ns in zip(*columns, strict=True):
+                step = None if row is None else steps.get(keys[row])
+                if step is None or end_ns is None or end_ns <= covered_to:  # inside the range before it
+                    continue
+                field = f"{kind}_ns"
+                setattr(step, field, (getattr(step, field) or 0) + end_ns - max(start_ns, covered_to))
+                covered_to = end_ns
 
     def _remark(self, staged: StagedRank, gpu: Gpu) -> None:
         """Add the problems to the record once all steps are staged."""

@@ -28,6 +28,10 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     memory_activities: int
     sequence: str
     """Digest of (kernel name, concurrent or not) in launch order: equal digests are equal sequences."""
+    checkpoint_ns: int | None = None
+    """Host time in ranges that write the model, begun in this step; None: no such range was recorded."""
+    validation_ns: int | None = None
+    """Host time in ranges that evaluate the model, begun in this step; None: no such range was recorded."""
 
     @property
     def rows(self) -> int:

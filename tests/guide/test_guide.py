@@ -25,7 +25,7 @@ from jitter.core.schema import HOST, KERNELS
 from jitter.ingestion.inspect import inspect
 from jitter.ingestion.ranks import rank_in_path
 from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
-from jitter.ingestion.transform.step_names import is_data_loading
+from jitter.ingestion.transform.step_names import host_range_kind
 from jitter.lake.records import SourceRecord, StepRecord
 from jitter.query.relations import METRICS_SCHEMA, lake_relations
 from jitter.report.json_report import report_document
@@ -225,7 +225,7 @@ def test_recommended_markers_tell_step_and_rank():
     others = re.findall(r"`([^`]+)`", wordings)
     assert len(others) >= 5
     assert all((marker := parse_marker(pattern, 1, text, 0, 1)) is not None and marker.step == 12 for text in others)
-    assert is_data_loading("data_loading")
+    assert host_range_kind("data_loading") == "data_loading"
     own = re.search(r"--step-pattern '([^']+)'", guide.text("recording"))
     assert own is not None
     assert parse_marker(compile_step_pattern(own[1]), 1, "batch 7", 0, 1) is not None

@@ -15,7 +15,7 @@ from jitter.ingestion.transform.step_markers import (
     parse_marker,
     select_step_ranges,
 )
-from jitter.ingestion.transform.step_names import is_data_loading
+from jitter.ingestion.transform.step_names import host_range_kind
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
@@ -163,7 +163,7 @@ def test_steps_never_overlap_and_none_comes_twice(markers: list[Marker]):
     assert bool(found) == bool(markers)
 
 
-def test_data_loading():
+def test_kinds_of_host_ranges():
     for text in (
         "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
         "data_loading",
@@ -173,6 +173,17 @@ def test_data_loading():
         "dataloader",
         "fetch data",
     ):
-        assert is_data_loading(text), text
-    for text in ("forward", "optimizer.step", "load_checkpoint", "ncclAllReduce", "batch_norm"):
-        assert not is_data_loading(text), text
+        assert host_range_kind(text) == "data_loading", text
+    for text in (
+        "save_checkpoint iteration 0",
+        "saving checkpoint",
+        "save_model",
+        "torch.save state_dict",
+        "ckpt_save",
+    ):
+        assert host_range_kind(text) == "checkpoint", text
+    for text in ("validation", "validation_step 3", "evaluate", "run_evaluation", "eval loop", "trainer.validate"):
+        assert host_range_kind(text) == "validation", text
+    others = ("forward", "optimizer.step", "load_checkpoint", "ncclAllReduce", "batch_norm", "CheckpointFunction")
+    for text in (*others, "save_for_backward", "aten::eval_frame_x", "Retrieval", "model.eval_metric.kernel"):
+        assert host_range_kind(text) is None, text

@@ -50,6 +50,8 @@ def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tup
 
 def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
     outlier = cast("Outlier", candidate)
+    if side_work := evidence.side_work(outlier):
+        return side_work
     loading = evidence.data_loading(outlier)
     if loading is None:
         return ("no data-loading range was recorded",)
@@ -65,6 +67,8 @@ def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]
 def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
     outlier = cast("Outlier", candidate)
     launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
+    if side_work := evidence.side_work(outlier):
+        return side_work
     if gaps:
         return (f"{launch_bound} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
     if not evidence.has_path(outlier.steps):

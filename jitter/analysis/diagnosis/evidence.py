@@ -13,6 +13,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.locations import KernelLocator
 from jitter.analysis.diagnosis.scopes import RankLocation
+from jitter.analysis.diagnosis.side_work import explain_by_side_work
 from jitter.analysis.diagnosis.workload import WorkloadComparison, compare_workload
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
@@ -98,6 +99,11 @@ class Evidence:
         if not any(own) and not any(others):
             return None
         return DataLoadingTimes(float(np.median(own)), float(np.median(others)) if others else None)
+
+    def side_work(self, outlier: Outlier) -> tuple[str, ...]:
+        """Return evidence that checkpoints or validations explain an outlier; empty if they do not."""
+        keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
+        return explain_by_side_work(self.records, outlier, keys, self.thresholds.cause_share)
 
     def _loading_ns(self, rank: int, number: int) -> float:
         key = self.analysis.keys[number]

@@ -4,6 +4,7 @@ from typing import Final
 
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.side_work import describe_side_work
 from jitter.analysis.diagnosis.verdict import explain_no_peers
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
@@ -37,6 +38,7 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append("Only one rank was recorded: it cannot be compared with other ranks.")
     if len(run.keys) < 2:
         found.append("Only one step was recorded: changes from step to step cannot be seen.")
+    found += describe_side_work(evidence.records)
     return tuple(found)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
-from jitter.ingestion.transform.launch_join import DataLoading, JoinedCapture
+from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
 from jitter.ingestion.transform.memory_join import MemoryJoin
 from jitter.ingestion.transform.step_markers import Marker, parse_marker
-from jitter.ingestion.transform.step_names import is_data_loading, is_unnumbered_step
+from jitter.ingestion.transform.step_names import host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Capture:
         self._held: list[Batch] = []
         self._held_bytes = 0
         self._on_disk: DuckDbJoin | None = None
-        self._data_loading: list[DataLoading] = []
+        self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
@@ -76,13 +76,13 @@ class Capture:
     def join(self, names: Sequence[str]) -> JoinedCapture:
         """Join activities with their launching calls; `names` are the names of the recording."""
         if self._on_disk is not None:
-            self._on_disk.join(self._data_loading, names, self.communication)
+            self._on_disk.join(self._host_ranges, names, self.communication)
             return self._on_disk
         activities, calls = (
             [batch.rows for batch in self._held if batch.table == table] for table in ("activities", "calls")
         )
         self._held = []
-        return MemoryJoin(activities, calls, self._data_loading, names, self.communication)
+        return MemoryJoin(activities, calls, self._host_ranges, names, self.communication)
 
     @property
     def communication(self) -> Communication:
@@ -115,7 +115,7 @@ class Capture:
             elif is_unnumbered_step(text):
                 kind = "".join("N" if char.isdecimal() else char for char in text)
                 self.unnumbered[process].append(Marker(thread, text, start_ns, end_ns, None, 0, None, kind))
-            elif is_data_loading(text):
-                self._data_loading.append(DataLoading(process, text, thread, start_ns, end_ns))
+            elif (host_kind := host_range_kind(text)) is not None:
+                self._host_ranges.append(HostRange(process, host_kind, text, thread, start_ns, end_ns))
             elif (call := parse_collective_call(text)) is not None:
                 self._collective_calls.append(CollectiveCall(process, thread, start_ns, end_ns, *call))

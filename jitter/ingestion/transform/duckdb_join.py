@@ -14,7 +14,7 @@ from jitter.core.sql import load_sql
 from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.duckdb_launches import count_rows, join_launches
-from jitter.ingestion.transform.launch_join import DataLoading, Gpu, GpuUsage, Steps, locate_in_steps
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, HostRange, Steps, locate_in_steps
 from jitter.ingestion.transform.step_markers import StepRange
 
 ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
@@ -51,9 +51,10 @@ _COLLECTIVE_CALLS = pa.schema(
         ("of_library", pa.bool_()),
     ]
 )
-_DATA_LOADING = pa.schema(
+_HOST_RANGES = pa.schema(
     [
         ("process", pa.int32()),
+        ("kind", pa.string()),
         ("text", pa.string()),
         ("thread", pa.int64()),
         ("start_ns", pa.int64()),
@@ -87,7 +88,7 @@ class DuckDbJoin:
         if sum(rows.num_rows for rows in held) >= ROWS_AN_INSERT:
             self._insert(table)
 
-    def join(self, data_loading: Sequence[DataLoading], names: Sequence[str], communication: Communication) -> None:
+    def join(self, host_ranges: Sequence[HostRange], names: Sequence[str], communication: Communication) -> None:
         """Join activities with their launching calls; call once, after the last `add`."""
         for table in self._held:
             self._insert(table)
@@ -101,7 +102,7 @@ class DuckDbJoin:
             "capture_edge": [capture_boundary(name) for name in names],
         }
         self._create("names", pa.table(rows, schema=_NAMES))
-        self._create("data_loading", _table(data_loading, _DATA_LOADING))
+        self._create("host_ranges", _table(host_ranges, _HOST_RANGES))
         self._create("collective_calls", _table(communication.calls, _COLLECTIVE_CALLS))
         join_launches(self._db)
         self._db.execute(load_sql(__package__, "enclosed"))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.ingestion.transform.step_markers import StepRange
+from jitter.ingestion.transform.step_names import HostRangeKind
 
 COLLECTIVE_COLUMNS = ("collective", "group_name", "group_size")
 """Columns of `schema.ACTIVITIES` that only communication has: a kernel with one of them is communication."""
@@ -41,10 +42,11 @@ class GpuUsage:
     last_ns: int
 
 
-class DataLoading(NamedTuple):
-    """A host range that waits for data. Times in ns; `end_ns` is None if the recording ended first."""
+class HostRange(NamedTuple):
+    """A host range of a known kind. Times in ns; `end_ns` is None if the recording ended first."""
 
     process: int
+    kind: HostRangeKind
     text: str
     thread: int | None
     start_ns: int
@@ -91,7 +93,7 @@ class JoinedCapture(Protocol):
         ...
 
     def host(self, steps: Steps) -> pa.Table:
-        """Return synchronising calls and data loading: `process`, `step_row` (null: none), columns of `schema.HOST`."""
+        """Return synchronising calls and host ranges: `process`, `step_row` (null: none), columns of `schema.HOST`."""
         ...
 
 

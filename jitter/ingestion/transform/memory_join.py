@@ -17,9 +17,9 @@ from jitter.ingestion.transform.collective_calls import Communication, find_encl
 from jitter.ingestion.transform.correlation import match_launches
 from jitter.ingestion.transform.launch_join import (
     COLLECTIVE_COLUMNS,
-    DataLoading,
     Gpu,
     GpuUsage,
+    HostRange,
     Steps,
     locate_in_steps,
 )
@@ -45,14 +45,14 @@ class MemoryJoin:
         self,
         activities: Sequence[pa.RecordBatch],
         calls: Sequence[pa.RecordBatch],
-        data_loading: Sequence[DataLoading],
+        host_ranges: Sequence[HostRange],
         names: Sequence[str],
         communication: Communication,
     ) -> None:
         """Join batches of `activities` and `calls` as readers yield them; `names` are the names of the recording."""
         self._activities = _one_table(activities, ACTIVITIES, ("device", "stream", "correlation"))
         self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
-        self._data_loading = data_loading
+        self._host_ranges = host_ranges
         self._names = names
         self._communication = communication
         self._streams = Streams(self._activities)
@@ -104,14 +104,14 @@ class MemoryJoin:
     def host(self, steps: Steps) -> pa.Table:
         is_sync = self._counts & self._are([is_synchronising(name) for name in self._names])
         calls = self._calls.take(pa.array(np.flatnonzero(is_sync)))
-        columns = zip(*self._data_loading, strict=True) if self._data_loading else ((),) * len(DataLoading._fields)
-        loading = dict(zip(DataLoading._fields, columns, strict=True))
+        columns = zip(*self._host_ranges, strict=True) if self._host_ranges else ((),) * len(HostRange._fields)
+        ranges = dict(zip(HostRange._fields, columns, strict=True))
         rows = pa.table(
             {
-                "process": [*calls["process"].to_pylist(), *loading["process"]],
-                "kind": ["sync"] * len(calls) + ["data_loading"] * len(self._data_loading),
-                "name": [*(self._names[name] for name in calls["name"].to_pylist()), *loading["text"]],
-                **{name: [*calls[name].to_pylist(), *loading[name]] for name in ("thread", "start_ns", "end_ns")},
+                "process": [*calls["process"].to_pylist(), *ranges["process"]],
+                "kind": [*["sync"] * len(calls), *ranges["kind"]],
+                "name": [*(self._names[name] for name in calls["name"].to_pylist()), *ranges["text"]],
+                **{name: [*calls[name].to_pylist(), *ranges[name]] for name in ("thread", "start_ns", "end_ns")},
             },
             schema=_HOST,
         )

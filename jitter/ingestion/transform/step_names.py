@@ -2,7 +2,7 @@
 
 import re
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 from jitter.ingestion.rank_names import GLOBAL_RANK
 
@@ -49,6 +49,19 @@ _DATA_LOADING = re.compile(
 )
 
 
+_CHECKPOINT = re.compile(
+    r"(?i)(?<![a-z])(?:save|saving|write|writing|dump|store)[ _.\-]*(?:\w*[ _.\-])?"
+    r"(?:checkpoint|ckpt|state_?dict|model|weights)s?(?![a-z])"
+    r"|(?<![a-z])(?:checkpoint|ckpt)s?[ _\-]*(?:saving|save|writing|write)(?![a-z])"
+)
+_VALIDATION = re.compile(
+    r"(?i)(?<![a-z])(?:run[ _\-]?)?(?:validat(?:ion|e|ing)|evaluat(?:ion|e|ing)|eval)"
+    r"(?:[ _\-]*(?:step|loop|epoch|batch|iteration|model|begin|end))?[\s_:=#/\-\[(]*\d*[\])]*$"
+)
+
+HostRangeKind = Literal["data_loading", "checkpoint", "validation"]
+
+
 def may_name_step(text: str) -> bool:
     """Return whether a text can match `DEFAULT_STEP_PATTERN`: several times faster than the pattern, which few do."""
     words = text.lower()
@@ -66,6 +79,14 @@ def is_unnumbered_step(text: str) -> bool:
     return _UNNUMBERED.fullmatch(text) is not None
 
 
-def is_data_loading(text: str) -> bool:
-    """Return whether a host range waits for the next batch (`enumerate(DataLoader)…` and similar)."""
-    return _DATA_LOADING.search(text) is not None
+def host_range_kind(text: str) -> HostRangeKind | None:
+    """Return what a host range outside the training itself does; None for any other range.
+
+    `data_loading` waits for the next batch (`enumerate(DataLoader)…` and similar), `checkpoint` writes the model
+    (`save_checkpoint iteration 0`; activation checkpointing is none), `validation` evaluates it.
+    """
+    if _DATA_LOADING.search(text):
+        return "data_loading"
+    if _CHECKPOINT.search(text):
+        return "checkpoint"
+    return "validation" if _VALIDATION.search(text) else None

@@ -11,5 +11,7 @@ SELECT epoch,                  -- null: markers name none
        launches_without_kernel,  -- lost by the profiler
        kernels,                -- compute and collectives
        memory_activities,      -- copies and fills
-       sequence                -- equal digests: the same kernels in the same order
+       sequence,               -- equal digests: the same kernels in the same order
+       checkpoint_ns,          -- host time in ranges that write the model; null: none recorded
+       validation_ns           -- host time in ranges that evaluate the model; null: none recorded
 FROM steps_rows

@@ -1,11 +1,11 @@
--- Synchronising calls and data loading of the host, with the step in which they start.
+-- Synchronising calls and ranges of the host, with the step in which they start.
 WITH happened AS (
     SELECT c.process, 'sync' AS kind, n.text AS name, c.thread, c.start_ns, c.end_ns
     FROM calls c
     JOIN names n ON c.name = n.name
     WHERE n.is_synchronising
     UNION ALL
-    SELECT process, 'data_loading', text, thread, start_ns, end_ns FROM data_loading
+    SELECT process, kind, text, thread, start_ns, end_ns FROM host_ranges
 )
 SELECT h.process,
        CASE WHEN s.until_ns IS NULL OR h.start_ns < s.until_ns THEN s.step_row END AS step_row,

@@ -87,6 +87,7 @@ RECORD = [
     "host_rows",
     "reader",
     "world_size",
+    "gpu_model",
     "kernel_columns",
 ]
 STEP = [
@@ -100,6 +101,8 @@ STEP = [
     "kernels",
     "memory_activities",
     "sequence",
+    "checkpoint_ns",
+    "validation_ns",
 ]
 
 

@@ -19,7 +19,7 @@ from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.log_records import read_log_records, read_relation
-from jitter.lake.records import StepRecord, records_by_step
+from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,6 +123,10 @@ class Lake:
     def steps_of(self, rank: int) -> list[StepRecord]:
         """Return the records of one rank's steps, in order."""
         return [self._by_step[key][rank].step for key in self.steps if rank in self._by_step[key]]
+
+    def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
+        """Return the record of one rank in one step; raise `KeyError` if the rank lacks the step."""
+        return self._by_step[key][rank]
 
     def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
         """Return the alignment of each cohort's ranks in one step."""
@@ -300,7 +304,7 @@ class Lake:
 
         chosen = self._chosen(steps)
         if "catalog" in forms:
-            catalog.refresh(self.root, self._folder.records)
+            catalog.refresh(self.root, lambda: self._folder.intact_records()[0])
         if "timings" in forms:
             build_timing_cache(self.root, self.sources, progress)
         if "compacted" in forms:

@@ -26,6 +26,7 @@ _VERBS = (
     "query",
     "export",
     "serve",
+    "verify",
     "sample",
     "explain",
 )

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 @ingest_options
 @click.option("--label", metavar="NAME", help="Name of what the logs belong to. Default: the folder of each.")
 @click.option(
-    "--replace", is_flag=True, help="If two sources hold the same rank and step, keep the newer; replace another job."
+    "--replace",
+    is_flag=True,
+    help="If two sources hold the same rank and step, keep the newer; replace another job; read damaged sources again.",
 )
 @same_job_option
 @click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")

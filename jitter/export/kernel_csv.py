@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from jitter.api import Lake
 from jitter.core.files import atomic_file
 from jitter.core.step_key import StepKey
-from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import read_kernels
+from jitter.lake.rank_files import read_rank_step
 
 CSV_COLUMNS = (
     "nvtx_text",
@@ -45,8 +44,9 @@ def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
 
     Raises `LakeError` if the file of the lake is missing or damaged.
     """
-    step = next(step for step in lake.steps_of(rank) if step.key == key)
-    rows = read_kernels(lake.root / kernels_file(key, rank), ("kind", *_STORED_COLUMNS))
+    held = lake.record_of(key, rank)
+    step = held.step
+    rows = read_rank_step(lake.root, held, ("kind", *_STORED_COLUMNS))
     rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
     size = rows.num_rows
     columns = [

@@ -24,6 +24,7 @@ TOPICS: Final = (
     "causes",
     "confidence",
     "lake",
+    "verify",
     "json",
     "exit-codes",
 )

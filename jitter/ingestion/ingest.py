@@ -177,11 +177,12 @@ def ingest_discovered(
             report.warnings.append(
                 f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
             )
-        report.logs = ingest_logs(folder, found.logs, label)
+        report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
+        report.logs = ingest_logs(folder, found.logs, label, replace)
         report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
     finally:
         folder.close()
-        catalog.refresh(folder.root, folder.records)
+        catalog.refresh(folder.root, lambda: folder.intact_records()[0])
     return report
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.ingestion.convert import file_digest
 from jitter.lake.folder import LakeFolder
-from jitter.lake.log_records import LogRecord, log_digest, publish_log, read_log_records, remove_log
+from jitter.lake.log_records import LogRecord, intact_log_records, log_digest, publish_log, remove_log
+from jitter.lake.verify import log_problems
 
 
 @dataclass
@@ -20,13 +21,17 @@ class IngestedLogs:
     rejected: list[tuple[Path, JitterError]] = field(default_factory=list)
 
 
-def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) -> IngestedLogs:
+def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None, replace: bool = False) -> IngestedLogs:
     """Add logs to a lake; `label` names what they belong to (default: each one's folder).
 
-    A log whose file has changed since replaces its former content.
+    A log whose file has changed since replaces its former content. With `replace`, logs whose files in the lake are
+    damaged are read again.
     """
     report = IngestedLogs()
-    held = {record.digest: record for record in read_log_records(folder.root)}
+    records, _ = intact_log_records(folder.root)
+    if replace:
+        records = [record for record in records if not log_problems(folder.root, record)]
+    held = {record.digest: record for record in records}
     for path in paths:
         try:
             record_label = path.resolve().parent.name if label is None else label
@@ -43,6 +48,7 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
             remove_log(folder, held.pop(former.digest))
         held[digest] = record
         report.added.append(record)
+    report.rejected += intact_log_records(folder.root)[1]
     return report
 
 

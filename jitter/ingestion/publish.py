@@ -16,6 +16,7 @@ from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
+from jitter.lake.verify import record_problems
 from jitter.readers import readers
 
 
@@ -36,7 +37,7 @@ class Publisher:
         self._same_job = same_job
         self.replaced = 0
         """Number of sources of another job that were removed from the lake."""
-        self._records = {record.digest: record for record in folder.records()}
+        self._records = {record.digest: record for record in folder.intact_records()[0]}
         self._at_start: dict[str, list[SourceRecord]] = {}
         for record in self.records:
             self._at_start.setdefault(record.file, []).append(record)
@@ -52,9 +53,13 @@ class Publisher:
     def holds(self, source: Source, patterns: Patterns, options: RankOptions) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
         found = self._unchanged(source)
-        if self._replace and any(_is_outdated(record) for record in found):
+        if self._replace and any(self._should_replace(record) for record in found):
             return False
         return _whole(found) and all(_as_told(record, source.path, patterns, options) for record in found)
+
+    def _should_replace(self, record: SourceRecord) -> bool:
+        """Return whether an older version of the reader read the source, or its files in the lake are damaged."""
+        return _is_outdated(record) or bool(record_problems(self._folder.root, record))
 
     def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
@@ -83,7 +88,7 @@ class Publisher:
             return {}
         by_size: dict[int, set[str]] = {}
         for digest, found in self._by_content().items():
-            if self._replace and any(_is_outdated(record) for record in found):
+            if self._replace and any(self._should_replace(record) for record in found):
                 continue
             if _whole(found) and all(_as_told(record, Path(record.file), patterns, options) for record in found):
                 by_size.setdefault(found[0].size, set()).add(digest)

@@ -116,7 +116,7 @@ class Stager:
     def _stage_step(self, staged: StagedRank, gpu: Gpu, step: StepKernels) -> None:
         marked = self._steps[gpu.process].ranges.ranges[step.row]
         path = Path(f"{step.row}.parquet")
-        write_kernels(staged.folder / path, step.rows)
+        written = write_kernels(staged.folder / path, step.rows)
         staged.files.append((path, marked.key))
         lost = self._lost.get((gpu.process, step.row), 0)
         staged.record.steps.append(
@@ -131,6 +131,7 @@ class Stager:
                 kernels=step.kernels,
                 memory_activities=step.rows.num_rows - step.kernels,
                 sequence=step.sequence,
+                checksum=written,
             )
         )
 
@@ -144,7 +145,7 @@ class Stager:
             "step": pa.array([key.step for key in keys], pa.int64()).take(mine["step_row"]),
             **{name: mine[name] for name in ("kind", "name", "thread", "start_ns", "end_ns")},
         }
-        write_host(staged.folder / "host.parquet", pa.table(columns))
+        staged.record.host_checksum = write_host(staged.folder / "host.parquet", pa.table(columns))
         staged.files.append((Path("host.parquet"), None))
 
     def _note_side_work(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:

@@ -14,9 +14,9 @@ from jitter.ingestion.convert import Outcome
 from jitter.ingestion.stage import StagedRank
 from jitter.ingestion.transform.repetition import Repetition
 from jitter.ingestion.transform.step_alignment import RankRepetition, find_rotation, step_offset
-from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import read_host, read_kernels, write_host
-from jitter.lake.records import SourceRecord
+from jitter.lake.parquet import read_host, write_host
+from jitter.lake.rank_files import read_rank_step
+from jitter.lake.records import RankStepRecord, SourceRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
@@ -40,9 +40,8 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceR
         return None
     record = min(found, key=lambda r: (r.rank or 0, r.digest))
     assert record.repetition is not None
-    assert record.rank is not None
     first = record.steps[0]
-    rows = read_kernels(root / kernels_file(first.key, record.rank), ("kernel_name", "kind", "stream"))
+    rows = read_rank_step(root, RankStepRecord(record, first), ("kernel_name", "kind", "stream"))
     main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
     names = tuple(rows.filter(main)["kernel_name"].to_pylist())
     starts = tuple(step.start_ns for step in record.steps)
@@ -154,4 +153,5 @@ def _renumber(staged: StagedRank, shift: int) -> None:
         rows = read_host(host, HOST.names)
         steps = pc.add(rows["step"], shift)
         early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
-        write_host(host, rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new))
+        renumbered = rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new)
+        staged.record.host_checksum = write_host(host, renumbered)

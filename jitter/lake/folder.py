@@ -11,17 +11,26 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from jitter.core.errors import JitterError, LakeError
 from jitter.lake import staging
 from jitter.lake.layout import files_of_record
-from jitter.lake.records import SourceRecord, decode_record, encode_record
+from jitter.lake.records import RecordVersionError, SourceRecord, decode_record, encode_record
 
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
 _NOTE = "places.json"
+_HOW_TO_RECORD_AGAIN = (
+    "ingest its trace again: jitter ingest TRACES -o LAKE; without the trace, remove this file, and its rank is missing"
+)
+
+
+class DamagedRecord(NamedTuple):
+    """A record that cannot be read."""
+
+    path: Path
+    error: LakeError
 
 
 class LakeFolder:
@@ -81,24 +90,45 @@ class LakeFolder:
             )
 
     def records(self) -> list[SourceRecord]:
-        """Return all records, by name. An unreadable record counts as absent: its recording is ingested again."""
+        """Return all records, by name. Raises `LakeError` for one that is damaged or of another version."""
+        records, damaged = self.intact_records()
+        if damaged:
+            raise damaged[0].error
+        return records
+
+    def intact_records(self) -> tuple[list[SourceRecord], list["DamagedRecord"]]:
+        """Return the records that can be read, by name, and the damaged ones.
+
+        To an ingest a damaged record counts as absent: its recording is ingested again. Raises `LakeError` for a
+        record of another version.
+        """
         return self._read(sorted(self.sources.glob("*.json")))
 
     @staticmethod
-    def _read(paths: Iterable[Path]) -> list[SourceRecord]:
-        found = []
+    def _read(paths: Iterable[Path]) -> tuple[list[SourceRecord], list["DamagedRecord"]]:
+        found: list[SourceRecord] = []
+        damaged: list[DamagedRecord] = []
         for path in paths:
             try:
                 found.append(decode_record(path.read_bytes()))
-            except (msgspec.DecodeError, OSError):
+            except FileNotFoundError:  # another run has just removed it
                 continue
-        return found
+            except RecordVersionError as error:
+                raise LakeError(
+                    f"{path}: was written by another version of jitter ({error})",
+                    "install that version, or ingest the traces into another lake",
+                ) from None
+            except (ValueError, OSError) as error:
+                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                message = f"{path}: the record is damaged ({reason})"
+                damaged.append(DamagedRecord(path, LakeError(message, _HOW_TO_RECORD_AGAIN)))
+        return found, damaged
 
     def records_except(self, known: Collection[str]) -> list[SourceRecord]:
         """Return the records whose digests are not in `known`: records that other runs have added."""
         names = os.listdir(self.sources)  # noqa: PTH208  # called after each recording
         new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
-        return self._read(self.sources / name for name in sorted(new))
+        return self._read(self.sources / name for name in sorted(new))[0]
 
     def write_record(self, record: SourceRecord) -> None:
         """Write a record, in place of one with the same name."""
@@ -172,7 +202,7 @@ class LakeFolder:
         if paths:
             # notes are read before records: a run empties its note after it has written its record
             kept = {place for other in run.parent.iterdir() if other != run for place in _noted(other)}
-            kept |= {str(place) for record in self.records() for place in files_of_record(record)}
+            kept |= {str(place) for record in self.intact_records()[0] for place in files_of_record(record)}
             self.remove(Path(place) for place in paths if place not in kept)
 
     def _write(self, path: Path, content: bytes) -> None:

@@ -36,7 +36,7 @@ def read_host_events(root: Path, record: SourceRecord, columns: Sequence[str]) -
     Raises `LakeError` if the file is missing or damaged.
     """
     path = host_path(root, record)
-    return None if path is None else read_host(path, columns)
+    return None if path is None else read_host(path, columns, record.host_checksum)
 
 
 class SyncCalls(NamedTuple):

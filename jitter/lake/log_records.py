@@ -12,12 +12,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.lake.folder import LakeFolder
-from jitter.lake.parquet import unreadable_file_error
+from jitter.core.errors import LakeError
+from jitter.lake.checksums import checksum, is_sealed, seal_json
+from jitter.lake.folder import DamagedRecord, LakeFolder
+from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
 
 _LOGS: Final = Path("logs")
 _RECORDS: Final = _LOGS / "records"
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
 
 
 class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
@@ -35,6 +37,8 @@ class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
     relations: dict[str, int]
     """Number of rows, by relation."""
     problems: list[str]
+    checksums: dict[str, str] = {}
+    """Checksum of the parquet file, by relation; empty in records of version 1."""
     schema_version: int = _SCHEMA_VERSION
 
 
@@ -52,29 +56,63 @@ def relation_file(relation: str, digest: str) -> Path:
 
 
 def read_log_records(root: Path) -> list[LogRecord]:
-    """Return the records of all logs, by file. An unreadable record counts as absent: its log is read again."""
-    found = []
-    for path in (root / _RECORDS).glob("*.json"):
+    """Return the records of all logs, by file. Raises `LakeError` for one that is damaged or of another version."""
+    records, damaged = intact_log_records(root)
+    if damaged:
+        raise damaged[0].error
+    return records
+
+
+def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedRecord]]:
+    """Return the records of logs that can be read, by file, and the damaged ones, whose logs an ingest reads again.
+
+    Raises `LakeError` for a record of another version.
+    """
+    found: list[LogRecord] = []
+    damaged: list[DamagedRecord] = []
+    for path in sorted((root / _RECORDS).glob("*.json")):
         try:
-            found.append(_decode(path.read_bytes()))
-        except (msgspec.DecodeError, OSError):
+            content = path.read_bytes()
+            sealed = is_sealed(content)
+            record = _decode(content)
+            if not 1 <= record.schema_version <= _SCHEMA_VERSION:
+                raise LakeError(
+                    f"{path}: was written by another version of jitter (version {record.schema_version})",
+                    "install that version, or ingest the logs into another lake",
+                )
+            if record.schema_version > 1 and not sealed:
+                raise ValueError("it has no checksum")
+            found.append(record)
+        except FileNotFoundError:  # another run has just removed it
             continue
-    return sorted(found, key=lambda record: (record.file, record.digest))
+        except (ValueError, OSError) as error:
+            message = f"{path}: the record is damaged ({error})"
+            cure = "ingest its log again: jitter ingest LOG -o LAKE; without the log, remove this file"
+            damaged.append(DamagedRecord(path, LakeError(message, cure)))
+    return sorted(found, key=lambda record: (record.file, record.digest)), damaged
+
+
+def log_record_file(record: LogRecord) -> Path:
+    """Return the file of a log's record, relative to the lake's folder."""
+    return _RECORDS / f"{record.digest}.json"
 
 
 def publish_log(folder: LakeFolder, record: LogRecord, tables: Mapping[str, pa.Table]) -> None:
     """Write a log's tables, then its record."""
+    record.schema_version = _SCHEMA_VERSION
     for relation, table in tables.items():
         content = pa.BufferOutputStream()
-        pq.write_table(table, content, compression="zstd")
-        _put(folder, relation_file(relation, record.digest), content.getvalue().to_pybytes())
+        pq.write_table(table, content, compression="zstd", write_page_checksum=True)
+        written = content.getvalue().to_pybytes()
+        record.checksums[relation] = checksum(written)
+        _put(folder, relation_file(relation, record.digest), written)
     text = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    _put(folder, _RECORDS / f"{record.digest}.json", text)
+    _put(folder, log_record_file(record), seal_json(text))
 
 
 def remove_log(folder: LakeFolder, record: LogRecord) -> None:
     """Remove a log: its record first, then its tables."""
-    folder.remove([_RECORDS / f"{record.digest}.json"])
+    folder.remove([log_record_file(record)])
     folder.remove([relation_file(relation, record.digest) for relation in record.relations])
 
 
@@ -89,7 +127,10 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
             continue
         path = root / relation_file(relation, record.digest)
         try:
-            read = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+            content = path.read_bytes()
+            if record.checksums.get(relation, checksum(content)) != checksum(content):
+                raise wrong_checksum_error(path)
+            read = pq.ParquetFile(pa.BufferReader(content)).read()
             tables.append(_of_schema(read, schema))
         except (OSError, pa.ArrowException) as error:
             raise unreadable_file_error(path, error) from None

@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import LakeError
 from jitter.core.schema import HOST, KERNELS
+from jitter.lake.checksums import checksum
 
 KERNEL_TEXTS: Final = tuple(
     field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)
 )
 """The columns of `schema.KERNELS` that are read as dictionaries: a step has few distinct texts."""
+HOW_TO_READ_AGAIN: Final = "put the file back, or read its trace again: jitter ingest TRACES -o LAKE --replace"
 # a lake is many small files: these encodings take half the time and two thirds of the bytes of the defaults
 _PACKED: Final = {
     field.name: "DELTA_BINARY_PACKED"
@@ -22,9 +24,12 @@ _PACKED: Final = {
 }
 
 
-def write_kernels(path: Path, rows: pa.Table) -> None:
-    """Write one rank's step (`schema.KERNELS`) as one row group; make its folder if it is missing."""
-    _write(
+def write_kernels(path: Path, rows: pa.Table) -> str:
+    """Write one rank's step (`schema.KERNELS`) as one row group; make its folder if it is missing.
+
+    Returns the checksum of the file.
+    """
+    return _write(
         path,
         rows,
         KERNELS,
@@ -35,32 +40,33 @@ def write_kernels(path: Path, rows: pa.Table) -> None:
     )
 
 
-def write_host(path: Path, rows: pa.Table) -> None:
-    """Write the events on a rank's host (`schema.HOST`); make the folder if it is missing."""
-    _write(path, rows, HOST, compression="zstd")
+def write_host(path: Path, rows: pa.Table) -> str:
+    """Write the events on a rank's host (`schema.HOST`); make the folder if it is missing. Returns its checksum."""
+    return _write(path, rows, HOST, compression="zstd")
 
 
-def read_kernels(path: Path, columns: Sequence[str]) -> pa.Table:
+def read_kernels(path: Path, columns: Sequence[str], recorded: str | None = None) -> pa.Table:
     """Read columns of `schema.KERNELS`, in the order given, with texts dictionary-encoded.
 
     A column that the file lacks, because an older version wrote it, is null. Raises `LakeError` if the file is missing
-    or damaged.
+    or damaged, or its checksum is not the recorded one.
     """
-    return select_columns(_read(path, columns, open_kernels), columns)
+    return select_columns(_read(path, columns, open_kernels, recorded), columns)
 
 
-def read_host(path: Path, columns: Sequence[str]) -> pa.Table:
-    """Read columns of `schema.HOST`, in the order given. Raises `LakeError` if the file is missing or damaged."""
-    return _read(path, columns, pq.ParquetFile).select(list(columns))
+def read_host(path: Path, columns: Sequence[str], recorded: str | None = None) -> pa.Table:
+    """Read columns of `schema.HOST`, in the order given; raise the errors of `read_kernels`."""
+    return _read(path, columns, pq.ParquetFile, recorded).select(list(columns))
 
 
 def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
-    """Open a parquet file of kernels, with texts read as dictionaries."""
+    """Open a parquet file of kernels, with texts read as dictionaries and checksums of pages verified."""
     try:
-        return pq.ParquetFile(source, read_dictionary=list(KERNEL_TEXTS))
+        return pq.ParquetFile(source, read_dictionary=list(KERNEL_TEXTS), page_checksum_verification=True)
     except KeyError:  # an older version wrote it without one of the columns
         present = pq.ParquetFile(source).schema_arrow.names
-        return pq.ParquetFile(source, read_dictionary=[name for name in KERNEL_TEXTS if name in present])
+        known = [name for name in KERNEL_TEXTS if name in present]
+        return pq.ParquetFile(source, read_dictionary=known, page_checksum_verification=True)
 
 
 def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
@@ -76,25 +82,37 @@ def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def unreadable_file_error(path: Path, error: Exception) -> LakeError:
     """Return the error for a file of the lake that is missing, cut off or damaged."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
-    return LakeError(f"{path}: cannot be read ({reason})", "put the file back, or ingest its trace into another lake")
+    reason = (error.strerror if isinstance(error, OSError) else None) or next(iter(str(error).splitlines()), "damaged")
+    return LakeError(f"{path}: cannot be read ({reason})", HOW_TO_READ_AGAIN)
 
 
-def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> None:
+def wrong_checksum_error(path: Path) -> LakeError:
+    """Return the error for a file that has changed since it was written, or lies in the place of another."""
+    return unreadable_file_error(path, ValueError("its checksum is not the recorded one"))
+
+
+def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> str:
     # through memory: what pyarrow does to open a path takes as long as to write a step
     content = pa.BufferOutputStream()
     rows = rows if rows.schema.equals(schema) else rows.cast(schema)
-    pq.write_table(rows, content, store_schema=False, **options)
+    pq.write_table(rows, content, store_schema=False, write_page_checksum=True, **options)
+    written = content.getvalue()
     try:
-        path.write_bytes(content.getvalue())
+        path.write_bytes(written)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.getvalue())
+        path.write_bytes(written)
+    return checksum(memoryview(written))
 
 
-def _read(path: Path, columns: Sequence[str], open_file: Callable[[pa.BufferReader], pq.ParquetFile]) -> pa.Table:
+def _read(
+    path: Path, columns: Sequence[str], open_file: Callable[[pa.BufferReader], pq.ParquetFile], recorded: str | None
+) -> pa.Table:
     try:
+        content = path.read_bytes()
+        if recorded is not None and checksum(content) != recorded:
+            raise wrong_checksum_error(path)
         # twice as fast as by path; threads gain nothing on files this small
-        return open_file(pa.BufferReader(path.read_bytes())).read(list(columns), use_threads=False)
+        return open_file(pa.BufferReader(content)).read(list(columns), use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise unreadable_file_error(path, error) from None

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 from types import NoneType, UnionType
-from typing import NamedTuple, get_args, get_origin
+from typing import Final, NamedTuple, get_args, get_origin
 
 import msgspec
 
 from jitter.core.step_key import StepKey
+from jitter.lake.checksums import is_sealed, seal_json
 
-RECORD_VERSION = 1
+RECORD_VERSION: Final = 2
+_FIRST_SEALED_VERSION: Final = 2
+"""Records have carried a checksum since this version."""
 
 
 class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
@@ -32,6 +35,8 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     """Host time in ranges that write the model, begun in this step; None: no such range was recorded."""
     validation_ns: int | None = None
     """Host time in ranges that evaluate the model, begun in this step; None: no such range was recorded."""
+    checksum: str | None = None
+    """Checksum of its parquet file; None in records of version 1."""
 
     @property
     def rows(self) -> int:
@@ -107,6 +112,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Model of the GPU, if the recording states it."""
     kernel_columns: int = 27
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
+    host_checksum: str | None = None
+    """Checksum of the file of host events; None if there is none, and in records of version 1."""
 
     @property
     def has_guessed_steps(self) -> bool:
@@ -119,12 +126,37 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
         return f"{self.digest}.json"
 
 
+class RecordVersionError(ValueError):
+    """A record of a version that this version of jitter does not read."""
+
+
+class _Head(msgspec.Struct):
+    record_version: int
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+_decode = msgspec.json.Decoder(SourceRecord).decode
+
+
 def encode_record(record: SourceRecord) -> bytes:
-    """Return the content of the record's file: indented JSON, fields in their order."""
-    return msgspec.json.format(msgspec.json.encode(record), indent=1)
+    """Return the content of the record's file: indented JSON, fields in their order, and a checksum."""
+    if record.record_version < _FIRST_SEALED_VERSION:
+        record = msgspec.structs.replace(record, record_version=RECORD_VERSION)
+    return seal_json(msgspec.json.format(msgspec.json.encode(record), indent=1))
 
 
-decode_record = msgspec.json.Decoder(SourceRecord).decode
+def decode_record(content: bytes) -> SourceRecord:
+    """Return the record in the content of a file.
+
+    Raises `RecordVersionError` for another version, and `ValueError` if the content is damaged.
+    """
+    sealed = is_sealed(content)
+    version = _decode_head(content).record_version
+    if not 1 <= version <= RECORD_VERSION:
+        raise RecordVersionError(f"record version {version}, this one reads 1 to {RECORD_VERSION}")
+    if version >= _FIRST_SEALED_VERSION and not sealed:
+        raise ValueError("it has no checksum")
+    return _decode(content)
 
 
 def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:

@@ -22,10 +22,10 @@ from jitter.core.step_key import StepKey
 from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.layout import compacted_folder, kernels_file
-from jitter.lake.parquet import read_kernels
+from jitter.lake.rank_files import read_rank_step
 from jitter.lake.records import RankStepRecord
 
-_COMPACTED_LAYOUT: Final = made_from(2, COLUMNS)
+_COMPACTED_LAYOUT: Final = made_from(3, COLUMNS)
 """The layout of compacted files: a new column makes older files stale."""
 
 
@@ -88,6 +88,7 @@ class StepFiles:
     def __init__(self, root: Path, key: StepKey, held: Mapping[int, RankStepRecord]) -> None:
         self._root = root
         self._key = key
+        self._held = held
         self.digests = {rank: _made_from(found) for rank, found in held.items()}
         """The files that each rank's rows are read from."""
         self.paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
@@ -130,9 +131,7 @@ class StepFiles:
         return [(table, [table.num_rows]) for table in found]
 
     def _read_own_file(self, rank: int, columns: Sequence[str]) -> pa.Table:
-        if rank not in self.digests:
-            raise KeyError(rank)
-        return read_kernels(self._root / kernels_file(self._key, rank), columns)
+        return read_rank_step(self._root, self._held[rank], columns)
 
 
 def _made_from(held: RankStepRecord) -> str:

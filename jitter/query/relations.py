@@ -13,10 +13,10 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
-from jitter.lake import catalog
 from jitter.lake.host_events import host_path
 from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
+from jitter.lake.rank_files import check_files
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
 from jitter.lake.step_reader import StepFiles
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
@@ -157,18 +157,24 @@ _RANKS = pa.schema(
 def _kernel_files(lake: QueryableLake) -> list[Path]:
     """Return the compacted files that are fresh for all their ranks, and the ranks' own files for the rest.
 
-    Compacted files come first: DuckDB takes the columns from the first file.
+    Compacted files come first: DuckDB takes the columns from the first file. DuckDB verifies no checksums, so those of
+    the ranks' own files are checked here; compacted files were checked when they were opened.
     """
     compact: list[Path] = []
-    small: list[Path] = []
+    small: list[tuple[Path, str | None]] = []
     for key, held in records_by_step(lake.sources).items():
         files = StepFiles(lake.root, key, held)
         fresh = [
             file for file in files.compacted if all(files.file_of_rank.get(span.rank) is file for span in file.spans)
         ]
         compact += [file.path for file in fresh]
-        small += [lake.root / kernels_file(key, rank) for rank in held if files.file_of_rank.get(rank) not in fresh]
-    return compact + small
+        small += [
+            (lake.root / kernels_file(key, rank), its.step.checksum)
+            for rank, its in held.items()
+            if files.file_of_rank.get(rank) not in fresh
+        ]
+    check_files(small)
+    return compact + [path for path, _ in small]
 
 
 def _has_old_files(lake: QueryableLake) -> bool:
@@ -176,8 +182,10 @@ def _has_old_files(lake: QueryableLake) -> bool:
 
 
 def _host_files(lake: QueryableLake) -> list[Path]:
-    paths = [host_path(lake.root, record) for record in lake.sources]
-    return [path for path in paths if path is not None]
+    paths = [(host_path(lake.root, record), record.host_checksum) for record in lake.sources]
+    files = [(path, recorded) for path, recorded in paths if path is not None]
+    check_files(files)
+    return [path for path, _ in files]
 
 
 def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
@@ -189,25 +197,17 @@ def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.T
 
 
 def _source_rows(lake: QueryableLake) -> pa.Table:
-    rows = catalog.read_table(lake.root, "sources", _SOURCES.names)
-    if rows is None:
-        rows = [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]]
-    return _table(_SOURCES, rows)
+    return _table(_SOURCES, [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]])
 
 
 def _step_rows(lake: QueryableLake) -> pa.Table:
-    rows = catalog.read_table(lake.root, "steps", _STEPS.names)
-    if rows is None:
-        names = _STEPS.names[2:]
-        rows = [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps]
-    return _table(_STEPS, rows)
+    names = _STEPS.names[2:]
+    return _table(_STEPS, [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps])
 
 
 def _problem_rows(lake: QueryableLake) -> pa.Table:
-    rows = catalog.read_table(lake.root, "problems", _PROBLEMS.names)
-    if rows is None:
-        records = [*lake.sources, *lake.rejected]
-        rows = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
+    records = [*lake.sources, *lake.rejected]
+    rows: list[tuple[Any, ...]] = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
     rows += [(log.digest, log.file, None, problem) for log in lake.logs for problem in log.problems]
     return _table(_PROBLEMS, rows)
 
@@ -228,9 +228,6 @@ def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:
 
 def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table([_column(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema)
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return an Arrow array; SQLite has 0 and 1 for truth values."""
-    return pa.array(values).cast(kind) if pa.types.is_boolean(kind) and values else pa.array(values, kind)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )

@@ -42,7 +42,7 @@ def test_what_a_lake_has_lost_is_named(
     assert main([words[0], str(lake), *words[1:]]) == 3
     first, second = capsys.readouterr().err.splitlines()[-2:]
     assert first.startswith(f"jitter: {lost}: cannot be read (")
-    assert "ingest its trace into another lake" in second
+    assert "jitter ingest TRACES -o LAKE --replace" in second
 
 
 def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,11 +1,14 @@
 """The lake on disk, to the letter: where files lie, what is in them, and that others' tools read them."""
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -14,6 +17,7 @@ import pytest
 
 import jitter
 from jitter.lake import catalog
+from jitter.lake.folder import LakeFolder
 from tests.support.lake_content import catalogue, kernel_files, records
 
 COLUMNS = {
@@ -89,6 +93,8 @@ RECORD = [
     "world_size",
     "gpu_model",
     "kernel_columns",
+    "host_checksum",
+    "checksum",
 ]
 STEP = [
     "step",
@@ -103,6 +109,7 @@ STEP = [
     "sequence",
     "checkpoint_ns",
     "validation_ns",
+    "checksum",
 ]
 
 
@@ -134,7 +141,7 @@ def test_paths(lake: Path, without_epoch: Path):
         "catalog.sqlite",
         *(f"sources/{digest}.json" for digest in digests),
         *(f"host/rank={rank}/{digest}.parquet" for digest, rank in digests.items()),
-        *(f"derived/timings/{digest}.v2.arrow" for digest in digests),
+        *(f"derived/timings/{digest}.v3.arrow" for digest in digests),
     }
 
 
@@ -263,8 +270,18 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     path.write_bytes(b"SQLite format 3\0 and then nothing of the kind")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path) == good
-    (record,) = (tmp_path / "lake" / "sources").iterdir()
-    record.write_text(record.read_text().replace("node0000", "elsewhere"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE steps SET start_ns = start_ns + 1 WHERE position = 0")
+    jitter.open(tmp_path / "lake").prepare()
+    assert catalogue(path) == good
+    path.unlink()
+    (path / "folder").mkdir(parents=True)
+    jitter.open(tmp_path / "lake").prepare()
+    assert catalogue(path) == good
+    folder = LakeFolder(tmp_path / "lake")
+    (record,) = folder.records()
+    folder.write_record(msgspec.structs.replace(record, host="elsewhere"))
+    folder.close()
     assert not catalog.is_current(tmp_path / "lake")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"

@@ -16,6 +16,7 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
+from jitter.lake.checksums import is_sealed, seal_json
 from jitter.lake.derived.freshness import file_state, made_from
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
@@ -48,8 +49,10 @@ class AnswerCache:
 
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
         """Return the cached answers for these steps; None if there are none, or they cannot be read."""
-        with suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode(self._path(steps).read_bytes(), type=Answers)
+        with suppress(OSError, ValueError):
+            content = self._path(steps).read_bytes()
+            if is_sealed(content):
+                return msgspec.json.decode(content, type=Answers)
         return None
 
     def keep(self, steps: Sequence[StepKey], answers: Answers) -> None:
@@ -59,7 +62,7 @@ class AnswerCache:
         path = self._path(steps)
         with staging.temporary_folder(self._root) as run, suppress(OSError):
             half = staging.create_folder(run) / path.name
-            half.write_bytes(msgspec.json.encode(answers))
+            half.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(answers), indent=1)))
             path.parent.mkdir(parents=True, exist_ok=True)
             half.replace(path)
             for other in self._folder.glob("*.json"):

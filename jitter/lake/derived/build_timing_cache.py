@@ -10,17 +10,19 @@ from jitter.core.errors import LakeError
 from jitter.core.processes import WorkerPool, cpu_count
 from jitter.core.schema import HOST
 from jitter.lake import derived, staging
-from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TimingCacheWriter
+from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TimingCache, TimingCacheWriter
 from jitter.lake.host_events import read_host_events
-from jitter.lake.layout import TIMING_CACHE, kernels_file, timing_cache_file
-from jitter.lake.parquet import read_kernels
-from jitter.lake.records import SourceRecord
+from jitter.lake.layout import TIMING_CACHE, timing_cache_file
+from jitter.lake.rank_files import read_rank_step
+from jitter.lake.records import RankStepRecord, SourceRecord
 
 
 def build_timing_cache(
     root: Path, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Build the timing caches that these recordings lack, if that is at least `derived.MANY_FILES` files to read.
+
+    In a lake of that many files, damaged caches are built again, too.
 
     `progress` is called with (recordings done, recordings in all). Does nothing if that is not possible: the ranks'
     own files hold the same times.
@@ -31,7 +33,13 @@ def build_timing_cache(
         for record in sources
         if timing_cache_file(record.digest).name not in present and sum(step.rows for step in record.steps) <= MAX_ROWS
     ]
-    if sum(len(record.steps) for record in missing) < derived.MANY_FILES or not os.access(root, os.W_OK):
+    if not os.access(root, os.W_OK) or sum(len(record.steps) for record in sources) < derived.MANY_FILES:
+        return
+    damaged = [record for record in sources if record not in missing and _is_damaged(root, record)]
+    if sum(len(record.steps) for record in missing) < derived.MANY_FILES:
+        missing = []
+    missing += damaged
+    if not missing:
         return
     with (
         staging.temporary_folder(root) as run,
@@ -54,12 +62,21 @@ def _has_content(path: Path) -> bool:
         return False
 
 
+def _is_damaged(root: Path, record: SourceRecord) -> bool:
+    try:
+        TimingCache(root / timing_cache_file(record.digest), record)
+    except FileNotFoundError:  # too large for a cache, or removed just now
+        return False
+    except (OSError, ValueError):
+        return True
+    return False
+
+
 def _build_one(root: Path, run: Path, record: SourceRecord) -> None:
     """Build one recording's cache, unless one of its files cannot be read: reading that file will report the error."""
-    assert record.rank is not None
     writer, unfinished = TimingCacheWriter(), run / record.digest
     with suppress(LakeError):
         for step in record.steps:
-            writer.add(step, read_kernels(root / kernels_file(step.key, record.rank), COLUMNS))
+            writer.add(step, read_rank_step(root, RankStepRecord(record, step), COLUMNS))
         if writer.write(unfinished, record, read_host_events(root, record, HOST.names)):
             unfinished.replace(root / timing_cache_file(record.digest))

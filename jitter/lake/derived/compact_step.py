@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
+from jitter.lake.checksums import file_checksum
 from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, RankSpan, write_compacted_file
 from jitter.lake.derived.freshness import file_state
 from jitter.lake.folder import LakeFolder
@@ -38,10 +40,15 @@ class StepCompactor:
         if ranks:
             with staging.temporary_folder(self._folder.root) as run:
                 unfinished = staging.create_folder(run) / "compacted"
-                spans = _write(unfinished, files, held, sorted(ranks))
+                try:
+                    spans = _write(unfinished, files, held, sorted(ranks))
+                except LakeError:
+                    if self._have_changed(held.values()):  # the file is of a newer reading than the record
+                        return False
+                    raise
                 if self._have_changed(held.values()):
                     return False
-                path = self._folder.root / compacted_folder(key) / f"{_name(spans)}.parquet"
+                path = self._folder.root / compacted_folder(key) / f"{_name(spans)}.{file_checksum(unfinished)}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 unfinished.replace(path)
             kept.add(path)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
+from jitter.lake.checksums import file_checksum
 from jitter.lake.parquet import KERNEL_TEXTS, open_kernels, select_columns
 
 GROUP_ROWS = 65_536
@@ -58,6 +59,7 @@ def write_compacted_file(path: Path, groups: Iterable[tuple[Sequence[RankSpan], 
         column_encoding=_PACKED,
         write_statistics=["rank"],
         store_schema=False,
+        write_page_checksum=True,
     ) as writer:
         for own, rows in groups:
             spans += own
@@ -66,10 +68,15 @@ def write_compacted_file(path: Path, groups: Iterable[tuple[Sequence[RankSpan], 
 
 
 class CompactedFile:
-    """An open compacted file. Raises `OSError` or `ValueError` if the file is missing, damaged or of another kind."""
+    """An open compacted file, whose name ends with the checksum of its content.
+
+    Raises `OSError` or `ValueError` if the file is missing, damaged or of another kind.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if path.stem.partition(".")[2] != file_checksum(path):
+            raise ValueError(f"{path}: is damaged")
         self._file = open_kernels(path)
         metadata = self._file.metadata
         self.spans = _decode((metadata.metadata or {}).get(_SPANS_KEY, b""))

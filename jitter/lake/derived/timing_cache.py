@@ -6,7 +6,7 @@ document under `jitter.timing_cache`: what the file was made from, where each st
 calls. Measured on 960 ranks x 10 steps x 904 activities: see `jitter.lake.derived`.
 """
 
-import hashlib
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from jitter.core import arrow
 from jitter.core.arrays import IntTimes, KindCodes, unknown_value
@@ -123,12 +124,14 @@ class TimingCacheWriter:
         if not self._batches:
             return False
         dtype = np.dtype(max((times.dtype for times, _ in self._batches), key=lambda dtype: dtype.itemsize))
-        schema = _schema(dtype, self._header(record, host))
+        batches = [
+            [*(_nullable(_widen(own, dtype)) for own in times), pa.array(kinds)] for times, kinds in self._batches
+        ]
+        schema = _schema(dtype, self._header(record, host), batches)
         content = pa.BufferOutputStream()
         with pa.ipc.new_file(content, schema) as writer:
-            for times, kinds in self._batches:
-                columns = [_nullable(_widen(own, dtype)) for own in times]
-                writer.write_batch(pa.record_batch([*columns, pa.array(kinds)], schema=schema))
+            for columns in batches:
+                writer.write_batch(pa.record_batch(columns, schema=schema))
         # one write: the system then keeps the file in large pages, and mapping it takes a third of the time
         path.write_bytes(content.getvalue())
         return True
@@ -150,6 +153,10 @@ class TimingCacheWriter:
         )
 
 
+class StaleCacheError(ValueError):
+    """A timing cache that was made from another reading of the recording."""
+
+
 class TimingCache:
     """The timing cache of one recording, memory-mapped.
 
@@ -166,11 +173,14 @@ class TimingCache:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         metadata = reader.schema.metadata or {}
         content = metadata.get(_HEADER_KEY, b"")
-        if metadata.get(_CHECKSUM_KEY) != _checksum(content):
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate()
+        if metadata.get(_CHECKSUM_KEY) != _checksum(content, [batch.columns for batch in batches]):
             raise ValueError(f"{path}: is damaged")
         header = _decode(content)
         if header.made_from != _made_from(record):
-            raise ValueError(f"{path}: was made from another reading")
+            raise StaleCacheError(f"{path}: was made from another reading")
         self.has_groups = header.has_groups
         """Whether any row names the process group of a collective."""
         self.sync_calls = SyncCalls(
@@ -183,9 +193,7 @@ class TimingCache:
             raise ValueError(f"{path}: is damaged")
         self._times: list[list[IntTimes]] = []
         self._kinds: list[KindCodes] = []
-        for number in range(reader.num_record_batches):
-            batch = reader.get_batch(number)
-            batch.validate()
+        for batch in batches:
             *times, kinds = map(_values, batch.columns)
             self._times.append(times)
             self._kinds.append(kinds)
@@ -216,17 +224,23 @@ def _made_from(record: SourceRecord) -> str:
     return made_from(TIMING_CACHE_VERSION, reading_of(record))
 
 
-def _checksum(header: bytes) -> bytes:
-    return hashlib.blake2b(header, digest_size=8).hexdigest().encode()
+def _checksum(header: bytes, batches: Iterable[Sequence[pa.Array]]) -> bytes:
+    """Return the checksum of a header and of the columns' values, unknown ones included."""
+    digest = xxhash.xxh3_64(header)
+    for columns in batches:
+        for column in columns:
+            digest.update(f"{len(column)} {column.type}".encode())
+            digest.update(_values(column).data)
+    return digest.hexdigest().encode()
 
 
-def _schema(dtype: np.dtype[np.signedinteger], header: bytes) -> pa.Schema:
+def _schema(dtype: np.dtype[np.signedinteger], header: bytes, batches: Sequence[Sequence[pa.Array]]) -> pa.Schema:
     return pa.schema(
         [
             *(pa.field(name, pa.from_numpy_dtype(dtype)) for name in TIMES),
             pa.field("kind", pa.int8(), nullable=False, metadata={"values": ",".join(KINDS)}),
         ],
-        metadata={_HEADER_KEY: header, _CHECKSUM_KEY: _checksum(header)},
+        metadata={_HEADER_KEY: header, _CHECKSUM_KEY: _checksum(header, batches)},
     )
 
 

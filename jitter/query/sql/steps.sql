@@ -13,5 +13,6 @@ SELECT epoch,                  -- null: markers name none
        memory_activities,      -- copies and fills
        sequence,               -- equal digests: the same kernels in the same order
        checkpoint_ns,          -- host time in ranges that write the model; null: none recorded
-       validation_ns           -- host time in ranges that evaluate the model; null: none recorded
+       validation_ns,          -- host time in ranges that evaluate the model; null: none recorded
+       checksum                -- of its parquet file; null: an older version wrote it
 FROM steps_rows

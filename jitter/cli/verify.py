@@ -1,0 +1,83 @@
+"""`jitter verify`: check a lake's files against their checksums and records."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jitter.cli.options import lake_argument, quiet_option
+from jitter.cli.output.progress import byte_progress
+from jitter.core.errors import ExitCode
+from jitter.core.formatting import escape_control, format_count
+
+if TYPE_CHECKING:
+    from jitter.ingestion.verify_sources import SourceVerification
+    from jitter.lake.verify import Verification
+
+
+@click.command()
+@lake_argument
+@click.option("--sources", is_flag=True, help="Also read the traces again, where they still lie, and compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: one line per problem.")
+@quiet_option
+def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
+    """Check every file of a lake against its checksum and its record. Write nothing. Exit 3 if there is a problem.
+
+    \b
+    Examples:
+        jitter verify
+        jitter verify run17-lake --sources --json
+    """
+    from jitter.lake.verify import verify_lake
+
+    with byte_progress("Verifying", quiet) as progress:
+        found = verify_lake(lake, progress)
+    compared = None
+    if sources:
+        from jitter.ingestion.verify_sources import verify_sources
+
+        with byte_progress("Comparing traces", quiet) as progress:
+            compared = verify_sources(found.records, found.logs, progress)
+    problems = found.problems + ([] if compared is None else compared.problems)
+    if as_json:
+        click.echo(json.dumps(_document(lake, found, compared), indent=1))
+    else:
+        for problem in problems:
+            click.echo(escape_control(f"{problem.file}: {problem.problem}; {problem.cure}"))
+        for line in _summary(lake, found, compared):
+            click.echo(line, err=True)
+    return ExitCode.UNUSABLE_INPUT if problems else ExitCode.DONE
+
+
+def _summary(lake: Path, found: "Verification", compared: "SourceVerification | None") -> list[str]:
+    lines = [f"note: {note}" for note in found.notes]
+    if compared is not None and compared.absent:
+        absent = format_count(len(compared.absent), "source no longer lies", "sources no longer lie")
+        lines.append(f"note: {absent} where it was read, such as {escape_control(str(compared.absent[0]))}")
+    checked = [
+        format_count(len({record.rank for record in found.records}), "rank", "ranks"),
+        format_count(found.files, "file", "files"),
+        f"{found.size:,} bytes",
+    ]
+    if compared is not None:
+        checked.append(f"{format_count(compared.same, 'source', 'sources')} unchanged")
+    count = len(found.problems) + (0 if compared is None else len(compared.problems))
+    result = format_count(count, "problem", "problems") if count else "no problem"
+    return [*lines, f"{escape_control(str(lake))}: {', '.join(checked)}: {result}"]
+
+
+def _document(lake: Path, found: "Verification", compared: "SourceVerification | None") -> dict[str, object]:
+    problems = found.problems + ([] if compared is None else compared.problems)
+    return {
+        "schema_version": 1,
+        "lake": str(lake),
+        "ranks": len({record.rank for record in found.records}),
+        "files": found.files,
+        "bytes": found.size,
+        "sources": None
+        if compared is None
+        else {"unchanged": compared.same, "absent": [str(path) for path in compared.absent]},
+        "notes": found.notes,
+        "problems": [{"file": str(one.file), "problem": one.problem, "cure": one.cure} for one in problems],
+    }

@@ -1,0 +1,48 @@
+"""Checksums of a lake's files: xxh3 of their content, which tells damage from sound content at memory speed.
+
+Page checksums of parquet cover pages only. A checksum of the whole file also covers its header and footer, and it is
+the file's identity: a file in the place of another is noticed. xxh3 is not cryptographic: it protects against damage,
+not against a person who changes a file and its checksum.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+_CHUNK_BYTES: Final = 1 << 20
+_SEAL: Final = re.compile(rb',\n "checksum": "([0-9a-f]{16})"\n}\Z')
+
+
+def checksum(content: bytes | memoryview) -> str:
+    """Return the checksum of a content, 16 hexadecimal digits."""
+    return xxhash.xxh3_64_hexdigest(content)
+
+
+def file_checksum(path: Path) -> str:
+    """Return the checksum of a file's content; raise `OSError` if it cannot be read."""
+    digest = xxhash.xxh3_64()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def seal_json(content: bytes) -> bytes:
+    """Return a JSON object, indented by 1, with its own checksum as the last member."""
+    body = content.removesuffix(b"\n}")
+    return body + f',\n "checksum": "{checksum(body)}"\n}}'.encode()
+
+
+def is_sealed(content: bytes) -> bool:
+    """Return whether `seal_json` made this content and it has not changed since.
+
+    Raises `ValueError` if the content has a checksum that is not its own. A content without a checksum is not sealed.
+    """
+    found = _SEAL.search(content)
+    if found is None:
+        return False
+    if checksum(content[: found.start()]) != found[1].decode():
+        raise ValueError("its checksum does not match its content")
+    return True

@@ -1,0 +1,268 @@
+"""Damage in a lake: primary data are an error that names the file and the cure, derived data are made again."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import jitter
+import jitter.analysis.diagnosis.answer_cache
+from jitter.cli import main
+from jitter.core.errors import LakeError
+from jitter.lake import derived
+from jitter.lake.checksums import seal_json
+from jitter.lake.folder import LakeFolder
+from jitter.lake.verify import verify_lake
+from jitter.simulate import Fault, Job, simulate, write
+
+STEP = "kernels/epoch=1/step=2001"
+QUERY = "select rank, step, sum(duration_ns) as ns, max(kernel_name) as name from kernels group by all order by all"
+
+
+@pytest.fixture(scope="module")
+def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with derived data of every kind, beside its traces."""
+    folder = tmp_path_factory.mktemp("checksums")
+    faults = [Fault.parse("cpu_stall:rank=2,step=2001,kernel=7,ms=1.5")]
+    write(simulate(Job(ranks=4, steps=3, kernels=24, first_step=2000, seed=7), faults), folder / "traces", "nsys")
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    with pytest.MonkeyPatch.context() as patch:
+        _small_is_large(patch)
+        jitter.open(folder / "lake").prepare()
+    return folder / "lake"
+
+
+def _small_is_large(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(derived, "MANY_FILES", 0)
+    patch.setattr(jitter.analysis.diagnosis.answer_cache, "MIN_ACTIVITIES", 0)
+
+
+@pytest.fixture
+def lake(ingested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    _small_is_large(monkeypatch)
+    return Path(shutil.copytree(ingested, tmp_path / "lake"))
+
+
+def answers(root: Path) -> tuple[object, ...]:
+    """What a lake says, from records, kernels, host events and derived data."""
+    lake = jitter.open(root)
+    steps = lake.sql("from steps order by all").to_pylist()
+    sources = lake.sql("from sources order by all").to_pylist()
+    kernels, host = lake.sql(QUERY).to_pylist(), lake.sql("from host order by all").to_pylist()
+    return lake.diagnose(), lake.table("gap", 2001).to_dict(), kernels, host, steps, sources
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_never_gives_another_answer(ingested: Path, lake: Path):
+    chance = random.Random(19)
+    wanted = answers(ingested)
+    parts = {name: sorted(p for p in (ingested / name).rglob("*") if p.is_file()) for name in
+             ("kernels", "host", "sources", "derived/timings", "derived/compact", "derived/answers")}  # fmt: skip
+    assert all(parts.values())
+    refused: dict[str, int] = {}
+    for part, files in parts.items():
+        for _ in range(10):
+            damaged = lake / chance.choice(files).relative_to(ingested)
+            flip(damaged, chance.randrange(damaged.stat().st_size * 8))
+            said = None
+            try:
+                assert answers(lake) == wanted, damaged
+            except LakeError as error:
+                said = error
+            if said is not None:
+                refused[part] = refused.get(part, 0) + 1
+                assert str(damaged) in said.message
+                assert "jitter ingest TRACES -o LAKE" in (said.hint or "")
+            found = [problem.file for problem in verify_lake(lake).problems]
+            # padding of an Arrow file is no content
+            assert found == [damaged] or (part == "derived/timings" and not found)
+            shutil.copy(ingested / damaged.relative_to(lake), damaged)
+    # records are always read; the other primary files may stand behind derived data
+    assert refused["sources"] == 10
+    assert not {part for part in refused if part.startswith("derived")}
+
+
+@pytest.mark.parametrize("part", ["derived/timings", "derived/compact", "derived/answers"])
+def test_damaged_derived_data_are_made_again(lake: Path, ingested: Path, part: str):
+    before = answers(ingested)
+    for path in sorted((lake / part).rglob("*")):
+        if path.is_file():
+            flip(path, path.stat().st_size * 4)
+    assert verify_lake(lake).problems
+    jitter.open(lake).prepare()
+    assert not verify_lake(lake).problems
+    assert answers(lake) == before
+
+
+@pytest.mark.parametrize("words", [["report"], ["query", "select count(*) from kernels"], ["table", "--step", "2001"]])
+def test_two_ranks_swapped_are_seen(lake: Path, words: list[str], capsys: pytest.CaptureFixture[str]):
+    shutil.rmtree(lake / "derived")
+    one, other = lake / STEP / "rank=1.parquet", lake / STEP / "rank=2.parquet"
+    _swap(one, other)
+    assert main([words[0], str(lake), *words[1:]]) == 3
+    error = capsys.readouterr().err
+    assert "cannot be read (its checksum is not the recorded one)" in error
+    assert error.splitlines()[-1].endswith("jitter ingest TRACES -o LAKE --replace")
+
+
+def _swap(one: Path, other: Path) -> None:
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def test_two_ranks_swapped_are_seen_without_checksums(lake: Path):
+    """A lake of an older version: records without checksums."""
+    shutil.rmtree(lake / "derived")
+    folder = LakeFolder(lake)
+    for record in folder.records():
+        document = json.loads(msgspec.json.encode(record)) | {"record_version": 1}
+        document.pop("host_checksum")
+        for step in document["steps"]:
+            step.pop("checksum")
+        (folder.sources / record.name).write_text(json.dumps(document, indent=1))
+    wanted = jitter.open(lake).diagnose()
+    assert wanted.culprits
+    found = verify_lake(lake)
+    assert not found.problems
+    assert found.notes[0].startswith("4 of 4 records have no checksums")
+    _swap(lake / STEP / "rank=1.parquet", lake / STEP / "rank=2.parquet")
+    with pytest.raises(LakeError, match=r"rank=1\.parquet: cannot be read \(holds rank 2, and its record rank 1\)"):
+        jitter.open(lake).diagnose()
+
+
+def change(record: dict[str, object]) -> bytes:
+    return seal_json(msgspec.json.format(json.dumps(record).encode(), indent=1))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (lambda old: b"", "the record is damaged"),
+        (lambda old: old[: len(old) // 2], "the record is damaged"),
+        (lambda old: old.replace(b'"cut": false', b'"cut": true', 1), "its checksum does not match its content"),
+        (lambda old: old.replace(b'"checksum": "', b'"chickens": "'), "it has no checksum"),
+        (lambda old: change(json.loads(old) | {"record_version": 99}), "another version of jitter (record version 99"),
+        (lambda old: change(json.loads(old) | {"record_version": 0}), "another version of jitter (record version 0"),
+    ],
+    ids=["empty", "cut", "edited", "without checksum", "newer", "zero"],
+)
+@pytest.mark.parametrize("words", [["report"], ["steps"], ["query", "from ranks"]], ids=" ".join)
+def test_an_unusable_record_is_named(
+    lake: Path, content: Callable[[bytes], bytes], said: str, words: list[str], capsys: pytest.CaptureFixture[str]
+):
+    path = sorted((lake / "sources").iterdir())[1]
+    path.write_bytes(content(path.read_bytes()))
+    assert main([words[0], str(lake), *words[1:]]) == 3
+    what, cure = capsys.readouterr().err.splitlines()[-2:]
+    assert what.startswith(f"jitter: {path}: ")
+    assert said in what
+    assert "ingest" in cure
+
+
+def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path):
+    path = sorted((lake / "sources").iterdir())[1]
+    wanted = answers(ingested)
+    path.write_bytes(b"")
+    report = jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
+    assert [record.name for record in report.added] == [path.name]
+    assert not report.refused
+    assert answers(lake) == wanted
+    assert not verify_lake(lake).problems
+
+
+def test_an_ingest_names_the_damaged_records_that_stay(lake: Path, ingested: Path):
+    path = sorted((lake / "sources").iterdir())[1]
+    path.write_bytes(b"{}")
+    other = next(Path(record.file) for record in LakeFolder(ingested).records() if record.name != path.name)
+    report = jitter.ingest([other], lake, executor=jitter.LocalExecutor())
+    assert [rejected.path for rejected in report.rejected] == [path]
+    assert "the record is damaged" in report.refused[0].message
+
+
+def test_an_ingest_leaves_a_newer_lake_alone(lake: Path, ingested: Path):
+    path = sorted((lake / "sources").iterdir())[1]
+    path.write_bytes(change(json.loads(path.read_bytes()) | {"record_version": 99}))
+    before = {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()}
+    with pytest.raises(LakeError, match="written by another version of jitter"):
+        jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
+    assert {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("damage", ["flipped", "gone", "host"])
+def test_replace_reads_damaged_sources_again(lake: Path, ingested: Path, damage: str):
+    traces = [ingested.parent / "traces"]
+    lost = next((lake / "host/rank=1").iterdir()) if damage == "host" else lake / STEP / "rank=1.parquet"
+    if damage == "gone":
+        lost.unlink()
+    else:
+        flip(lost, 777)
+    assert jitter.ingest(traces, lake, executor=jitter.LocalExecutor()).unchanged == 4
+    assert [problem.file for problem in verify_lake(lake).problems] == [lost]
+    report = jitter.ingest(traces, lake, replace=True, executor=jitter.LocalExecutor())
+    assert ([record.rank for record in report.added], report.unchanged) == ([1], 3)
+    assert not verify_lake(lake).problems
+    assert lost.read_bytes() == (ingested / lost.relative_to(lake)).read_bytes()
+
+
+def test_page_checksums_are_written(lake: Path):
+    """A program that verifies pages sees damage too: the first page's header carries a CRC."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = bytearray((lake / STEP / "rank=1.parquet").read_bytes())
+    column = pq.ParquetFile(pa.BufferReader(bytes(content))).metadata.row_group(0).column(8)
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 4
+    with pytest.raises((OSError, pa.ArrowException), match="CRC"):
+        pq.ParquetFile(pa.BufferReader(bytes(content)), page_checksum_verification=True).read()
+
+
+def test_verify_says_what_and_what_to_do(lake: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["verify", str(lake)]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.endswith(": no problem\n")
+    assert "4 ranks" in err
+    flip(lake / STEP / "rank=1.parquet", 5000)
+    (lake / STEP / "rank=9.parquet").write_bytes(b"stray")
+    (lake / "catalog.sqlite").write_bytes(b"nothing")
+    assert main(["verify", str(lake), "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema_version"] == 1
+    assert {Path(one["file"]).name: one["problem"] for one in document["problems"]} == {
+        "rank=1.parquet": "cannot be read (its checksum is not the recorded one)",
+        "rank=9.parquet": "belongs to no record",
+        "catalog.sqlite": "the catalog is damaged",
+    }
+    assert all(one["cure"] for one in document["problems"])
+    assert main(["verify", str(lake)]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith(f"{lake / STEP / 'rank=1.parquet'}: cannot be read")
+    assert main(["verify", str(lake.parent)]) == 3
+
+
+def test_verify_compares_the_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for format_ in ("nsys", "rocprof-csv"):
+        write(simulate(Job(ranks=2, steps=2, kernels=16, marker="iteration")), tmp_path / format_ / "traces", format_)
+        lake = tmp_path / format_ / "lake"
+        jitter.ingest([tmp_path / format_ / "traces"], lake, executor=jitter.LocalExecutor())
+        assert main(["verify", str(lake), "--sources"]) == 0
+        assert "2 sources unchanged" in capsys.readouterr().err
+        records = LakeFolder(lake).records()
+        flip(Path(records[0].file), 80_000)
+        Path(records[1].file).rename(tmp_path / "elsewhere")
+        assert main(["verify", str(lake), "--sources"]) == 3
+        out, err = capsys.readouterr()
+        assert out.startswith(f"{records[0].file}: has changed since it was ingested; read it again: jitter ingest")
+        assert len(out.splitlines()) == 1
+        assert f"1 source no longer lies where it was read, such as {records[1].file}" in err

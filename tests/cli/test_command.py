@@ -23,6 +23,7 @@ VERBS = (
     "query",
     "export",
     "serve",
+    "verify",
     "sample",
     "explain",
 )

@@ -15,6 +15,7 @@ from jitter._version import __version__
 if TYPE_CHECKING:
     from jitter.api import Lake as Lake
     from jitter.api import open as open  # noqa: A004  # the name users type: jitter.open
+    from jitter.comparison.runs import compare as compare
     from jitter.core.errors import JitterError as JitterError
     from jitter.core.executors import DaskExecutor as DaskExecutor
     from jitter.core.executors import LocalExecutor as LocalExecutor
@@ -30,6 +31,7 @@ __all__ = [
     "LocalExecutor",
     "PoolExecutor",
     "__version__",
+    "compare",
     "ingest",
     "open",
 ]
@@ -41,6 +43,7 @@ _MODULES = {
     "Lake": "jitter.api",
     "LocalExecutor": "jitter.core.executors",
     "PoolExecutor": "jitter.core.executors",
+    "compare": "jitter.comparison.runs",
     "ingest": "jitter.ingestion.ingest",
     "open": "jitter.api",
 }

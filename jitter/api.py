@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.analysis.replay.run_steps import RunSteps
+    from jitter.lake.step_reader import StepColumns
 
 Progress = Callable[[int, int], None]
 DerivedForm = Literal["catalog", "timings", "compacted", "answers"]
@@ -266,6 +267,15 @@ class Lake:
         if relation not in SCHEMAS:
             raise UsageError(f"no relation {relation!r}", f"logs fill {', '.join(SCHEMAS)}")
         return read_relation(self.root, relation, SCHEMAS[relation], self.logs)
+
+    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> "StepColumns":
+        """Return columns of one step's rows (`jitter explain lake`), of these ranks in ascending order; default: all.
+
+        Raises `LakeError` if a file of the lake is missing or damaged.
+        """
+        from jitter.lake.step_reader import read_step
+
+        return read_step(self.root, key, self._by_step[key], columns, ranks)
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""

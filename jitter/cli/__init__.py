@@ -23,6 +23,7 @@ _VERBS = (
     "table",
     "steps",
     "collectives",
+    "compare",
     "query",
     "export",
     "serve",

@@ -26,13 +26,16 @@ class ReportOutputs(NamedTuple):
     """Form that goes to stdout: json, markdown or terminal; None for none."""
 
 
-def choose_outputs(forms: Sequence[str], outputs: Sequence[Path], *, of_traces: bool) -> ReportOutputs:
+def choose_outputs(
+    forms: Sequence[str], outputs: Sequence[Path], *, of_traces: bool, page: Path = DEFAULT_PAGE
+) -> ReportOutputs:
     """Decide which form goes to which file, and which to stdout.
 
     `forms` are the forms named by flags, `outputs` the files named by `-o`. A single form takes a single file of any
     suffix; otherwise the suffix of each file picks its form. With neither, the report goes to the terminal; a report
     of traces (`of_traces`) then also writes the page. It prints the terminal form unless another form takes stdout.
-    Raises `UsageError` for a suffix that picks no form, two files of one form, and two forms on stdout.
+    `page` is where the page goes without a name. Raises `UsageError` for a suffix that picks no form, two files of one
+    form, and two forms on stdout.
     """
     if len(forms) == 1 and len(outputs) == 1:
         files = {forms[0]: outputs[0]}
@@ -46,7 +49,7 @@ def choose_outputs(forms: Sequence[str], outputs: Sequence[Path], *, of_traces: 
                 raise UsageError(f"{path}: its suffix picks {form}", f"add --{form}, or name another file")
             files[form] = path
     if "html" in forms or (of_traces and not forms and not outputs):
-        files.setdefault("html", DEFAULT_PAGE)
+        files.setdefault("html", page)
     on_stdout = [form for form in forms if form not in files]
     if len(on_stdout) > 1:
         raise UsageError(

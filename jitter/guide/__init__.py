@@ -23,6 +23,7 @@ TOPICS: Final = (
     "critical-path",
     "causes",
     "confidence",
+    "compare",
     "lake",
     "verify",
     "json",

@@ -34,13 +34,19 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     items: dict[str, LayoutDOM] = {}
     if sections:
         items, _ = draw_page_figures(page, sections, names.names, {section.place for section in sections})
+    body = render_page_body(page, sections, [_choice(section) for section in sections], items, live=False)
+    return render_document(str(lake.root), body, items)
+
+
+def render_document(title: str, body: Markup, items: Mapping[str, LayoutDOM]) -> str:
+    """Return a page that needs no network: `body` has an element `figures-<name>` for each figure."""
     return (
         template_environment()
         .get_template("page.html.j2")
         .render(
-            lake=str(lake.root),
-            body=render_page_body(page, sections, [_choice(section) for section in sections], items, live=False),
-            drawn=bool(sections),
+            lake=title,
+            body=body,
+            drawn=bool(items),
             figures=serialize_figures(items),
             library=Markup("\n".join(_library())),
         )

@@ -30,28 +30,28 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     lines = [
         MARKDOWN_SIGNATURE.decode(),
         "",
-        f"{_plain(describe_run(facts))}",
+        f"{escape_markdown(describe_run(facts))}",
         "",
-        f"**{_plain(diagnosis.verdict)}**",
+        f"**{escape_markdown(diagnosis.verdict)}**",
         "",
     ]
     for number, one in enumerate(answer_questions(diagnosis, hosts), 1):
-        lines.append(f"{number}. **{one.question}** {_plain(one.answer)}")
-        lines += [f"   - {_plain(line)}" for line in one.evidence]
+        lines.append(f"{number}. **{one.question}** {escape_markdown(one.answer)}")
+        lines += [f"   - {escape_markdown(line)}" for line in one.evidence]
     if diagnosis.culprits:
         heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
-        lines += ["", "## Culprits", "", *_table(heads, map(_culprit, diagnosis.culprits))]
+        lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
     columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
-    lines += ["", "## Costliest steps", "", *_table(columns, map(_step, costly))]
+    lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]
     sentences = [
         describe_alignment(facts.alignment),
         *describe_coverage(facts),
         *diagnosis.notes,
         *describe_excluded(facts),
     ]
-    lines += ["", "## Data quality", "", *(f"- {_plain(line)}" for line in sentences)]
-    lines += [f"- Not usable: {_plain(p.first_file)}: {_plain(p.text)}" for p in facts.refused]
+    lines += ["", "## Data quality", "", *(f"- {escape_markdown(line)}" for line in sentences)]
+    lines += [f"- Not usable: {escape_markdown(p.first_file)}: {escape_markdown(p.text)}" for p in facts.refused]
     return "\n".join(lines) + "\n"
 
 
@@ -83,12 +83,13 @@ def _step(step: StepAnswer) -> Sequence[str]:
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; its cells are escaped."""
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return lines + ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
+    return lines + ["| " + " | ".join(escape_markdown(cell) for cell in row) + " |" for row in rows]
 
 
-def _plain(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape everything that Markdown or a site that shows it would not take for text; return a single line."""
     words = escape_control(" ".join(text.split()))
     return _ACTIVE_TEXT.sub(lambda found: found[0] + _WORD_JOINER, _SPECIAL.sub(r"\\\1", words))

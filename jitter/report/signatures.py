@@ -15,5 +15,15 @@ JSON_SIGNATURE: Final = b'{\n "schema_version"'
 MARKDOWN_SIGNATURE: Final = b"# jitter report"
 """The first line of a Markdown report."""
 
+COMPARISON_MARKDOWN_SIGNATURE: Final = b"# jitter compare"
+"""The first line of a comparison in Markdown."""
+
 REPORT_SIGNATURES: Final = {"html": HTML_SIGNATURE, "json": JSON_SIGNATURE, "markdown": MARKDOWN_SIGNATURE}
 """The signature of each form of report that is written to a file."""
+
+COMPARISON_SIGNATURES: Final = {
+    "html": HTML_SIGNATURE,
+    "json": JSON_SIGNATURE,
+    "markdown": COMPARISON_MARKDOWN_SIGNATURE,
+}
+"""The signature of each form of comparison that is written to a file."""

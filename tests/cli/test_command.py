@@ -20,6 +20,7 @@ VERBS = (
     "table",
     "steps",
     "collectives",
+    "compare",
     "query",
     "export",
     "serve",

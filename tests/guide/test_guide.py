@@ -173,24 +173,26 @@ CONTAINERS = {"run", "run.alignment", "loss", "steps", "culprits", "what_if"}
 
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
-    for key, kind in _keys(report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))):
+    for key, kind in json_keys(
+        report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))
+    ):
         found.setdefault(key, set()).add(kind)
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}
     assert set(told) == set(found) - CONTAINERS
     assert {key: kinds - told[key] for key, kinds in found.items() if key in told and kinds - told[key]} == {}
 
 
-def _keys(value: dict[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+def json_keys(value: dict[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
     """The path of every key in the document, and the type of its value."""
     for name, own in value.items():
         key = within + name
         if isinstance(own, dict):
             yield key, "object"
-            yield from _keys(own, f"{key}.")
+            yield from json_keys(own, f"{key}.")
         elif isinstance(own, list) and any(isinstance(one, dict) for one in own):
             yield key, "list of object"
             for one in own:
-                yield from _keys(one, f"{key}[].")
+                yield from json_keys(one, f"{key}[].")
         elif isinstance(own, list):
             yield from ((key, f"list of {TYPES[type(one)]}") for one in own or [""])
         else:

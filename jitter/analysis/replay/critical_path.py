@@ -21,7 +21,7 @@ from jitter.analysis.execution.ready_times import NOT_AWAITED, ReadyTimes, find_
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.compilation import compiled
@@ -83,6 +83,11 @@ class Charges:
         """(ranks, parts): the excess of these ranks, which must ascend and be all that are charged."""
         found = np.zeros((len(ranks), len(TimePart)))
         np.add.at(found, (np.searchsorted(ranks, self.rank), self.part), self.excess_ns)
+        return found
+
+    def own_sums(self, ranks: Sequence[int]) -> Floats:
+        """(ranks,): the excess of these ranks without transfers; see `sums`."""
+        found: Floats = self.sums(ranks)[:, list(OWN_PARTS)].sum(axis=1)
         return found
 
 

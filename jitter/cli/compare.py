@@ -1,0 +1,112 @@
+"""`jitter compare`: what changed between two runs, and whether it is more than noise."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jitter.cli.options import force_option
+from jitter.cli.report_outputs import ReportOutputs, choose_outputs
+from jitter.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from jitter.comparison.document import Document
+    from jitter.comparison.model import Comparison
+
+DEFAULT_PAGE = Path("jitter-compare.html")
+"""Where the page goes without `-o`."""
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="BASE... NEW", type=click.Path(path_type=Path))
+@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@click.option("--base-steps", "base_numbers", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
+@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Write to this file; .html, .json and .md pick the form. Repeatable, one file per form.",
+)
+@force_option
+def compare(
+    runs: tuple[Path, ...],
+    numbers: str | None,
+    base_numbers: str | None,
+    as_html: bool,
+    as_json: bool,
+    as_markdown: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+) -> None:
+    """Compare the step of a new run with that of its base: slower, faster, same or incomparable, and what makes it.
+
+    A run is a lake, or a file that `jitter export --baseline` wrote. With several bases, what they differ by counts as
+    noise. `jitter explain compare` says how.
+
+    \b
+    Examples:
+        jitter compare before-lake after-lake
+        jitter compare run1-lake run2-lake run3-lake new-lake
+        jitter compare base.json new-lake --steps 2005-2049 --html -o diff.html
+        jitter compare base.json new-lake --json | jq .verdict
+    """
+    from jitter.cli.output.files import check_overwrite
+    from jitter.report.signatures import COMPARISON_SIGNATURES
+
+    if len(runs) < 2:
+        raise UsageError("a comparison needs two runs", "name the base first, then the new run")
+    given = {"html": as_html, "json": as_json, "markdown": as_markdown}
+    forms = [form for form, is_given in given.items() if is_given]
+    chosen = choose_outputs(forms, outputs, of_traces=False, page=DEFAULT_PAGE)
+    for form, path in chosen.files.items():
+        check_overwrite(path, force, COMPARISON_SIGNATURES[form])
+    _write(*_load(runs, numbers, base_numbers), chosen)
+
+
+def _load(
+    runs: tuple[Path, ...], numbers: str | None, base_numbers: str | None
+) -> "tuple[list[Document], Document, Comparison]":
+    from jitter.cli.compare_runs import load_run
+    from jitter.comparison.compare_documents import compare_documents
+    from jitter.core.formatting import parse_numbers
+
+    steps = None if numbers is None else parse_numbers(numbers, "--steps")
+    of_base = steps if base_numbers is None else parse_numbers(base_numbers, "--base-steps")
+    bases, new = [load_run(run, of_base) for run in runs[:-1]], load_run(runs[-1], steps)
+    return bases, new, compare_documents(bases, new)
+
+
+def _write(bases: "list[Document]", new: "Document", comparison: "Comparison", chosen: ReportOutputs) -> None:
+    """Write the comparison in every chosen form; print the names of files, on stderr if a document takes stdout."""
+    from jitter.cli.output.files import write_text
+
+    if chosen.stdout == "terminal":
+        from rich.console import Console
+
+        from jitter.report.comparison_terminal import render_comparison_terminal
+
+        Console(highlight=False).print(render_comparison_terminal(comparison))
+    elif chosen.stdout is not None:
+        click.echo(_render(bases, new, comparison, chosen.stdout), nl=False)
+    for form, path in chosen.files.items():
+        write_text(path, _render(bases, new, comparison, form))
+        click.echo(path, err=chosen.stdout in ("json", "markdown"))
+
+
+def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", form: str) -> str:
+    if form == "html":
+        from jitter.report.comparison_html import render_comparison_html
+
+        return render_comparison_html(bases, new, comparison)
+    if form == "json":
+        from jitter.comparison.json_form import render_comparison_json
+
+        return render_comparison_json(comparison)
+    from jitter.report.comparison_markdown import render_comparison_markdown
+
+    return render_comparison_markdown(comparison)

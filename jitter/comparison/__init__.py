@@ -1,0 +1,1 @@
+"""Compare two runs: what changed between them, and whether it is more than noise."""

@@ -1,0 +1,73 @@
+"""The runs of a comparison: lakes, open lakes or baseline files, as documents."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jitter import api
+from jitter.comparison.build_document import build_document
+from jitter.comparison.compare_documents import compare_documents
+from jitter.comparison.document import Document, decode_document
+from jitter.comparison.step_selection import select_steps
+from jitter.core.errors import JitterError, UsageError
+from jitter.core.formatting import format_numbers
+from jitter.core.step_key import StepKey
+
+if TYPE_CHECKING:
+    from jitter.comparison.model import Comparison
+
+Run = str | Path | api.Lake | Document
+"""A lake's folder, a baseline file, an open lake, or a document."""
+
+
+def compare(
+    *runs: Run, steps: Collection[int] | None = None, base_steps: Collection[int] | None = None
+) -> "Comparison":
+    """Compare the last run with the others: its base, or several whose spread counts as noise.
+
+    A run is a lake's folder, a file of `jitter export --baseline`, an open `Lake` or a `Document`. `steps` restricts
+    the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). Raises `UsageError` for
+    fewer than two runs or steps that a run lacks, and `JitterError` for a run that cannot be read.
+    """
+    if len(runs) < 2:
+        raise UsageError("a comparison needs two runs", "name the base first, then the new run")
+    of_base = steps if base_steps is None else base_steps
+    return compare_documents([load_run(run, of_base) for run in runs[:-1]], load_run(runs[-1], steps))
+
+
+def load_run(run: Run, steps: Collection[int] | None = None) -> Document:
+    """Return the document of a run, of the steps with these numbers (default: all); see `compare`."""
+    if isinstance(run, Document):
+        return run if steps is None else select_steps(run, steps)
+    if isinstance(run, api.Lake):
+        return describe_lake(run, steps)
+    path = Path(run)
+    if path.is_file():
+        found = read_document(path)
+        return found if steps is None else select_steps(found, steps)
+    return describe_lake(api.open(path), steps)
+
+
+def describe_lake(lake: api.Lake, steps: Collection[int] | None = None, label: str | None = None) -> Document:
+    """Return the document of a lake's steps with these numbers; raise `UsageError` if it holds none of them."""
+    return build_document(lake, choose_steps(lake, steps), label)
+
+
+def choose_steps(lake: api.Lake, steps: Collection[int] | None) -> list[StepKey]:
+    """Return the steps with these numbers (default: all); raise `UsageError` if the lake holds none of them."""
+    if steps is None:
+        return lake.steps
+    chosen = [key for key in lake.steps if key.step in steps]
+    if not chosen:
+        holds = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds no steps"
+        raise UsageError(f"{lake.root}: holds none of the steps {format_numbers(steps)}", holds)
+    return chosen
+
+
+def read_document(path: Path) -> Document:
+    """Return the document in a file; raise `JitterError` if it cannot be read or is none."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise JitterError(f"{path} cannot be read: {error.strerror}", "name a lake, or a baseline file") from None
+    return decode_document(content, str(path))

@@ -1,0 +1,161 @@
+"""Figures of a comparison: step times, split, kernel differences by index, bandwidth by size; both runs on one axis."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    DataRange1d,
+    FactorRange,
+    GridPlot,
+    HoverTool,
+    LogTicker,
+)
+from bokeh.plotting import figure
+
+from jitter.comparison.document import Document
+from jitter.comparison.model import Comparison
+from jitter.core.formatting import format_time
+from jitter.core.kernels import short_name
+from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, read_script, stack_figures
+from jitter.report.figures.palette import BACKGROUND_COLOR, MAX_RANK_COLOR, MIN_RANK_COLOR, TEXT_COLOR
+
+_BASE_COLOR, _NEW_COLOR = MIN_RANK_COLOR, MAX_RANK_COLOR
+_NAN = float("nan")
+
+
+def draw_comparison(bases: Sequence[Document], new: Document, comparison: Comparison) -> GridPlot | None:
+    """Draw the figures that have data; None if none has."""
+    drawn = [
+        _step_times(bases, new),
+        _split(comparison),
+        _kernel_differences(comparison),
+        _bandwidths(comparison),
+    ]
+    found = [one for one in drawn if one is not None]
+    return stack_figures(found) if found else None
+
+
+def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
+    """Step times by position in the run, the base's solid, the new run's with points."""
+    runs = [(one, _BASE_COLOR, "base", "circle") for one in bases] + [(new, _NEW_COLOR, "new", "triangle")]
+    if not any(step.step_time_ns is not None for one, *_ in runs for step in one.steps):
+        return None
+    title = figure_title("Step time of both runs, by position in the run", "title:comparison_steps")
+    plot = new_figure(title, 260, x_range=DataRange1d(), y_range=DataRange1d(), name="figure:comparison_steps")
+    for number, (one, color, label, marker) in enumerate(runs):
+        source = ColumnDataSource(
+            {
+                "at": list(range(len(one.steps))),
+                "time": [_NAN if step.step_time_ns is None else float(step.step_time_ns) for step in one.steps],
+                "step": [f"{one.label}, step {step.step}" for step in one.steps],
+                "text": [format_time(step.step_time_ns) for step in one.steps],
+            },
+            name=f"comparison:steps:{number}",
+        )
+        dash = "solid" if label == "base" else "dashed"
+        plot.line("at", "time", source=source, line_color=color, line_width=1.4, line_dash=dash, legend_label=label)
+        points = plot.scatter(
+            "at", "time", source=source, size=6, marker=marker, fill_color=color, line_color=color, legend_label=label
+        )
+        plot.add_tools(HoverTool(renderers=[points], tooltips=[("", "@step"), ("step time", "@text")]))
+    format_time_axis(plot, "step time")
+    _legend(plot)
+    return plot
+
+
+def _split(comparison: Comparison) -> figure | None:
+    """The parts of both median steps, side by side."""
+    if not comparison.split:
+        return None
+    parts = [part.label for part in comparison.split]
+    title = figure_title("Where the median step's time goes", "title:comparison_split")
+    options: dict[str, Any] = {
+        "x_range": FactorRange(factors=[(part, run) for part in parts for run in ("base", "new")])
+    }
+    plot = new_figure(title, 260, y_range=DataRange1d(), name="figure:comparison_split", **options)
+    source = ColumnDataSource(
+        {
+            "at": [(part, run) for part in parts for run in ("base", "new")],
+            "time": [value for one in comparison.split for value in (float(one.base_ns), float(one.new_ns))],
+            "color": [_BASE_COLOR, _NEW_COLOR] * len(parts),
+            "text": [format_time(value) for one in comparison.split for value in (one.base_ns, one.new_ns)],
+        },
+        name="comparison:split",
+    )
+    bars = plot.vbar("at", top="time", width=0.85, source=source, fill_color="color", line_color=None)
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=[("", "@at"), ("time", "@text")]))
+    plot.xgrid.grid_line_color = None
+    format_time_axis(plot, "time a step")
+    return plot
+
+
+def _kernel_differences(comparison: Comparison) -> figure | None:
+    """What each matched kernel of the first team takes more or less, by its index in the base's sequence."""
+    kernels = comparison.kernels
+    if kernels is None or not kernels.differences:
+        return None
+    title = figure_title("Kernel time, new − base, by index in the base's sequence", "title:comparison_kernels")
+    plot = new_figure(title, 240, x_range=DataRange1d(), y_range=DataRange1d(), name="figure:comparison_kernels")
+    source = ColumnDataSource(
+        {
+            "index": [one.kernel_index for one in kernels.differences],
+            "time": [one.difference_ns for one in kernels.differences],
+            "name": [short_name(one.kernel_name) for one in kernels.differences],
+            "text": [format_time(one.difference_ns, signed=True) for one in kernels.differences],
+        },
+        name="comparison:kernels",
+    )
+    bars = plot.vbar("index", top="time", width=0.8, source=source, fill_color=_NEW_COLOR, line_color=None)
+    tooltips = [("kernel", "@index"), ("name", "@name"), ("difference", "@text")]
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=tooltips))
+    format_time_axis(plot, "difference")
+    plot.xaxis.axis_label = "kernel index"
+    return plot
+
+
+def _bandwidths(comparison: Comparison) -> figure | None:
+    """Bus bandwidth by message size."""
+    sides = {
+        "base": [one.base for one in comparison.collectives if one.base is not None],
+        "new": [one.new for one in comparison.collectives if one.new is not None],
+    }
+    known = {side: [one for one in found if one.busbw and one.size_bytes] for side, found in sides.items()}
+    if not any(known.values()):
+        return None
+    title = figure_title("Bus bandwidth of collectives, by message size", "title:comparison_bandwidth")
+    plot = new_figure(
+        title,
+        260,
+        x_range=DataRange1d(),
+        y_range=DataRange1d(start=0),
+        x_axis_type="log",
+        name="figure:comparison_bandwidth",
+    )
+    for side, color, marker in (("base", _BASE_COLOR, "circle"), ("new", _NEW_COLOR, "triangle")):
+        source = ColumnDataSource(
+            {
+                "size": [one.size_bytes for one in known[side]],
+                "busbw": [one.busbw for one in known[side]],
+                "operation": [(one.collective or "unknown").replace("_", " ") for one in known[side]],
+            },
+            name=f"comparison:bandwidth:{side}",
+        )
+        points = plot.scatter(
+            "size", "busbw", source=source, size=9, marker=marker, fill_color=color, line_color=color, legend_label=side
+        )
+        tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@busbw{0.0} GB/s")]
+        plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips))
+    plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("bytes.js"))
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "GB/s"
+    _legend(plot)
+    return plot
+
+
+def _legend(plot: figure) -> None:
+    legend = plot.legend[0]
+    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
+    legend.border_line_color = None
+    legend.orientation = "horizontal"

@@ -1,0 +1,215 @@
+"""The tables of a comparison as texts, for the terminal, Markdown and the page."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from jitter.comparison.document import CulpritEntry, Environment
+from jitter.comparison.kernel_changes import KernelChange
+from jitter.comparison.model import CollectiveChange, Comparison, RankChange
+from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_percent, format_rank, format_time
+from jitter.core.kernels import short_name
+
+_MIN_RANK_CHANGE: Final = 0.005
+"""Part of a step; a smaller change of a rank's excess is not listed."""
+_MIN_RATIO_CHANGE: Final = 0.03
+
+
+class ComparisonTable(NamedTuple):
+    """One table; the first column is text, the others are numbers."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def describe_sides(comparison: Comparison) -> list[str]:
+    """Return a line for each side: its label and its size."""
+    lines = []
+    for name, side in (("base", comparison.base), ("new", comparison.new)):
+        runs = f"{format_count(side.runs, 'run')}, " if side.runs > 1 else ""
+        size = f"{format_count(side.ranks, 'rank')}, {format_count(side.steps, 'step')}"
+        lines.append(f"{name}: {side.label} ({runs}{size}{'; ' if side.formats else ''}{', '.join(side.formats)})")
+    return lines
+
+
+def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
+    """Return the tables that have rows, each with at most `most` rows."""
+    found = [
+        _split(comparison),
+        _kernels(comparison, most),
+        _collectives(comparison, most),
+        _ranks(comparison, most),
+        _culprits(comparison, most),
+        _environment(comparison),
+        _throughput(comparison),
+    ]
+    return [table for table in found if table.rows]
+
+
+def _split(comparison: Comparison) -> ComparisonTable:
+    effect = comparison.effect
+    heads = ("step time", "base", "new", "difference", "share")
+    if effect is None:
+        return ComparisonTable("Where the time goes", heads, ())
+    whole = sum(part.difference_ns for part in comparison.split)
+    rows = [
+        (
+            part.label,
+            format_time(part.base_ns),
+            format_time(part.new_ns),
+            format_time(part.difference_ns, signed=True),
+            format_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
+        )
+        for part in comparison.split
+    ]
+    difference = format_time(effect.difference_ns, signed=True)
+    share = format_percent(effect.fraction)
+    total = ("step", format_time(effect.base_ns), format_time(effect.new_ns), difference, f"{share} of a step")
+    return ComparisonTable("Where the time goes", heads, (*rows, total))
+
+
+def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
+    changes = [] if comparison.kernels is None else comparison.kernels.changes
+    rows: list[tuple[str, ...]] = [
+        (
+            name_change(one),
+            str(one.places or one.new_places),
+            format_time(one.base_ns),
+            format_time(one.new_ns),
+            format_time(one.difference_ns, signed=True),
+            one.kind,
+        )
+        for one in changes[:most]
+    ]
+    if len(changes) > most:
+        rows.append((f"and {len(changes) - most} more", "", "", "", "", ""))
+    shapes = [] if comparison.kernels is None else comparison.kernels.shapes
+    for shape in shapes[:most]:
+        grids = (_shape(shape.base), _shape(shape.new))
+        rows.append((abbreviate(short_name(shape.kernel_name)), str(shape.places), *grids, "", "launch shape"))
+    return ComparisonTable("Kernels", ("kernel", "places", "base", "new", "difference", "change"), tuple(rows))
+
+
+def name_change(one: KernelChange) -> str:
+    """Name what changed: the kernel, or what stands in its place."""
+    base, new = (_names(name) for name in (one.kernel_name, one.new_kernel_name))
+    if one.kind != "replaced":
+        return base or new
+    if one.places == one.new_places:
+        return f"{base} → {new}"
+    fusion = " (fusion?)" if one.new_places < one.places else ""
+    return f"{format_count(one.places, 'kernel')} replaced by {one.new_places}{fusion}: {base} → {new}"
+
+
+def _names(joined: str | None) -> str:
+    names = [] if joined is None else joined.split(" + ")
+    shown = [abbreviate(short_name(name), 34) for name in names[:3]]
+    return " + ".join([*shown, "…"] if len(names) > 3 else shown)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return f"{shape[0]}×{shape[1]}×{shape[2]}/{shape[3]}×{shape[4]}×{shape[5]}"
+
+
+def _collectives(comparison: Comparison, most: int) -> ComparisonTable:
+    changed = [one for one in comparison.collectives if _is_changed(one)]
+    rows = [
+        (
+            " ".join(filter(None, (one.either.collective, _bytes(one.either.size_bytes), one.either.dtype))),
+            *(_number(None if side is None else side.calls_per_step) for side in (one.base, one.new)),
+            *(_number(None if side is None else side.busbw) for side in (one.base, one.new)),
+            UNKNOWN if one.ratio is None else f"×{one.ratio:.2f}",
+            *(_number(None if side is None else side.wait_us) for side in (one.base, one.new)),
+        )
+        for one in changed[:most]
+    ]
+    heads = ("collective", "calls/step", "new", "busbw GB/s", "new", "ratio", "wait µs", "new")
+    return ComparisonTable("Collectives", heads, tuple(rows))
+
+
+def _is_changed(one: CollectiveChange) -> bool:
+    if one.base is None or one.new is None:
+        return True
+    is_other = one.ratio is not None and abs(one.ratio - 1) >= _MIN_RATIO_CHANGE
+    return is_other or round(one.base.calls_per_step, 2) != round(one.new.calls_per_step, 2)
+
+
+def _ranks(comparison: Comparison, most: int) -> ComparisonTable:
+    effect = comparison.effect
+    least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else 0.0
+    changed = [one for one in comparison.ranks if _excess_change(one) is not None]
+    changed = [one for one in changed if abs(_excess_change(one) or 0) >= least] if effect is not None else []
+    changed.sort(key=lambda one: -abs(_excess_change(one) or 0))
+    rows = [
+        (
+            format_rank(one.rank, one.host),
+            format_time(one.base_excess_ns),
+            format_time(one.new_excess_ns),
+            format_time(_excess_change(one), signed=True),
+        )
+        for one in changed[:most]
+    ]
+    return ComparisonTable("Ranks whose excess changed", ("rank", "base", "new", "difference"), tuple(rows))
+
+
+def _excess_change(one: RankChange) -> int | None:
+    if one.base_excess_ns is None and one.new_excess_ns is None:
+        return None
+    return (one.new_excess_ns or 0) - (one.base_excess_ns or 0)
+
+
+def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
+    found = comparison.culprits
+    rows = [
+        (name_culprit_entry(one), one.cause.replace("_", " "), one.confidence, format_time(one.gain_ns), what)
+        for what, ones in (("appeared", found.appeared), ("went", found.went), ("stayed", found.stayed))
+        for one in ones
+    ]
+    return ComparisonTable(
+        "Findings", ("finding", "cause", "confidence", "time saved", "in the new run"), tuple(rows[:most])
+    )
+
+
+def name_culprit_entry(one: CulpritEntry) -> str:
+    """Name a finding by its scope."""
+    if one.scope == "host" and one.host is not None:
+        return f"host {one.host}"
+    if len(one.ranks) > 1:
+        return f"{format_count(len(one.ranks), 'rank')} from rank {min(one.ranks)}"
+    return format_rank(one.rank, one.host)
+
+
+def _environment(comparison: Comparison) -> ComparisonTable:
+    rows = []
+    if comparison.environment is not None:
+        (_, base), (_, new) = comparison.environment
+        for field, label in (
+            ("profilers", "profiler"),
+            ("nccl", "NCCL"),
+            ("networks", "network"),
+            ("transports", "transports"),
+        ):
+            one, other = _texts(base, field), _texts(new, field)
+            if one != other:
+                rows.append((label, one, other))
+    return ComparisonTable("Environment", ("", "base", "new"), tuple(rows))
+
+
+def _texts(environment: Environment, field: str) -> str:
+    return ", ".join(getattr(environment, field)) or UNKNOWN
+
+
+def _throughput(comparison: Comparison) -> ComparisonTable:
+    rows = [
+        (one.label or "training", f"{one.base_seconds:,.1f} s", f"{one.new_seconds:,.1f} s", f"{one.speedup:.2f}×")
+        for one in comparison.throughput
+    ]
+    return ComparisonTable("Training run time (train_runtime)", ("", "base", "new", "speed"), tuple(rows))
+
+
+def _number(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:,.1f}"
+
+
+def _bytes(value: int | None) -> str | None:
+    return None if value is None else f"{value:,} B"

@@ -1,0 +1,122 @@
+"""The baseline document: a lake and its file give the same comparison; other files are refused with a sentence."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.comparison.build_document import build_document
+from jitter.comparison.document import (
+    DOCUMENT_SIGNATURE,
+    MAX_DOCUMENT_BYTES,
+    Place,
+    StepEntry,
+    decode_document,
+    encode_document,
+)
+from jitter.comparison.json_form import comparison_document
+from jitter.comparison.step_selection import select_steps
+from jitter.core.errors import JitterError, UsageError
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory):
+    job = {"ranks": 3, "steps": 8, "kernels": 30, "first_step": 100}
+    base = ingest_run(simulate(Job(**job, seed=1)), tmp_path_factory.mktemp("base"), "nsys")
+    slow = [Fault.parse("slow_gpu:rank=0-2,factor=1.3")]
+    return base, ingest_run(simulate(Job(**job, seed=2), slow), tmp_path_factory.mktemp("new"), "nsys")
+
+
+def test_a_file_is_its_document(lakes):
+    document = build_document(lakes[0])
+    content = encode_document(document)
+    assert decode_document(content, "file") == document
+    assert DOCUMENT_SIGNATURE in content[:200]
+    assert len(content) < MAX_DOCUMENT_BYTES
+
+
+def test_a_lake_and_its_document_compare_alike(lakes):
+    base, new = lakes
+    direct = comparison_document(jitter.compare(base.root, new.root))
+    filed = comparison_document(jitter.compare(build_document(base), build_document(new)))
+    assert direct == filed
+    assert direct["verdict"] == "slower"
+
+
+def test_a_part_of_a_document_is_that_part_of_the_lake(lakes):
+    base, _ = lakes
+    part = select_steps(build_document(base), {102, 103, 104, 105, 106})
+    direct = build_document(base, [key for key in base.steps if 102 <= key.step <= 106])
+    assert [step.step_time_ns for step in part.steps] == [step.step_time_ns for step in direct.steps]
+    assert part.steps[0].step_time_ns is None
+    assert part.teams[0].times_ns == direct.teams[0].times_ns
+    with pytest.raises(UsageError, match="holds none of the steps 7"):
+        select_steps(part, {7})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no baseline"),
+        (b"{}", "is no baseline"),
+        (b'{"schema_version": 1, "verdict": "same"}', "is no baseline"),
+        (b'{"kind":"jitter baseline","schema_version":99}', "newer jitter"),
+        (b'{"kind":"jitter baseline","schema_version":1}', "damaged"),
+        (b"\xff\xfe\x00", "is no baseline"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, content, said, capsys):
+    with pytest.raises(JitterError, match=said):
+        decode_document(content, "some.json")
+    path = tmp_path / "some.json"
+    path.write_bytes(content)
+    assert main(["compare", str(path), str(path)]) == 3
+    assert str(path) in capsys.readouterr().err
+
+
+def test_a_truncated_file_is_refused(lakes):
+    content = encode_document(build_document(lakes[0]))
+    for size in (20, len(content) // 2, len(content) - 3):
+        with pytest.raises(JitterError):
+            decode_document(content[:size], "some.json")
+
+
+def test_the_largest_document_stays_below_its_limit(lakes):
+    """50 steps of 903 kernels with long names on 960 ranks: the talk's job; and 5,000 steps."""
+    document = build_document(lakes[0])
+    team = document.teams[0]
+    steps = tuple(StepEntry(None, n, 10**9 + n, (10**9, 10**6, n, 0, 0, 0), 10**6) for n in range(5000))
+    names = tuple(f"{'x' * 300}{n}" for n in range(903))
+    times = np.random.default_rng(1).integers(10**5, 10**6, (903, 155)).tolist()
+    large = msgspec.structs.replace(
+        document,
+        steps=steps,
+        names=names,
+        ranks=960,
+        rank_entries=document.rank_entries * 320,
+        teams=(
+            msgspec.structs.replace(
+                team,
+                ranks=tuple(range(960)),
+                places=tuple(Place(n, False, (1, 1, 1, 1, 1, 1)) for n in range(903)),
+                steps=tuple(range(155)),
+                times_ns=tuple(map(tuple, times)),
+            ),
+        ),
+    )
+    assert len(encode_document(large)) < MAX_DOCUMENT_BYTES
+
+
+def test_usage(lakes, capsys):
+    base, _ = lakes
+    assert main(["compare", str(base.root)]) == 2
+    assert "needs two runs" in capsys.readouterr().err
+    assert main(["compare", str(base.root), str(base.root), "--steps", "1-2"]) == 2
+    assert main(["compare", str(base.root), "/nonexistent"]) == 3
+    assert main(["compare", str(base.root), str(base.root), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "same"

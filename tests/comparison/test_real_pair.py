@@ -1,0 +1,78 @@
+"""Two recordings of one program on 2 × H100: the later one is slower because its hosts launch late."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.comparison.json_form import comparison_document
+from jitter.comparison.runs import load_run
+
+BEFORE = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys" / "nsysai_mfu_2gpu_before.sqlite"
+AFTER = Path(os.environ.get("JITTER_EVIDENCE", "/nonexistent")) / "compare" / "mfu_2gpu_after.sqlite"
+pytestmark = pytest.mark.skipif(
+    not (BEFORE.is_file() and AFTER.is_file()), reason="needs the recordings of JITTER_TRACES and JITTER_EVIDENCE"
+)
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    for name, trace in (("before", BEFORE), ("after", AFTER)):
+        assert jitter.ingest([trace], folder / name, executor=jitter.LocalExecutor()).refused == []
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(lakes):
+    return {name: load_run(lakes / name) for name in ("before", "after")}
+
+
+def test_the_later_recording_is_slower_by_its_launches(documents):
+    found = comparison_document(jitter.compare(documents["before"], documents["after"]))
+    assert found["verdict"] == "slower"
+    assert 0.115 <= found["step_time"]["fraction"] <= 0.13
+    assert found["step_time"]["base_ns"] == pytest.approx(16.682e6, rel=1e-4)
+    assert found["step_time"]["new_ns"] == pytest.approx(18.676e6, rel=1e-4)
+    largest = max(found["split"], key=lambda part: abs(part["difference_ns"]))
+    assert largest["part"] == "launch"
+    assert 1.7e6 <= largest["difference_ns"] <= 2.4e6
+    assert found["kernels"] == []
+    assert found["kernel_names"] == {"matched": 30, "base": 30}
+    assert "launch" in found["sentence"]
+    assert "spread between runs is unknown" in found["sentence"]
+    compute = found["split"][0]
+    assert compute["base_ns"] == pytest.approx(15.09e6, rel=2e-3)
+    assert compute["new_ns"] == pytest.approx(15.13e6, rel=2e-3)
+
+
+def test_the_parts_add_up_to_the_step(documents):
+    found = comparison_document(jitter.compare(documents["before"], documents["after"]))
+    for side in ("base_ns", "new_ns", "difference_ns"):
+        assert sum(part[side] for part in found["split"]) == found["step_time"][side]
+    for document in documents.values():
+        for step in document.steps:
+            assert (step.step_time_ns is None) == (step.parts_ns is None)
+            assert step.parts_ns is None or sum(step.parts_ns) == step.step_time_ns
+            assert step.parts_ns is None or min(step.parts_ns) >= 0
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_recording_equals_itself(documents, name):
+    found = comparison_document(jitter.compare(documents[name], documents[name]))
+    assert found["verdict"] == "same"
+    assert found["kernels"] == []
+    assert found["step_time"]["difference_ns"] == 0
+    assert all(part["difference_ns"] == 0 for part in found["split"])
+
+
+def test_two_calls_give_one_answer(lakes, capsys):
+    said = []
+    for _ in range(2):
+        assert main(["compare", str(lakes / "before"), str(lakes / "after"), "--json"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert json.loads(said[0])["schema_version"] == 1

@@ -314,3 +314,33 @@ def test_replacement_of_invalid_utf8_at_any_block_border(size: int):
     assert len(found) == len(content)
     expected = content.decode("utf-8", "surrogateescape")
     assert found.decode() == "".join("\x1a" if "\udc80" <= one <= "\udcff" else one for one in expected)
+
+
+def test_kernels_renamed_by_markers_are_said_and_rccl_calls_tell_communication(tmp_path: Path):
+    """With --kernel-rename, Kernel_Name is the text of the marker around the launch."""
+    rows = [(f"layer{number}", 100 * number, number) for number in (1, 2, 3)]
+    (tmp_path / "7_kernel_trace.csv").write_text(
+        KERNEL + "".join(kernel(start + 30, start + 60, name, number) for name, start, number in rows)
+    )
+    (tmp_path / "7_hip_api_trace.csv").write_text(
+        API
+        + "".join(
+            f'"HIP_RUNTIME_API","hipLaunchKernel",7,70,{number},{start + 10},{start + 20}\n'
+            for _, start, number in rows
+        )
+    )
+    (tmp_path / "7_rccl_api_trace.csv").write_text(API + '"RCCL_API","ncclAllReduce",7,70,9,305,325\n')
+    markers = API + "".join(
+        f'"MARKER_CORE_API","{name}",7,70,0,{start},{start + 90}\n' for name, start, _ in rows if name != "layer2"
+    )
+    (tmp_path / "7_marker_api_trace.csv").write_text(markers)
+    found = read(tmp_path / "7_kernel_trace.csv")
+    assert [(found.name(one), one["collective"]) for one in found.kernels] == [
+        ("layer1", None),
+        ("layer2", None),
+        ("layer3", "all_reduce"),
+    ]
+    (said,) = [problem for problem in found.recording.problems if "kernel-rename" in problem]
+    assert said.startswith("2 kernel names are texts of markers (layer1)")
+    (tmp_path / "7_marker_api_trace.csv").write_text(API + '"MARKER_CORE_API","step 1",7,70,0,100,390\n')
+    assert not any("kernel-rename" in problem for problem in read(tmp_path / "7_kernel_trace.csv").recording.problems)

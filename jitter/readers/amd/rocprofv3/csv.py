@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import abbreviate, format_count
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.batches import join_names
@@ -166,6 +167,12 @@ class _Trace:
                 recording.problems.append(
                     f"{file.path.name}: columns unknown to jitter are not read: {join_names(unknown)}"
                 )
+        if rows.renamed:
+            count = format_count(len(rows.renamed), "kernel name is the text", "kernel names are texts")
+            recording.problems.append(
+                f"{count} of markers ({abbreviate(sorted(rows.renamed)[0])}): kernels inside one marker look alike; "
+                "record without --kernel-rename"
+            )
         recording.problems += rows.rows.problems()
 
 

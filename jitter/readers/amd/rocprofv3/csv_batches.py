@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from jitter.readers import Advance, Batch, Process
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import BatchBuilder, constant_column, parse_integers
+from jitter.readers.amd.batches import BatchBuilder, constant_column, decode_text, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 from jitter.readers.amd.rccl import RcclCalls
 
@@ -44,6 +44,8 @@ class CsvBatches:
         self._agents = agents
         self._pid = pid
         self._rccl = RcclCalls()
+        self.renamed: set[str] = set()
+        """Kernel names that are texts of markers: rocprofv3 --kernel-rename wrote them."""
 
     def rccl(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Read RCCL's calls, which state the operations of collectives; yields no batches."""
@@ -104,16 +106,20 @@ class CsvBatches:
             yield self.rows.activities(columns, copies=True)
 
     def markers(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
-        """Yield roctx ranges."""
+        """Yield roctx ranges; call after `kernels`."""
         file.require("domain", "function", *_SPAN)
         for read in file.batches(_CALL, advance):
             batch = read.filter(pc.starts_with(_column(read, "domain"), b"MARKER_CORE"))
             threads = _integers(batch, "thread_id")
+            texts = _column(batch, "function")
+            kernels = pa.array([name.encode() for name in self.rows.names], pa.binary())
+            same = texts.cast(pa.binary()).filter(pc.is_in(texts.cast(pa.binary()), kernels))
+            self.renamed.update(decode_text(text) for text in pc.unique(same).to_pylist())
             columns = {
                 "process": self._processes(batch),
                 # ranges of roctxRangeStart and roctxRangeStop belong to no thread
                 "thread": pc.if_else(pc.equal(threads, 0), pa.scalar(None, pa.int64()), threads),
-                "text": _column(batch, "function"),
+                "text": texts,
                 "start_ns": _integers(batch, "start_timestamp"),
                 "end_ns": _integers(batch, "end_timestamp"),
             }

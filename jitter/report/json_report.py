@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.report.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 
@@ -37,6 +37,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         },
         "loss": {"ns": diagnosis.loss.ns, "fraction": diagnosis.loss.fraction},
         "steps": [_step(step) for step in diagnosis.steps],
+        "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
         "what_if": {
             "culprits_repaired_ns": diagnosis.what_if.culprits_repaired_ns,
@@ -51,6 +52,15 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
     return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted]
+
+
+def _share(share: LossShare) -> dict[str, Any]:
+    return {
+        "part": share.part,
+        "ns": share.ns,
+        "fraction": share.fraction,
+        "ranks": [{"rank": one.rank, "ns": one.ns} for one in share.ranks],
+    }
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:

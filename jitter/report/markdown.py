@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.loss_parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time
 from jitter.core.kernels import short_name
@@ -38,6 +39,9 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     for number, one in enumerate(answer_questions(diagnosis, hosts), 1):
         lines.append(f"{number}. **{one.question}** {escape_markdown(one.answer)}")
         lines += [f"   - {escape_markdown(line)}" for line in one.evidence]
+    if diagnosis.split:
+        shares = (_share(share) for share in diagnosis.split if share.ns)
+        lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of a step", "ranks"), shares)]
     if diagnosis.culprits:
         heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
         lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
@@ -53,6 +57,15 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     lines += ["", "## Data quality", "", *(f"- {escape_markdown(line)}" for line in sentences)]
     lines += [f"- Not usable: {escape_markdown(p.first_file)}: {escape_markdown(p.text)}" for p in facts.refused]
     return "\n".join(lines) + "\n"
+
+
+def _share(share: LossShare) -> Sequence[str]:
+    return (
+        LOSS_PART_INFO[share.part].words,
+        format_time(share.ns),
+        format_percent(share.fraction),
+        describe_ranks(share) or "-",
+    )
 
 
 def _culprit(one: Culprit) -> Sequence[str]:

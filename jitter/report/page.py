@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
+from jitter.analysis.diagnosis.loss_parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     abbreviate,
@@ -54,6 +55,8 @@ def template_environment() -> Environment:
         subject=name_culprit,
         brief=abbreviate,
         cause=describe_cause,
+        ranks=describe_ranks,
+        part=lambda part: LOSS_PART_INFO[part].words,
     )
     return environment
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.loss_parts import describe_split
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
@@ -59,10 +60,12 @@ def _cost(diagnosis: Diagnosis) -> str:
 
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
+    parts = describe_split(diagnosis.split)
+    split = (f"of it: {parts}",) if parts else ()
     if not diagnosis.culprits:
-        return ()
+        return split
     fixed = f"fixing the findings below would save about {format_time(diagnosis.what_if.culprits_repaired_ns)}"
-    return (f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}",)
+    return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
 
 
 def _steps(diagnosis: Diagnosis) -> str:

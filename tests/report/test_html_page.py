@@ -91,7 +91,7 @@ def test_bars_of_the_path_add_up_to_its_charges(page, lake):
     steps = sources(page, "split")["steps"]
     for at, path in enumerate(lake.analyze().paths):
         for number, part in enumerate(("start", "cpu", "gpu", "transfer")):
-            own = sum(charge.excess_ns for charge in path.charges if charge.part == number)
+            own = sum(charge.excess_ns for charge in path.whole if charge.part == number)
             assert steps[part][at] == pytest.approx(own)
             assert steps[f"{part}_to"][at] - steps[f"{part}_from"][at] == pytest.approx(own)
         ends = [steps[f"{part}_to"][at] for part in ("start", "cpu", "gpu", "transfer")]

@@ -52,6 +52,7 @@ DOCUMENT = {
     },
     "loss": {"ns": (int, NULL), "fraction": (int, float, NULL)},
     "steps": [STEP],
+    "split": [{"part": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
     "what_if": {"culprits_repaired_ns": (int, NULL), "all_repaired_ns": (int, NULL)},
     "verdict": TEXT,
@@ -81,6 +82,27 @@ def assert_fits_schema(value: Any, wanted: Any = DOCUMENT, at: str = "document")
         _assert_holds(value)
 
 
+PARTS = ["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
+
+
+def _assert_split_adds_up(said: dict[str, Any]) -> None:
+    """The parts add up to the loss, and the ranks of a part to the part."""
+    split = said["split"]
+    assert [share["part"] for share in split] == ([] if said["loss"]["ns"] is None else PARTS)
+    if not split:
+        return
+    assert sum(share["ns"] for share in split) == said["loss"]["ns"]
+    for share in split:
+        own = [one["ns"] for one in share["ranks"]]
+        assert own == sorted(own, reverse=True)
+        assert sum(own) == (0 if share["part"] in PARTS[4:] else share["ns"])
+        assert share["ns"] >= 0 or share["part"] == "unexplained"
+    if said["loss"]["fraction"] is not None:
+        assert math.isclose(
+            sum(share["fraction"] for share in split), said["loss"]["fraction"], rel_tol=1e-9, abs_tol=1e-12
+        )
+
+
 def _assert_holds(said: dict[str, Any]) -> None:
     assert said["schema_version"] == 1
     assert len(said["steps"]) == said["run"]["steps"]
@@ -93,6 +115,7 @@ def _assert_holds(said: dict[str, Any]) -> None:
     else:
         assert said["loss"]["ns"] == sum(told)
     assert said["what_if"]["all_repaired_ns"] == said["loss"]["ns"]
+    _assert_split_adds_up(said)
     for step in said["steps"]:
         assert (step["split"] is None) == (step["max_rank"] is None)
         assert step["split"] is None or sum(step["split"].values()) > 0

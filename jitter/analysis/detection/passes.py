@@ -45,8 +45,15 @@ class StepPath:
 
     key: StepKey
     charges: Charges
+    tail: Charges
+    """What delays the step in the step before, after that step's last collective."""
     waited_ns: Mapping[int, float]
     """How long each rank waited for others at collectives, all together."""
+
+    @property
+    def whole(self) -> Charges:
+        """All charges: those of the step, and those of the step before."""
+        return self.charges.joined(self.tail) if len(self.tail) else self.charges
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[St
     walker, found = PathWalker.of_run(steps.run, usual), []
     for step in steps.steps(max(first - 1, 0), last):
         if step.number < first:
-            walker.pass_by(step)
+            walker.pass_by(step, steps.baseline(step))
         else:
             found.append(path_of(steps, walker, step))
     return found
@@ -109,7 +116,8 @@ def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[St
 
 def path_of(steps: RunSteps, walker: PathWalker, step: RecordedStep) -> StepPath:
     """Walk one step's path."""
-    return StepPath(step.key, walker.walk(step, steps.baseline(step)), _waited(steps, step))
+    walk = walker.walk(step, steps.baseline(step))
+    return StepPath(step.key, walk.charges, walk.tail, _waited(steps, step))
 
 
 def _waited(steps: RunSteps, step: RecordedStep) -> dict[int, float]:

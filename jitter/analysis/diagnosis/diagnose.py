@@ -9,7 +9,8 @@ from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings
 from jitter.analysis.diagnosis.limitations import find_peerless, list_limitations
-from jitter.analysis.diagnosis.model import Diagnosis, Loss, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.loss_split import split_loss, sum_charges
+from jitter.analysis.diagnosis.model import Diagnosis, Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.replay.what_if import together
@@ -50,6 +51,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             partial=bool(run.matching.unpaired),
         ),
         notes=list_limitations(evidence),
+        split=_split(analysis, steps, loss),
     )
     return limit_to_communication(found, survey_communication(run))
 
@@ -71,6 +73,13 @@ def _select_worth_fixing(
             return kept, [alone for alone, _ in prices], analysis.gains([together(scenarios)])[0]
         kept = [group for group, worth in zip(kept, is_worth, strict=True) if worth]
     return [], [], 0.0
+
+
+def _split(analysis: RunAnalysis, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
+    """Split the loss along the critical paths of the steps that have one."""
+    paths = [path for step, path in zip(steps, analysis.paths, strict=True) if step.loss_ns is not None]
+    times = [step.step_time_ns for step in steps if step.loss_ns is not None and step.step_time_ns]
+    return split_loss(sum_charges(path.whole for path in paths), loss.ns, sum(times) or None)
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:

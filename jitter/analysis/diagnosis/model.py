@@ -1,13 +1,16 @@
 """The diagnosis as plain data: loss, steps, culprits, what-if, verdict."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from jitter.core.step_key import StepKey
 
 Cause = Literal["late_start", "cpu_launch", "gpu_compute", "workload_imbalance", "communication", "none"]
 Scope = Literal["rank", "host", "device", "ranks"]
 Confidence = Literal["high", "medium", "low"]
+LossPart = Literal["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
+LOSS_PARTS: Final[tuple[LossPart, ...]] = get_args(LossPart)
+"""The parts of the loss, in the order of a report."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,26 @@ class Loss:
     ns: int | None
     fraction: float | None
     """Of the run's time."""
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """One rank's part of a loss."""
+
+    rank: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class LossShare:
+    """One part of the loss, along the critical path."""
+
+    part: LossPart
+    ns: int
+    fraction: float | None
+    """Of the time of the steps; None if that is unknown."""
+    ranks: tuple[RankShare, ...]
+    """Largest first; empty for communication and for what is unexplained."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +137,8 @@ class Diagnosis:
     verdict: str
     notes: tuple[str, ...] = field(default=())
     """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
+    split: tuple[LossShare, ...] = field(default=())
+    """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
 
     @property
     def costliest(self) -> StepAnswer:

@@ -42,8 +42,9 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
     has_loss = (is_timed or np.isnan(analysis.step_ns).all()) and not np.isnan(loss_ns)
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= evidence.thresholds.min_steps_without_peers
-    ranks: list[int] = np.unique(path.charges.rank).tolist()
-    excess = dict(zip(ranks, path.charges.sums(ranks).tolist(), strict=True))
+    charges = path.whole
+    ranks: list[int] = np.unique(charges.rank).tolist()
+    excess = dict(zip(ranks, charges.sums(ranks).tolist(), strict=True))
     own = {rank: sum(parts[part] for part in OWN_PARTS) for rank, parts in excess.items()}
     max_rank = max(own, key=lambda rank: (own[rank], -rank), default=None)
     if max_rank is not None and own[max_rank] <= 0:

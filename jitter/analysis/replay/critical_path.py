@@ -28,8 +28,10 @@ from jitter.core.compilation import compiled
 from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.core.selection import later, select_median
 
-_END, _COLLECTIVE, _OPERATION, _START, _LAUNCH = range(5)
-"""Position of a walk: at its end, at a collective, at the end of an operation, at its start, at its launch."""
+_END, _COLLECTIVE, _OPERATION, _START, _LAUNCH, _STREAM_BEFORE, _THREAD_BEFORE = range(7)
+"""Position of a walk: at its end, at a collective, at the end of an operation, at its start, at its launch; or at what
+a stream or a thread did in the step before.
+"""
 
 
 class Charge(NamedTuple):
@@ -79,6 +81,10 @@ class Charges:
         """Some of them."""
         return Charges(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
+    def joined(self, other: "Charges") -> "Charges":
+        """Return these charges and the other ones."""
+        return Charges(*(np.concatenate([getattr(one, field.name) for one in (self, other)]) for field in fields(self)))
+
     def sums(self, ranks: Sequence[int]) -> Floats:
         """(ranks, parts): the excess of these ranks, which must ascend and be all that are charged."""
         found = np.zeros((len(ranks), len(TimePart)))
@@ -89,6 +95,15 @@ class Charges:
         """(ranks,): the excess of these ranks without transfers; see `sums`."""
         found: Floats = self.sums(ranks)[:, list(OWN_PARTS)].sum(axis=1)
         return found
+
+
+class StepWalk(NamedTuple):
+    """The path through one step."""
+
+    charges: Charges
+    """Operations of the step."""
+    tail: Charges
+    """Operations of the step before, after its last collective: they delay this step."""
 
 
 class PathWalker:
@@ -113,21 +128,24 @@ class PathWalker:
         self._previous_on_stream = _previous_on_stream(job)
         self._left = np.full(len(ranks), -np.inf)
         """End of each rank's last collective of the step before."""
+        self._before: tuple[RecordedStep, SelfTimes] | None = None
+        """The step before, with its medians."""
 
     @classmethod
     def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":
         """Make the one for a run's steps."""
         return cls(run.job, run.collective_arrays, run.rank_numbers, run.schedule.uncoupled, baseline_transfers)
 
-    def walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
+    def walk(self, step: RecordedStep, baseline: SelfTimes) -> StepWalk:
         """Return the step's path, empty where ranks do not meet; `baseline` (operations,) are its medians."""
         found = self._walk(step, baseline)
-        self.pass_by(step)
+        self.pass_by(step, baseline)
         return found
 
-    def pass_by(self, step: RecordedStep) -> None:
-        """Remember only where a step leaves each rank."""
+    def pass_by(self, step: RecordedStep, baseline: SelfTimes) -> None:
+        """Remember where a step leaves each rank, and the step itself for what it does after its last collective."""
         job, times = self._job, step.times
+        self._before = step, baseline
         self._left = np.full(len(times.row), -np.inf)
         for team in range(len(job.launch_ns)):
             places = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] == COLLECTIVE)
@@ -135,17 +153,48 @@ class PathWalker:
             if len(places) and len(here):
                 self._left[here] = np.fmax.reduce(times.end[times.row[here, None] + places], axis=1)
 
-    def _walk(self, step: RecordedStep, baseline: SelfTimes) -> Charges:
+    def _walk(self, step: RecordedStep, baseline: SelfTimes) -> StepWalk:
         job, collectives, ranks = self._job, self._collectives, len(step.fresh)
         last_end = np.full(ranks, np.nan)
         number, group = find_last_collective(collectives, step.times, job, self._coupled, last_end, np.empty(ranks))
         if number < 0:
-            return _no_charges()
-        cells = len(step.times.start)
-        ready = ReadyTimes(*np.empty((3, cells)))
+            return StepWalk(_no_charges(), _no_charges())
+        found, ended = self._walk_from(step, baseline, _Standing(_COLLECTIVE, -1, -1), (number, group))
+        begin = self._last_of_step_before(step, ended)
+        if begin is None or self._before is None:
+            return StepWalk(found, _no_charges())
+        return StepWalk(found, self._walk_from(*self._before, begin, None)[0])
+
+    def _last_of_step_before(self, step: RecordedStep, ended: "_Standing") -> "_Standing | None":
+        """Return the last operation that a stream or thread did in the step before; None where that is not known."""
+        rank = ended.rank
+        if self._before is None or ended.where not in (_STREAM_BEFORE, _THREAD_BEFORE) or step.fresh[rank]:
+            return None
+        job, times = self._job, self._before[0].times
+        team, row = int(times.team[rank]), int(times.row[rank])
+        if row < 0:
+            return None
+        its = slice(int(job.first[team]), int(job.first[team + 1]))
+        cells = slice(row, row + its.stop - its.start)
+        if ended.where == _STREAM_BEFORE:
+            places = np.flatnonzero((job.stream[its] == ended.which) & ~np.isnan(times.start[cells]))
+            where = _OPERATION
+        else:
+            places = np.flatnonzero((job.thread[its] == ended.which) & ~np.isnan(times.call[cells]))
+            where = _LAUNCH
+        return _Standing(where, rank, int(places[-1])) if len(places) else None
+
+    def _walk_from(
+        self, step: RecordedStep, baseline: SelfTimes, begin: "_Standing", last: tuple[int, int] | None
+    ) -> tuple[Charges, "_Standing"]:
+        """Walk back through a step; `last` is the (collective, group) that it begins at, if it begins at one."""
+        job, collectives, ranks = self._job, self._collectives, len(step.fresh)
+        ready = ReadyTimes(*np.empty((3, len(step.times.start))))
         room = 4 * int(np.diff(job.first).max(initial=0)) + 1024
+        number, group = (-1, -1) if last is None else last
         while True:
             numbers, excess = np.empty((room, 5), np.int64), np.empty(room)
+            standing = np.array(begin, np.int64)
             count = walk_back(
                 job,
                 collectives,
@@ -161,8 +210,10 @@ class PathWalker:
                 step.before.copy(),
                 np.zeros(ranks, np.bool_),
                 ready,
+                standing,
                 number,
                 group,
+                last is None,
                 numbers,
                 excess,
             )
@@ -171,7 +222,7 @@ class PathWalker:
             room *= 4
         rank, place, part, which, of_all = numbers[:count].T
         shared = np.where(which >= 0, of_all - collectives.first_group[which], -1)
-        return Charges(
+        found = Charges(
             self._ranks[rank],
             step.times.team[rank],
             place.copy(),
@@ -180,6 +231,17 @@ class PathWalker:
             which.copy(),
             shared,
         )
+        return found, _Standing(*standing.tolist())
+
+
+class _Standing(NamedTuple):
+    """Where a walk stands."""
+
+    where: int
+    rank: int
+    """Number of the rank in the run."""
+    which: int
+    """The place of an operation; the stream or thread of the step before."""
 
 
 def _no_charges() -> Charges:
@@ -255,22 +317,31 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
     state: CarriedState,
     visited: Bools,
     ready: ReadyTimes,
+    standing: Ints,
     number: int,
     group: int,
+    is_tail: bool,
     numbers: Ints,
     excess: Floats,
 ) -> int:
     """Walk from a collective's group back to where the step began; return how many operations are charged.
 
+    `standing` (3,) is where to begin, as `_Standing`, and becomes where the walk ends. A tail, what a rank does after
+    its last collective, ends at that collective.
+
     Each is a row of `numbers` (room, 5): rank, place, part, and of a transfer the collective and the group, else -1;
     and its `excess` (room,). Returns -1 if there is too little room. `before` is how the ranks come to the step;
     `state`, a copy of it, `visited` (ranks,) all False and `ready` (cells,) are overwritten.
     """
-    count, rank, op, where = 0, -1, -1, _COLLECTIVE
-    while where != _END:
+    count, where, rank, op = 0, standing[0], standing[1], standing[2]
+    if rank >= 0:
+        visited[rank] = True
+        find_ready_times(job, step, rank, state.stream_end, state.back, step.row[rank], ready)
+    while _END < where < _STREAM_BEFORE:
         if where == _COLLECTIVE:
             rank, op, latest = find_last_arrival(collectives, step, group)
             if rank < 0:
+                where = _END
                 break
             if not visited[rank]:
                 visited[rank] = True
@@ -281,9 +352,14 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
             where = _START
         elif where == _OPERATION:
             first, row = job.first[step.team[rank]], step.row[rank]
+            stream = job.stream[first + op]
             while op >= 0 and isnan(step.start[row + op]):
                 op = previous_on_stream[first + op]  # the rank lacks it: what was waited for is the one before it
             if op < 0:
+                where, op = _STREAM_BEFORE, stream
+                break
+            if is_tail and step.end[row + op] <= left[rank]:
+                where = _END
                 break
             at = collectives.first_place[collectives.block[rank]] + op
             if collectives.number_at[at] >= 0 and coupled[collectives.number_at[at]]:
@@ -298,6 +374,7 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
             team, row = step.team[rank], step.row[rank]
             place = job.first[team] + op
             if step.start[row + op] <= left[rank]:
+                where = _END
                 break
             launched = ready.submit[row + op] + job.launch_ns[team]
             stream = ready.end_before[row + op] + job.stream_ns[team]
@@ -313,23 +390,29 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
                 more -= own.lead[row + op] - baseline.lead[place]
             count = charge(numbers, excess, count, rank, op, part, more, -1, -1)
             if held == awaited:
-                where, op = (_OPERATION if other >= 0 else _END), other
+                where, op = (_OPERATION, other) if other >= 0 else (_STREAM_BEFORE, ~other)
             elif held == launched:
                 where = _LAUNCH
+            elif isnan(held):
+                where = _END
             else:
-                op = previous_on_stream[place] if not isnan(held) else -1
-                where = _OPERATION if op >= 0 else _END
+                op = previous_on_stream[place]
+                if op >= 0:
+                    where = _OPERATION
+                else:
+                    where, op = _STREAM_BEFORE, job.stream[place]
         else:
             count, where, op = walk_launches(
                 job, step, own, baseline, before, left, ready, rank, op, numbers, excess, count
             )
         if count < 0 or count + 2 > len(excess):
             return -1
+    standing[0], standing[1], standing[2] = where, rank, op
     return count
 
 
 @compiled
-def walk_launches(
+def walk_launches(  # noqa: PLR0911  # one walk, five places where it may stop
     job: JobArrays,
     step: StepTimes,
     own: SelfTimes,
@@ -345,7 +428,8 @@ def walk_launches(
 ) -> tuple[int, int, int]:
     """Walk back along a thread's calls to one that waited for the GPU or for its queue, or to the step before.
 
-    Return how many operations are charged then (-1: too little room), where the walk stands, and at which operation.
+    Return how many operations are charged then (-1: too little room), where the walk stands, and at which operation,
+    or of the step before at which stream or thread.
     """
     team, row = step.team[rank], step.row[rank]
     first = job.first[team]
@@ -363,7 +447,9 @@ def walk_launches(
         if job.kind[first + place] == SYNC:
             awaited, other = find_awaited(job, step, rank, place, before.stream_end, row, ready)
             if other != NOT_AWAITED and awaited > called:
-                return count, (_OPERATION if other >= 0 else _END), other
+                if other >= 0:
+                    return count, _OPERATION, other
+                return count, _STREAM_BEFORE, ~other
         else:
             begun = step.back[cell] - own.call[cell]
             if begun > called:
@@ -374,11 +460,11 @@ def walk_launches(
                 return count, _END, -1
         host = own.host[cell]
         if isnan(host):
-            break
+            return count, _END, -1
         count = charge(numbers, excess, count, rank, place, part, host - baseline.host[first + place], -1, -1)
         if called - host <= left[rank]:
-            break
-    return count, _END, -1
+            return count, _END, -1
+    return count, _THREAD_BEFORE, thread
 
 
 @compiled

@@ -108,10 +108,10 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, one in enumerate(examined.paths):
         shared: dict[tuple[int, int], float] = {}
-        of_ranks = one.charges.where(one.charges.part != TimePart.TRANSFER)
+        of_ranks = one.whole.where(one.whole.part != TimePart.TRANSFER)
         charged: list[int] = np.unique(of_ranks.rank).tolist()
         own = dict(zip(charged, of_ranks.sums(charged).sum(axis=1).tolist(), strict=True))
-        of_groups = one.charges.where(one.charges.part == TimePart.TRANSFER)
+        of_groups = one.whole.where(one.whole.part == TimePart.TRANSFER)
         groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
         for group, ns in zip(groups, of_groups.excess_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns

@@ -38,6 +38,6 @@ def build_run_series(diagnosis: Diagnosis, paths: Sequence[StepPath], ranks: Seq
 
 
 def _parts(path: StepPath) -> tuple[float, float, float, float]:
-    charges = path.charges
+    charges = path.whole
     start, cpu, gpu, transfer = np.bincount(charges.part, charges.excess_ns, len(TimePart)).tolist()
     return start, cpu, gpu, transfer

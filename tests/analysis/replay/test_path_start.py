@@ -41,7 +41,7 @@ def charges(*, joined: bool) -> list[Charge]:
     own = follow_step(job, step, before.copy())
     recorded = RecordedStep(0, StepKey(None, 7), step, own, before, np.full(2, joined), collectives)
     walker = PathWalker(job, collectives, np.arange(2), frozenset(), np.array([100 * US]))
-    return list(walker.walk(recorded, baselines(job, step, own)))
+    return list(walker.walk(recorded, baselines(job, step, own)).charges)
 
 
 @pytest.mark.parametrize(("joined", "excess_us"), [(True, 0), (False, 400)])

@@ -1,0 +1,66 @@
+"""The parts of the loss in words, and the side (CPU, GPU or network) of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from jitter.analysis.diagnosis.model import Cause, LossPart, LossShare
+from jitter.core.formatting import format_percent, format_time
+
+Side = Literal["CPU", "GPU", "network"]
+
+
+@dataclass(frozen=True)
+class LossPartInfo:
+    """Everything about one part of the loss."""
+
+    words: str
+    """Its name in prose."""
+    side: Side | None
+    cause: Cause
+    """The cause of a finding that takes the whole part; `none` for what is unexplained."""
+
+
+LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
+    {
+        "late_start": LossPartInfo("late step starts (CPU)", "CPU", "late_start"),
+        "cpu_launch": LossPartInfo("late kernel launches (CPU)", "CPU", "cpu_launch"),
+        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "CPU", "cpu_launch"),
+        "gpu": LossPartInfo("GPU time", "GPU", "gpu_compute"),
+        "communication": LossPartInfo("communication (network)", "network", "communication"),
+        "unexplained": LossPartInfo("unexplained", None, "none"),
+    }
+)
+
+_MAX_RANKS = 3
+_MIN_SHARE = 0.01
+"""Of the loss. Smaller parts are not listed in a sentence."""
+
+
+def format_share(share: LossShare) -> str:
+    """Return a share's size with the percentage of the steps' time: `8.14 ms (9.05% of the steps)`."""
+    return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of a step)")
+
+
+def describe_ranks(share: LossShare, most: int = _MAX_RANKS) -> str:
+    """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
+    whole = sum(one.ns for one in share.ranks)
+    if not whole:
+        return ""
+    if len(share.ranks) == 1:
+        return f"rank {share.ranks[0].rank}"
+    named = ", ".join(f"{one.rank} ({100 * one.ns / whole:.0f}%)" for one in share.ranks[:most])
+    more = len(share.ranks) - most
+    return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def describe_split(split: Sequence[LossShare]) -> str:
+    """Return the parts of the loss as one sentence, largest first; empty without a loss to split."""
+    whole = sum(abs(share.ns) for share in split)
+    listed = [share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _MIN_SHARE * whole]
+    parts = []
+    for share in listed:
+        ranks = describe_ranks(share)
+        parts.append(f"{LOSS_PART_INFO[share.part].words} {format_share(share)}" + (f", {ranks}" if ranks else ""))
+    return "; ".join(parts)

@@ -96,6 +96,7 @@ def render_page_body(
             lines=run.steps[:MAX_TABLE_ROWS],
             lines_left_out=max(0, len(run.steps) - MAX_TABLE_ROWS),
             roots=list(roots),
+            excess_known=any(section.view.has_self_excess for section in sections),
             live=live,
             reading=how_to_read(),
         )

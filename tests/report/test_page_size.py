@@ -13,7 +13,15 @@ from jitter.report.html import MAX_EMBEDDED_STEPS, serialize_figures
 from jitter.report.views.collective_waits import CollectiveWaits
 from jitter.report.views.excess_heatmap import MAX_COLUMNS, arrange_heatmap
 from jitter.report.views.run_series import RunSeries
-from jitter.report.views.step_view import MAX_POINTS, METRICS, PIXEL_COLUMNS, MetricSeries, StepView
+from jitter.report.views.step_view import (
+    CUMULATIVE_COLUMNS,
+    MAX_POINTS,
+    METRICS,
+    PIXEL_COLUMNS,
+    SERIES,
+    MetricSeries,
+    StepView,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +34,15 @@ def noise(rng, *shape):
 
 
 def view_of(rng, step, kernels=20_000, met=300):
-    kept = np.sort(rng.choice(kernels, POINTS, replace=False)).astype(np.int32)
-    codes = rng.integers(0, 200, POINTS).astype(np.int32)
-    series = {
-        metric: MetricSeries(
-            kept, codes, *noise(rng, 4, POINTS), *rng.integers(0, RANKS, (2, POINTS)).astype(np.float64)
+
+    def line(points):
+        kept = np.sort(rng.choice(kernels, points, replace=False)).astype(np.int32)
+        codes = rng.integers(0, 200, points).astype(np.int32)
+        return MetricSeries(
+            kept, codes, *noise(rng, 4, points), *rng.integers(0, RANKS, (2, points)).astype(np.float64)
         )
-        for metric in METRICS
-    }
+
+    series = {name: line(POINTS if name in METRICS else 8 * CUMULATIVE_COLUMNS + 2) for name in SERIES}
     collectives = CollectiveWaits(
         np.sort(rng.choice(kernels, met, replace=False)).astype(np.int32),
         ("all_reduce",) * met,
@@ -90,6 +99,7 @@ def size_of(steps):
         }
     )
     library = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
+    print(len(text.encode()))
     return len(text.encode()) + sum(len(part.encode()) for part in library)
 
 

@@ -16,6 +16,8 @@ LATE_START_COLOR: Final = "#0072b2"
 CPU_COLOR: Final = "#e69f00"
 GPU_COLOR: Final = "#d55e00"
 TRANSFER_COLOR: Final = "#009e73"
+RANK_COLORS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b", "#5f7f1c", "#a0522d")
+"""Lines of chosen ranks; of medium lightness, legible on a light and on a dark ground."""
 BACKGROUND_COLOR: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
 
 

@@ -1,18 +1,33 @@
 """Lines of chosen ranks in the figures over the kernels, in addition to max rank, min rank and the band."""
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, Final, NamedTuple
 
 from jitter.core.errors import UsageError
 from jitter.report.figures.kernel_axis import KernelAxis
-from jitter.report.views.step_grid import METRICS, StepGrid
-from jitter.report.views.step_view import build_rank_line
+from jitter.report.figures.palette import RANK_COLORS
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import SERIES, build_rank_line
 
-MAX_RANK_LINES = 16
+MAX_RANK_LINES: Final = 16
 """Most lines that a reader can distinguish."""
-_DASHES = ("solid", "dashed", "dotted", "dotdash")
+DASHES: Final = ("solid", "dashed")
+
+
+class RankLine(NamedTuple):
+    """How the line of a chosen rank looks."""
+
+    rank: int
+    color: str
+    dash: str
+
+
+def style_ranks(ranks: Sequence[int]) -> list[RankLine]:
+    """Return the look of each chosen rank, no two the same; for the figures and their legend."""
+    return [
+        RankLine(rank, RANK_COLORS[at % len(RANK_COLORS)], DASHES[at // len(RANK_COLORS) % len(DASHES)])
+        for at, rank in enumerate(ranks)
+    ]
 
 
 def draw_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
@@ -22,21 +37,18 @@ def draw_ranks(axis: KernelAxis, grid: StepGrid, ranks: Sequence[int]) -> None:
     """
     if len(ranks) > MAX_RANK_LINES:
         raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MAX_RANK_LINES}")
-    drawn = {metric: _columns(grid, metric, ranks) for metric in METRICS}
-    for metric, columns in drawn.items():
-        axis.chosen[metric].data = columns
+    drawn = {name: _columns(grid, name, ranks) for name in SERIES}
+    for name, columns in drawn.items():
+        axis.chosen[name].data = columns
 
 
-def _columns(grid: StepGrid, metric: str, ranks: Sequence[int]) -> dict[str, Any]:
-    lines = [build_rank_line(grid, rank, metric) for rank in ranks]
-    # the label is at the end of the line
-    last = [np.flatnonzero(~np.isnan(values))[-1:] for _, values in lines]
+def _columns(grid: StepGrid, name: str, ranks: Sequence[int]) -> dict[str, Any]:
+    lines = [build_rank_line(grid, rank, name) for rank in ranks]
+    styles = style_ranks(ranks)
     return {
         "xs": [at for at, _ in lines],
         "ys": [values for _, values in lines],
         "rank": list(ranks),
-        "text": [f"rank {rank}" for rank in ranks],
-        "dash": [_DASHES[number % len(_DASHES)] for number in range(len(ranks))],
-        "x": [float(at[end[0]]) if end.size else np.nan for (at, _), end in zip(lines, last, strict=True)],
-        "y": [float(values[end[0]]) if end.size else np.nan for (_, values), end in zip(lines, last, strict=True)],
+        "color": [one.color for one in styles],
+        "dash": [one.dash for one in styles],
     }

@@ -2,7 +2,8 @@
 
 from bokeh.plotting import figure
 
-from jitter.report.figures.kernel_axis import KernelAxis, draw_metric
+from jitter.report.figures.kernel_axis import KernelAxis
+from jitter.report.figures.metric_figure import draw_metric
 
 
 def build(axis: KernelAxis) -> figure:

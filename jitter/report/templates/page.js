@@ -1,7 +1,8 @@
 "use strict";
 (async () => {
   const METRICS = ["ttke", "gap", "duration", "launch_latency"];
-  const PARTS = [...METRICS, "collectives", "waits", "marks"];
+  const EXCESS = ["self_excess", "self_excess_cpu", "self_excess_gpu", "self_excess_communication"];
+  const PARTS = [...EXCESS, ...METRICS, "collectives", "waits", "marks"];
   const element = (id) => document.getElementById(id);
 
   // each colour of the figures and its partner on a dark ground
@@ -188,6 +189,13 @@
     set(model("title:excess"), { text: tags[0] });
     set(model("excess:colours"), { high: tags[1] });
   });
+
+  // the parts of own excess, and the switch that keeps the y ranges
+  const part = element("excess-part");
+  if (part) part.addEventListener("change", () => {
+    for (const name of EXCESS) set(model(`lines:${name}`), { visible: name == part.value });
+  });
+  element("keep-y").addEventListener("change", (event) => set(kernels, { tags: [event.target.checked] }));
 
   // read kernels with the arrow keys
   const read = (by) => {

@@ -1,6 +1,6 @@
 """One cohort's step as grids of kernels by ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,10 @@ class StepGrid:
     def metric(self, name: str) -> Floats:
         """Return the deviations of a metric, shape (kernels, ranks); values of launch latency and of a single rank."""
         return self._grids[name]
+
+    def add(self, grids: Mapping[str, Floats]) -> None:
+        """Add further series, each of shape (kernels, ranks) in ns, to be read as metrics are."""
+        self._grids.update(grids)
 
     def of(self, rank: int, name: str) -> Floats:
         """Return one rank's column of a metric; raise `UsageError` for a rank that is not in the cohort's step."""

@@ -11,6 +11,7 @@ from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
 from jitter.report.views.collective_waits import CollectiveWaits, measure_collective_waits
 from jitter.report.views.downsample import keep_extremes
+from jitter.report.views.self_excess import SELF_EXCESS, SELF_EXCESS_SERIES, measure_self_excess
 from jitter.report.views.step_grid import METRICS, StepGrid
 
 Floats = npt.NDArray[np.float64]
@@ -19,6 +20,10 @@ MAX_POINTS = 4000
 """Most kernels that are drawn without downsampling."""
 PIXEL_COLUMNS = 500
 """Pixel columns of a figure for downsampling."""
+CUMULATIVE_COLUMNS = 200
+"""The same for cumulative lines, which are smoother."""
+SERIES = (*SELF_EXCESS_SERIES, *METRICS)
+"""All that is drawn along the kernel index."""
 MIN_WAIT_FRACTION = 0.01
 """Shortest wait in a collective that gets a line, as a fraction of the step time."""
 
@@ -85,6 +90,12 @@ class StepView:
     negative_latencies: int
     """Kernels that start before their own launch: a sign of disagreeing clocks."""
 
+    @property
+    def has_self_excess(self) -> bool:
+        """Whether the cumulative excess of own time is known for any rank."""
+        own = self.series[SELF_EXCESS]
+        return any(bool(np.isfinite(line).any()) for line in (own.max, own.min, own.high))
+
 
 def build_step_view(
     grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames
@@ -94,8 +105,9 @@ def build_step_view(
     max_rank = ranks[0] if grid.single else step.max_rank
     min_rank = None if grid.single else _least_late(step, path, set(ranks) - {max_rank})
     codes = np.array([names.code(grid.names[at]) for at in grid.kernel_index.tolist()], dtype=np.int32)
+    grid.add(measure_self_excess(examined, step.key, grid))
     shown = _Shown(grid, codes, max_rank, min_rank)
-    series = {metric: _thinned(shown.series(metric)) for metric in METRICS}
+    series = {name: _thinned(shown.series(name), _columns(name)) for name in SERIES}
     collectives = measure_collective_waits(examined, step.key, grid)
     began = step.divergence
     return StepView(
@@ -107,7 +119,7 @@ def build_step_view(
         others=int(shown.others.sum()),
         values=grid.single,
         kernels=grid.kernel_index.size,
-        points=max(len(one.kernel_index) for one in series.values()),
+        points=max(len(series[metric].kernel_index) for metric in METRICS),
         series=series,
         collectives=collectives,
         waits=_waits(collectives, step.step_time_ns or grid.span_ns),
@@ -120,10 +132,14 @@ def build_step_view(
 def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
     """Return one rank's line, downsampled: kernel indices and values in ns; raises as `StepGrid.of`."""
     at, values = grid.kernel_index, grid.of(rank, metric)
-    if at.size <= MAX_POINTS:
+    if at.size <= _columns(metric) * MAX_POINTS // PIXEL_COLUMNS:
         return at, values
-    kept = keep_extremes(at, (values,), PIXEL_COLUMNS)
+    kept = keep_extremes(at, (values,), _columns(metric))
     return at[kept], values[kept]
+
+
+def _columns(name: str) -> int:
+    return CUMULATIVE_COLUMNS if name in SELF_EXCESS_SERIES else PIXEL_COLUMNS
 
 
 def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None:
@@ -175,8 +191,8 @@ class _Shown:
         return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()
 
 
-def _thinned(series: MetricSeries) -> MetricSeries:
-    if series.kernel_index.size <= MAX_POINTS:
+def _thinned(series: MetricSeries, columns: int) -> MetricSeries:
+    if series.kernel_index.size <= columns * MAX_POINTS // PIXEL_COLUMNS:
         return series
-    kept = keep_extremes(series.kernel_index, (series.max, series.min, series.high, series.low), PIXEL_COLUMNS)
+    kept = keep_extremes(series.kernel_index, (series.max, series.min, series.high, series.low), columns)
     return MetricSeries(**{name: values[kept] for name, values in vars(series).items()})

@@ -1,6 +1,5 @@
 """The y range of a figure over the kernel index: the 1st to 99th percentile of each of its lines."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ PADDING = 0.08
 """Room above and below, as a fraction of the range."""
 
 
-def fit_range(columns: Mapping[str, Any], *, zero: bool) -> tuple[float, float]:
+def fit_range(columns: Any, *, zero: bool) -> tuple[float, float]:
     """Return start and end of y for a series; `zero`: 0 is in the range. Of fewer than 100 points all are inside.
 
     The page's script `fit_y.js` computes the same for the kernels in view.

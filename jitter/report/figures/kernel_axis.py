@@ -54,13 +54,14 @@ def build_kernel_axis(view: StepView, names: list[str]) -> KernelAxis:
     """Build the axis for a view. The page's script replaces the data of the sources named `shown:…`."""
     sources = build_sources(view, "shown")
     pad = max(0.5, 0.01 * view.kernels)  # the same as in the page's script
-    x_range = Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels", tags=[False])
+    bounds = -pad, view.kernels - 1 + pad
+    x_range = Range1d(start=bounds[0], end=bounds[1], name="kernels", tags=[False])
     return KernelAxis(
         x_range=x_range,
         names=ColumnDataSource(_names(names), name="names"),
         series={name: sources[name] for name in SERIES},
         collectives=sources["collectives"],
-        marks=build_marks(x_range, sources["collectives"], sources["waits"], sources["marks"]),
+        marks=build_marks(x_range, bounds, sources["collectives"], sources["waits"], sources["marks"]),
         chosen={name: _nothing_chosen(name) for name in SERIES},
         crosshair=Span(dimension="height", line_color=OTHERS_COLOR, line_width=1, line_dash="dotted", name="crosshair"),
     )

@@ -63,14 +63,18 @@ def mark_columns(view: StepView) -> dict[str, Any]:
 
 
 def build_marks(
-    x_range: Range1d, collectives: ColumnDataSource, waits: ColumnDataSource, flags: ColumnDataSource
+    x_range: Range1d,
+    bounds: tuple[float, float],
+    collectives: ColumnDataSource,
+    waits: ColumnDataSource,
+    flags: ColumnDataSource,
 ) -> KernelMarks:
-    """Build the marks; ticks and density follow the x range and the collectives."""
+    """Build the marks; ticks and density follow the x range, which is at `bounds` now, and the collectives."""
     at = np.asarray(collectives.data["kernel_index"])
     few = at.size <= MAX_MARKS
     ticks = ColumnDataSource({"x": at if few else []}, name="ticks")
     empty: dict[str, Any] = {"left": [], "right": [], "alpha": []}
-    density = ColumnDataSource(empty if few else _bins(at, x_range.start, x_range.end), name="density")
+    density = ColumnDataSource(empty if few else _bins(at, *bounds), name="density")
     follow = CustomJS(
         args={
             "kernels": x_range,

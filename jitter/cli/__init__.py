@@ -24,6 +24,7 @@ _VERBS = (
     "steps",
     "collectives",
     "compare",
+    "check",
     "query",
     "export",
     "serve",

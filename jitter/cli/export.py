@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     help="Write ranks of one step on one aligned timeline to FILE.json or FILE.json.gz, for ui.perfetto.dev.",
 )
 @click.option(
+    "--baseline",
+    "baseline",
+    type=click.Path(path_type=Path),
+    help="Write what a comparison needs of the lake into this file, at most 2 MB; see `jitter compare`.",
+)
+@click.option("--label", help="Name of the run in the baseline. Default: the lake's folder.")
+@click.option(
     "--step",
     "numbers",
     metavar="LIST",
@@ -39,12 +46,14 @@ def export(
     lake: Path,
     folder: Path | None,
     timeline: Path | None,
+    baseline: Path | None,
+    label: str | None,
     numbers: str | None,
     epoch: int | None,
     ranks: str | None,
     force: bool,
 ) -> None:
-    """Write one CSV file per GPU and step, one row per kernel with its launch and step, or the timeline of one step.
+    """Write one CSV file per GPU and step with a row per kernel, the timeline of one step, or a baseline to compare to.
 
     \b
     Examples:
@@ -52,20 +61,42 @@ def export(
         jitter export run17-lake --csv out --step 2000-2004 --ranks 180,392
         jitter export --perfetto step.json.gz
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
+        jitter export run17-lake --baseline base.json
     """
     from jitter.cli.open_lake import open_lake
     from jitter.core.errors import UsageError
     from jitter.core.formatting import parse_numbers
 
-    if (folder is None) == (timeline is None):
-        raise UsageError("nothing to write", "give one of --csv DIR and --perfetto FILE.json")
+    if sum(given is not None for given in (folder, timeline, baseline)) != 1:
+        raise UsageError("nothing to write", "give one of --csv DIR, --perfetto FILE.json and --baseline FILE.json")
+    if label is not None and baseline is None:
+        raise UsageError("--label names the run of a baseline", "give --baseline FILE.json")
     wanted = None if numbers is None else parse_numbers(numbers, "--step")
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
+    if baseline is not None:
+        _baseline(lake, baseline, wanted, label, force)
+        return
     opened = open_lake(lake)
     if folder is not None:
         _csv(opened, folder, wanted, epoch, chosen, force)
     elif timeline is not None:
         _timeline(opened, timeline, wanted, epoch, chosen, force)
+
+
+def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
+    from jitter.cli.compare_runs import load_run
+    from jitter.cli.output.files import check_overwrite
+    from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
+    from jitter.core.errors import UsageError
+    from jitter.core.files import atomic_file
+
+    check_overwrite(path, force, DOCUMENT_SIGNATURE)
+    if lake.is_file():
+        raise UsageError(f"{lake}: is a file", "name a lake")
+    content = encode_document(load_run(lake, wanted, label))
+    with atomic_file(path) as half:
+        half.write_bytes(content)
+    click.echo(path)
 
 
 def _csv(

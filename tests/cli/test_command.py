@@ -21,6 +21,7 @@ VERBS = (
     "steps",
     "collectives",
     "compare",
+    "check",
     "query",
     "export",
     "serve",

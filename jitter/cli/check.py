@@ -1,0 +1,209 @@
+"""`jitter check`: fail a job whose run exceeds a limit."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from jitter.cli.options import lake_argument
+from jitter.core.errors import ExitCode, JitterError, UsageError
+
+if TYPE_CHECKING:
+    from jitter.comparison.document import Document
+    from jitter.comparison.gates import Gate
+    from jitter.comparison.model import Comparison
+
+CHECK_SCHEMA_VERSION = 1
+
+
+class Limits(NamedTuple):
+    """The limits that the command line sets; None for a gate that is not asked for."""
+
+    loss: float | None
+    regression: float | None
+    causes: list[str] | None
+
+    def unknown(self, why: str) -> "list[Gate]":
+        """Return each gate as not measured."""
+        from jitter.comparison.gates import Gate, Result
+
+        found = []
+        if self.loss is not None:
+            found.append(Gate("max-loss", self.loss, None, None, Result.UNKNOWN, why))
+        if self.regression is not None:
+            found.append(Gate("max-regression", self.regression, None, None, Result.UNKNOWN, why))
+        if self.causes is not None:
+            found.append(Gate("fail-on", None, None, None, Result.UNKNOWN, why))
+        return found
+
+
+@click.command()
+@lake_argument
+@click.option("--max-loss", metavar="LIMIT", help="Largest loss to jitter, as a part of the run's time: 5%.")
+@click.option(
+    "--baseline",
+    metavar="BASE",
+    help="A lake, a file of `jitter export --baseline`, or history:JOB (`jitter history`).",
+)
+@click.option("--max-regression", metavar="LIMIT", help="Largest increase of the step time against the baseline: 3%.")
+@click.option("--last", type=click.IntRange(min=1), help="Of history:JOB: compare with the last N runs. Default: 10.")
+@click.option("--fail-on", metavar="CAUSES", help="Causes that fail the run if a finding of high confidence has one.")
+@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@click.option("--accept-unknown", is_flag=True, help="Exit with 0 if a limit cannot be measured.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema instead of the line.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for the summary of a job.")
+def check(
+    lake: Path,
+    max_loss: str | None,
+    baseline: str | None,
+    max_regression: str | None,
+    last: int | None,
+    fail_on: str | None,
+    numbers: str | None,
+    accept_unknown: bool,
+    as_json: bool,
+    as_markdown: bool,
+) -> ExitCode:
+    """Check a run against limits and print one line: PASS (exit 0), FAIL (exit 1) or UNKNOWN (exit 3).
+
+    Of several limits the worst result counts. `jitter explain exit-codes` lists what the shell sees.
+
+    \b
+    Examples:
+        jitter check --max-loss 5%
+        jitter check run17-lake --baseline base.json --max-regression 3%
+        jitter check run17-lake --fail-on gpu_compute,communication
+        jitter check run17-lake --baseline history:gpt-13b --last 10 --max-regression 3% --markdown
+    """
+    from jitter.comparison.gates import parse_causes, parse_limit
+    from jitter.core.formatting import parse_numbers
+
+    limits = Limits(
+        None if max_loss is None else parse_limit(max_loss, "--max-loss"),
+        None if max_regression is None else parse_limit(max_regression, "--max-regression"),
+        None if fail_on is None else parse_causes(fail_on),
+    )
+    steps = None if numbers is None else parse_numbers(numbers, "--steps")
+    _check_usage(limits, baseline, last, both=as_json and as_markdown)
+    run: Document | None = None
+    comparison: Comparison | None = None
+    failure: JitterError | None = None
+    missing = _missing(lake, baseline)
+    if missing is not None:
+        gates = limits.unknown(missing)
+    else:
+        try:
+            run, comparison, gates = _measure(lake, baseline, last, steps, limits)
+        except UsageError:
+            raise
+        except JitterError as error:
+            failure, gates = error, limits.unknown(error.message)
+    _print(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
+    if failure is not None:
+        # neither damage nor a full disk is a measurement: no option turns it into success
+        raise failure
+    return _exit_code(gates, accept_unknown=accept_unknown)
+
+
+def _check_usage(limits: Limits, baseline: str | None, last: int | None, *, both: bool) -> None:
+    if not any(limit is not None for limit in limits):
+        raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
+    if (baseline is None) != (limits.regression is None):
+        raise UsageError("--baseline and --max-regression belong together", "give both")
+    if last is not None and not (baseline or "").startswith("history:"):
+        raise UsageError("--last is for a baseline from the history", "write --baseline history:JOB")
+    if both:
+        raise UsageError("--json and --markdown are two forms", "give one of them")
+
+
+def _missing(lake: Path, baseline: str | None) -> str | None:
+    """Say which input does not exist, if one does not: a first run has no baseline yet."""
+    if not lake.exists():
+        return f"there is no lake {lake}"
+    if baseline is not None and not baseline.startswith("history:") and not Path(baseline).exists():
+        return f"there is no baseline {baseline}"
+    return None
+
+
+def _measure(
+    lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
+) -> "tuple[Document, Comparison | None, list[Gate]]":
+    from jitter.cli.compare_runs import load_baselines, load_run
+    from jitter.comparison.compare_documents import compare_documents
+    from jitter.comparison.gates import check_findings, check_loss, check_regression
+
+    bases = [] if baseline is None else load_baselines(baseline, last)
+    run = load_run(lake, steps)
+    gates = []
+    comparison = None
+    if limits.loss is not None:
+        gates.append(check_loss(run, limits.loss))
+    if limits.regression is not None:
+        # a run that was added to the history before it is checked is no base of itself
+        comparison = compare_documents([base for base in bases if base.digest != run.digest] or bases, run)
+        gates.append(check_regression(comparison, limits.regression))
+    if limits.causes is not None:
+        gates.append(check_findings(run, limits.causes))
+    return run, comparison, gates
+
+
+def _render(
+    gates: "list[Gate]", run: "Document | None", comparison: "Comparison | None", *, as_json: bool, as_markdown: bool
+) -> str:
+    from jitter.comparison.gates import write_line
+
+    if as_json:
+        return _render_json(gates, run, comparison)
+    if as_markdown:
+        from jitter.report.check_markdown import render_check_markdown
+
+        return render_check_markdown(gates, comparison)
+    return write_line(gates) + "\n"
+
+
+def _render_json(gates: "list[Gate]", run: "Document | None", comparison: "Comparison | None") -> str:
+    import json
+
+    import msgspec
+
+    from jitter.comparison.gates import worst, write_line
+
+    document: dict[str, Any] = {
+        "schema_version": CHECK_SCHEMA_VERSION,
+        "result": worst(gates).name.lower(),
+        "line": write_line(gates),
+        "gates": [
+            {
+                "gate": gate.gate,
+                "limit": gate.limit,
+                "value": gate.value,
+                "interval": None if gate.interval is None else list(gate.interval),
+                "result": gate.result.name.lower(),
+                "text": gate.text,
+            }
+            for gate in gates
+        ],
+        "verdict": None if comparison is None else comparison.verdict,
+        "culprits": [] if run is None else [msgspec.to_builtins(one) for one in run.culprits],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _print(text: str) -> None:
+    """Print to stdout; a reader that has left does not change the result."""
+    from jitter.cli.output import stdio
+
+    try:
+        click.echo(text, nl=False)
+        stdio.flush_stdout()
+    except BrokenPipeError:
+        stdio.discard_stdout()
+
+
+def _exit_code(gates: "list[Gate]", *, accept_unknown: bool) -> ExitCode:
+    from jitter.comparison.gates import Result, worst
+
+    result = worst(gates)
+    if result == Result.FAIL:
+        return ExitCode.GATE_EXCEEDED
+    return ExitCode.DONE if result == Result.PASS or accept_unknown else ExitCode.UNUSABLE_INPUT

@@ -1,0 +1,128 @@
+"""Gates: limits on a run's loss, its regression against a baseline, its findings; see `jitter explain compare`."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Literal, get_args
+
+from jitter.analysis.diagnosis.model import Cause
+from jitter.comparison.document import CulpritEntry, Document
+from jitter.comparison.model import Comparison
+from jitter.comparison.sentence import describe_parts
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_count, format_percent, format_rank
+
+GateName = Literal["max-loss", "max-regression", "fail-on"]
+_LIMIT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
+
+
+class Result(IntEnum):
+    """What a gate found, from best to worst: the worst of several gates counts."""
+
+    PASS = 0
+    UNKNOWN = 1
+    FAIL = 2
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate, measured."""
+
+    gate: GateName
+    limit: float | None
+    """A fraction; None for `fail-on`."""
+    value: float | None
+    """A fraction; of `fail-on` the number of findings; None if unknown."""
+    interval: tuple[float, float] | None
+    """95% interval of the value."""
+    result: Result
+    text: str
+    """What was found, without its result."""
+
+
+def parse_limit(text: str, option: str) -> float:
+    """Return a limit such as `3%` or `0.03` as a fraction; raise `UsageError` for any other text."""
+    found = _LIMIT.fullmatch(text.strip())
+    value = None if found is None else float(found[1]) / (100 if found[2] else 1)
+    if value is None or (found is not None and not found[2] and value >= 1):
+        raise UsageError(f"{option}: {text!r} is no limit", "write it like 3% or 0.03")
+    return value
+
+
+def parse_causes(text: str) -> list[str]:
+    """Return the causes in a list such as `gpu_compute,communication`; raise `UsageError` for an unknown one."""
+    known = [cause for cause in get_args(Cause) if cause != "none"]
+    causes = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [cause for cause in causes if cause not in known]
+    if unknown or not causes:
+        named = f"no cause is called {unknown[0]!r}" if unknown else f"{text!r} names no cause"
+        raise UsageError(f"--fail-on: {named}", f"there are {', '.join(known)}")
+    return causes
+
+
+def check_loss(run: Document, limit: float) -> Gate:
+    """Compare the run's loss to jitter with a limit."""
+    value = run.loss_fraction
+    if value is None:
+        return Gate("max-loss", limit, None, None, Result.UNKNOWN, "the run does not tell its loss")
+    result = Result.FAIL if value > limit else Result.PASS
+    return Gate("max-loss", limit, value, None, result, f"loss {format_percent(value)} (limit {format_limit(limit)})")
+
+
+def check_regression(comparison: Comparison, limit: float) -> Gate:
+    """Compare the step's regression against a baseline with a limit; the whole interval decides."""
+    effect = comparison.effect
+    if effect is None:
+        return Gate(
+            "max-regression", limit, None, None, Result.UNKNOWN, f"incomparable: {'; '.join(comparison.reasons)}"
+        )
+    low, high = effect.interval
+    span = f"95% interval {format_percent(low)} to {format_percent(high)}"
+    if low > limit and comparison.verdict == "slower":
+        cause = f": {describe_parts(comparison.split)} a step"
+        text = f"slower than baseline by {format_percent(effect.fraction)} (limit {format_limit(limit)}){cause}"
+        return Gate("max-regression", limit, effect.fraction, effect.interval, Result.FAIL, text)
+    if high <= limit:
+        change = "slower" if effect.fraction > 0 else "faster"
+        text = f"{format_percent(abs(effect.fraction))} {change} than baseline (limit {format_limit(limit)}; {span})"
+        return Gate("max-regression", limit, effect.fraction, effect.interval, Result.PASS, text)
+    why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
+    text = f"step time {format_percent(effect.fraction)} against baseline (limit {format_limit(limit)}; {span}): {why}"
+    return Gate("max-regression", limit, effect.fraction, effect.interval, Result.UNKNOWN, text)
+
+
+def check_findings(run: Document, causes: Collection[str]) -> Gate:
+    """Look for findings of high confidence with one of these causes."""
+    found = [one for one in run.culprits if one.confidence == "high" and one.cause in causes]
+    if found:
+        text = f"{_subject(found[0])}: {found[0].cause}, high confidence"
+        more = f" and {format_count(len(found) - 1, 'more finding')}" if len(found) > 1 else ""
+        return Gate("fail-on", None, len(found), None, Result.FAIL, text + more)
+    if not run.steps or run.ranks < 2:
+        why = "the run has no steps" if not run.steps else "one rank has no peers to compare with"
+        return Gate("fail-on", None, None, None, Result.UNKNOWN, f"no findings are possible: {why}")
+    text = f"no finding of high confidence with cause {' or '.join(causes)}"
+    return Gate("fail-on", None, 0, None, Result.PASS, text)
+
+
+def worst(gates: Sequence[Gate]) -> Result:
+    """Return the result of all gates together."""
+    return max((gate.result for gate in gates), default=Result.UNKNOWN)
+
+
+def write_line(gates: Sequence[Gate]) -> str:
+    """Return the gates as one line, the worst first."""
+    texts = dict.fromkeys(gate.text for gate in sorted(gates, key=lambda gate: -gate.result))
+    return f"{worst(gates).name} {'; '.join(texts)}"
+
+
+def format_limit(limit: float) -> str:
+    """Write a limit as it is given: `3%`, `2.5%`."""
+    return f"{100 * limit:.6g}%"
+
+
+def _subject(one: CulpritEntry) -> str:
+    if one.scope == "host" and one.host is not None:
+        return f"host {one.host}"
+    return format_rank(one.rank, one.host)

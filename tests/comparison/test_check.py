@@ -1,0 +1,212 @@
+"""`jitter check`: the line, the exit codes, and what never is 0 or 1."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.comparison.gates import parse_causes, parse_limit
+from jitter.core.errors import UsageError
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
+
+JOB = {"ranks": 4, "steps": 8, "kernels": 40}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory):
+    """A healthy run twice, a slower one, one with a culprit, as lakes; and the baseline of the first as a file."""
+    folder = tmp_path_factory.mktemp("check")
+    runs = {
+        "base": (1, []),
+        "again": (2, []),
+        "slow": (3, ["slow_gpu:rank=0-3,factor=1.2"]),
+        "culprit": (4, ["slow_gpu:rank=2,factor=1.5"]),
+    }
+    for name, (seed, faults) in runs.items():
+        run = simulate(Job(**JOB, seed=seed), [Fault.parse(fault) for fault in faults])
+        ingest_run(run, folder / name, "nsys")
+    assert main(["export", str(folder / "base" / "lake"), "--baseline", str(folder / "base.json")]) == 0
+    return folder
+
+
+def check(capsys, lake, *arguments):
+    code = main(["check", str(lake), *arguments])
+    return code, capsys.readouterr().out
+
+
+def regression(lakes, name, limit, *more):
+    return (lakes / name / "lake", "--baseline", str(lakes / "base.json"), "--max-regression", limit, *more)
+
+
+def test_an_equal_run_passes(lakes, capsys):
+    code, line = check(capsys, *regression(lakes, "again", "5%"))
+    assert code == 0
+    assert line.startswith("PASS ")
+    assert line.count("\n") == 1
+
+
+def test_a_slower_run_fails_and_says_where(lakes, capsys):
+    code, line = check(capsys, *regression(lakes, "slow", "3%"))
+    assert code == 1
+    assert line.startswith("FAIL slower than baseline by ")
+    assert "(limit 3%): compute +" in line
+
+
+def test_a_lake_is_a_baseline_too(lakes, capsys):
+    direct = check(capsys, lakes / "slow/lake", "--baseline", str(lakes / "base" / "lake"), "--max-regression", "3%")
+    assert direct == check(capsys, *regression(lakes, "slow", "3%"))
+
+
+def test_an_interval_that_holds_the_limit_is_unknown(lakes, capsys):
+    found = jitter.compare(lakes / "base.json", lakes / "slow" / "lake")
+    limit = f"{100 * found.effect.fraction:.4f}%"
+    code, line = check(capsys, *regression(lakes, "slow", limit))
+    assert code == 3
+    assert line.startswith("UNKNOWN ")
+    code, line = check(capsys, *regression(lakes, "slow", limit, "--accept-unknown"))
+    assert code == 0
+    assert line.startswith("UNKNOWN ")
+
+
+def test_loss(lakes, capsys):
+    loss = jitter.open(lakes / "culprit" / "lake").diagnose().loss.fraction
+    below, above = (f"{100 * loss * factor:.4f}%" for factor in (0.9, 1.1))
+    assert check(capsys, lakes / "culprit/lake", "--max-loss", below)[0] == 1
+    assert check(capsys, lakes / "culprit/lake", "--max-loss", above)[0] == 0
+
+
+def test_findings(lakes, capsys):
+    culprits = jitter.open(lakes / "culprit" / "lake").diagnose().culprits
+    causes = {one.cause for one in culprits if one.confidence == "high"}
+    assert causes == {"gpu_compute"}
+    code, line = check(capsys, lakes / "culprit/lake", "--fail-on", "gpu_compute,communication")
+    assert (code, line.startswith("FAIL rank 2")) == (1, True)
+    assert check(capsys, lakes / "culprit/lake", "--fail-on", "communication")[0] == 0
+    assert check(capsys, lakes / "base/lake", "--fail-on", "gpu_compute")[0] == 0
+
+
+def test_of_several_gates_the_worst_counts(lakes, capsys):
+    code, text = check(capsys, *regression(lakes, "slow", "3%", "--max-loss", "90%", "--json"))
+    found = json.loads(text)
+    assert code == 1
+    assert found["schema_version"] == 1
+    assert found["result"] == "fail"
+    assert [(gate["gate"], gate["result"]) for gate in found["gates"]] == [
+        ("max-loss", "pass"),
+        ("max-regression", "fail"),
+    ]
+    gate = found["gates"][1]
+    assert gate["limit"] == 0.03 < gate["interval"][0] <= gate["value"] <= gate["interval"][1]
+    assert found["verdict"] == "slower"
+
+
+def test_markdown(lakes, capsys):
+    code, text = check(capsys, *regression(lakes, "slow", "3%", "--markdown"))
+    assert code == 1
+    assert text.startswith("# jitter check\n\n**FAIL slower than baseline")
+    assert "## Where the time goes" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "fraction"), [("3%", 0.03), ("0.03", 0.03), (" 2.5 % ", 0.025), ("0%", 0.0), ("150%", 1.5)]
+)
+def test_limits(text, fraction):
+    assert parse_limit(text, "--max-loss") == pytest.approx(fraction)
+
+
+@pytest.mark.parametrize("text", ["3", "", "%", "-1%", "nan", "inf%", "3%%", "three", "1e3%"])
+def test_unreadable_limits(text):
+    with pytest.raises(UsageError, match="no limit"):
+        parse_limit(text, "--max-loss")
+
+
+@pytest.mark.parametrize("text", ["", ",", "gpu", "none", "gpu_compute,nothing"])
+def test_unknown_causes(text):
+    with pytest.raises(UsageError, match="--fail-on"):
+        parse_causes(text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--max-loss", "lots"],
+        ["--max-regression", "3%"],
+        ["--baseline", "base.json"],
+        ["--max-loss", "3%", "--last", "3"],
+        ["--max-loss", "3%", "--json", "--markdown"],
+        ["--max-loss", "3%", "--steps", "900"],
+        ["--fail-on", "bad luck"],
+    ],
+)
+def test_wrong_usage(lakes, arguments, capsys):
+    assert main(["check", str(lakes / "base" / "lake"), *arguments]) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_missing_is_unknown(lakes, capsys):
+    assert check(capsys, lakes / "none", "--max-loss", "3%") == (3, f"UNKNOWN there is no lake {lakes / 'none'}\n")
+    assert check(capsys, lakes / "none", "--max-loss", "3%", "--accept-unknown")[0] == 0
+    missing = ("--baseline", str(lakes / "none.json"), "--max-regression", "3%")
+    assert check(capsys, lakes / "base/lake", *missing)[0] == 3
+    assert check(capsys, lakes / "base/lake", *missing, "--accept-unknown")[0] == 0
+
+
+def test_what_is_damaged_is_never_a_result(lakes, tmp_path, capsys):
+    """A damaged input is an error with every option: success must not hide it."""
+    limits = ("--max-loss", "99%", "--accept-unknown")
+    truncated = shutil.copytree(lakes / "base" / "lake", tmp_path / "truncated")
+    shutil.rmtree(truncated / "derived", ignore_errors=True)
+    for path in truncated.rglob("*.parquet"):
+        path.write_bytes(path.read_bytes()[:200])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    older = shutil.copytree(lakes / "base" / "lake", tmp_path / "older")
+    (older / "jitter.json").write_text('{"layout_version": 99}')
+    for lake in (truncated, empty, older):
+        code, line = check(capsys, lake, *limits)
+        assert code == 3, lake
+        assert line.startswith("UNKNOWN "), lake
+    half = tmp_path / "half.json"
+    half.write_bytes((lakes / "base.json").read_bytes()[:500])
+    arguments = ("--baseline", str(half), "--max-regression", "3%", "--accept-unknown")
+    assert check(capsys, lakes / "base/lake", *arguments)[0] == 3
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_never_a_result(lakes):
+    command = [sys.executable, "-m", "jitter", "check", str(lakes / "base" / "lake"), "--max-loss", "99%"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL, check=False).returncode == 3
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_does_not_change_the_result(lakes):
+    command = [sys.executable, "-m", "jitter", "check", str(lakes / "slow" / "lake"), "--baseline"]
+    command += [str(lakes / "base.json"), "--max-regression", "3%"]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        assert subprocess.run(command, stdout=write, stderr=subprocess.DEVNULL, check=False).returncode == 1
+    finally:
+        os.close(write)
+
+
+@pytest.mark.slow
+def test_a_killed_check_is_never_a_result(lakes):
+    """Kill -9 at moments over the whole run: the exit status is the signal's, or the result of a finished check."""
+    command = [sys.executable, "-m", "jitter", "check", str(lakes / "slow" / "lake"), "--max-loss", "99%"]
+    for moment in range(6):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(0.1 + 0.25 * moment)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        said = process.communicate()[0]
+        assert process.returncode == -9 or (process.returncode == 0 and said.startswith(b"PASS"))

@@ -1,4 +1,7 @@
-"""Operations of RCCL's kernels, from the calls that launched them: `ncclDevKernel_Generic` states no operation."""
+"""Operations and message sizes of RCCL's kernels, from the calls that launched them.
+
+`ncclDevKernel_Generic` states no operation.
+"""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -7,8 +10,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.bandwidth import size_of_message
 from jitter.core.kernels import collective_operation, parse_operation
 from jitter.readers.amd.batches import decode_text
+
+_UNKNOWN = -1
 
 
 class RcclCalls:
@@ -16,17 +22,27 @@ class RcclCalls:
 
     def __init__(self) -> None:
         """Start without calls."""
-        self._calls: dict[tuple[int, int | None], list[tuple[int, int, str]]] = defaultdict(list)
+        self._calls: dict[tuple[int, int | None], list[tuple[int, int, str, int]]] = defaultdict(list)
         self._sorted = False
         self._operations: dict[tuple[int, int], str] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
 
-    def add(self, processes: pa.Array, threads: pa.Array, names: pa.Array, starts: pa.Array, ends: pa.Array) -> None:
-        """Add calls; columns of equal length, names as binary."""
+    def add(
+        self,
+        processes: pa.Array,
+        threads: pa.Array,
+        names: pa.Array,
+        starts: pa.Array,
+        ends: pa.Array,
+        sizes: Sequence[int | None] | None = None,
+    ) -> None:
+        """Add calls; columns of equal length, names as binary; `sizes` are message sizes in bytes, where recorded."""
         columns = (column.to_pylist() for column in (processes, threads, names, starts, ends))
-        for process, thread, name, start, end in zip(*columns, strict=True):
+        sizes = [None] * len(names) if sizes is None else sizes
+        for process, thread, name, start, end, size in zip(*columns, sizes, strict=True):
             said = parse_operation(decode_text(name).removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
-                self._calls[process, thread].append((start, end, said))
+                self._calls[process, thread].append((start, end, said, _UNKNOWN if size is None else size))
         self._sorted = False
 
     def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
@@ -41,9 +57,12 @@ class RcclCalls:
         for process, thread, start, correlation in zip(*columns, strict=True):
             around = self._calls.get((process, thread))
             if around and start is not None and correlation is not None:
-                at = bisect_right(around, (start, 2**63, "")) - 1
+                at = bisect_right(around, (start, 2**63, "", 0)) - 1
                 if at >= 0 and start <= around[at][1]:
-                    self._operations[process, correlation] = around[at][2]
+                    _, _, operation, size = around[at]
+                    self._operations[process, correlation] = operation
+                    if size != _UNKNOWN:
+                        self._sizes[process, correlation] = size
 
     def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
         """Return the operation (string) of each kernel (columns of ACTIVITIES) that an RCCL call launched.
@@ -62,3 +81,18 @@ class RcclCalls:
             kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), is_unnamed.to_pylist(), strict=True
         )
         return pa.array([self._operations.get(key[:2]) if key[2] else None for key in keys], pa.string())
+
+    def sizes(self, kernels: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return `message_bytes` and `size_bytes` (int64) of kernels (columns of ACTIVITIES), by column name.
+
+        The number of ranks is not recorded, so S is null for collectives of which a rank's message is one part.
+        """
+        if not self._sizes:
+            return {}
+        keys = list(zip(kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), strict=True))
+        messages = [self._sizes.get(key) for key in keys]
+        wholes = [
+            None if size is None else size_of_message(self._operations[key], size, None)
+            for key, size in zip(keys, messages, strict=True)
+        ]
+        return {"message_bytes": pa.array(messages, pa.int64()), "size_bytes": pa.array(wholes, pa.int64())}

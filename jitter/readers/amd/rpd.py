@@ -132,6 +132,13 @@ class _Trace:
         if self._database.has("rocpd_kernelapi", "api_ptr_id", *_SHAPE.values()):
             source += " LEFT JOIN rocpd_kernelapi AS k ON k.api_ptr_id = l.api_id"
             integers |= {name: f'k."{column}"' for name, column in _SHAPE.items()}
+        if self._database.has("rocpd_copyapi", "api_ptr_id", "size"):
+            # the size of a call that made several operations is no operation's own
+            source += (
+                " LEFT JOIN (SELECT api_id FROM rocpd_api_ops GROUP BY api_id HAVING count(*) = 1) AS u "
+                "ON u.api_id = l.api_id LEFT JOIN rocpd_copyapi AS c ON c.api_ptr_id = u.api_id"
+            )
+            integers["size"] = "c.size"
         for read in self._database.stream(integers, {}, source):
             kinds = self._texts(read["kind"])
             described = self._texts(read["name"])
@@ -153,6 +160,8 @@ class _Trace:
                 if not is_copy:
                     # as given to the call, in work groups; nodes of a graph have none
                     own |= {name: read[name].filter(which) for name in _SHAPE if name in read.schema.names}
+                elif "size" in read.schema.names:
+                    own["size_bytes"] = read["size"].filter(which)
                 yield self._rows.activities(own, copies=is_copy, grids_in_items=False), len(own["name"])
 
     def _markers(self) -> Iterator[tuple[Batch, int]]:

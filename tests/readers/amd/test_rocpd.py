@@ -320,3 +320,60 @@ def test_environment_that_is_no_json(tmp_path: Path):
     (path, _) = sample(tmp_path)
     change(path, f"""UPDATE "rocpd_info_process{suffix_of(path)}" SET environment = '{json.dumps([1])}'""")
     assert read(path).recording.processes[0].rank is None
+
+
+def test_copies_have_sizes(tmp_path: Path):
+    for path in sample(tmp_path):
+        copies = {a["start_ns"]: a["size_bytes"] for a in read(path).activities if "size_bytes" in a}
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute(f"SELECT start, size FROM rocpd_memory_copy{suffix_of(path)}").fetchall()
+        assert copies == dict(rows)
+        assert copies
+
+
+def _with_arguments(path: Path, arguments: dict[str, str]) -> list[int]:
+    """Give every RCCL call of a database these arguments; return the correlation ids of the calls."""
+    suffix = suffix_of(path)
+    with closing(sqlite3.connect(path)) as database:
+        table = f"rocpd_arg{suffix}"
+        database.execute(
+            f'CREATE TABLE IF NOT EXISTS "{table}" '
+            "(id INTEGER PRIMARY KEY, guid TEXT, event_id INTEGER, position INTEGER, type TEXT, name TEXT, value TEXT)"
+        )
+        calls = database.execute(
+            f"SELECT e.id, e.stack_id FROM rocpd_region{suffix} r JOIN rocpd_event{suffix} e ON e.id = r.event_id "
+            f"JOIN rocpd_string{suffix} c ON c.id = e.category_id WHERE c.string = 'RCCL_API'"
+        ).fetchall()
+        for event, _ in calls:
+            for position, (name, value) in enumerate(arguments.items()):
+                database.execute(
+                    f'INSERT INTO "{table}" (event_id, position, type, name, value) VALUES (?, ?, ?, ?, ?)',
+                    (event, position, "x", name, value),
+                )
+        database.commit()
+    return [correlation for _, correlation in calls]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sendbuff": "0x7f", "count": "1000", "datatype": "7", "op": "0"}, 4000),
+        ({"count": "1000", "datatype": "ncclBfloat16"}, 2000),
+        ({"count": "1000", "datatype": "(ncclDataType_t) 9"}, 2000),
+        ({"count": "1000", "datatype": "ncclMadeUp"}, None),
+        ({"count": "1000"}, None),
+        ({"count": "-1", "datatype": "7"}, None),
+        ({"datatype": "7"}, None),
+        ({}, None),
+    ],
+)
+def test_rccl_arguments_tell_sizes(tmp_path: Path, arguments: dict[str, str], message: int | None):
+    (path, _) = sample(tmp_path)
+    launches = _with_arguments(path, arguments)
+    found = read(path)
+    kernels = [kernel for kernel in found.kernels if kernel["collective"] is not None]
+    assert len(kernels) == len(launches) > 0
+    for kernel in kernels:
+        is_part = kernel["collective"] in {"all_gather", "reduce_scatter", "all_to_all"}
+        assert kernel.get("message_bytes") == message
+        assert kernel.get("size_bytes") == (None if is_part else message)

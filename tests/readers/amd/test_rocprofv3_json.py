@@ -41,7 +41,7 @@ def dispatch(kernel: int, start: int, end: int, correlation: int) -> dict[str, A
 def copy(operation: int, start: int, end: int, correlation: int) -> dict[str, Any]:
     agents = [{"handle": 900}, {"handle": 800}]
     dst, src = agents if operation == 1 else agents[::-1]
-    return {**api(4, operation, start, end, correlation), "dst_agent_id": dst, "src_agent_id": src}
+    return {**api(4, operation, start, end, correlation), "dst_agent_id": dst, "src_agent_id": src, "bytes": 10 * end}
 
 
 def tool(**tables: list[dict[str, Any]]) -> dict[str, Any]:
@@ -121,9 +121,9 @@ def test_all_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: dict
         (0, 8, 2, 2, 64)
     ] * 2
     assert [(r["text"], r["start_ns"], r["end_ns"], r["thread"]) for r in found.ranges] == [("step 3", 40, 300, 71)]
-    assert [(found.name(a), a["device"]) for a in found.activities if a["is_memory"]] == [
-        ("MEMORY_COPY_HOST_TO_DEVICE", 0),
-        ("MEMORY_COPY_DEVICE_TO_HOST", 0),
+    assert [(found.name(a), a["device"], a["size_bytes"]) for a in found.activities if a["is_memory"]] == [
+        ("MEMORY_COPY_HOST_TO_DEVICE", 0, 200),
+        ("MEMORY_COPY_DEVICE_TO_HOST", 0, 400),
     ]
     assert len(found.calls) == 3
     assert found.recording.problems == [

@@ -1,6 +1,7 @@
 """RPD: operations, the calls they belong to, the user's markers."""
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -66,6 +67,29 @@ def test_real_counts(name: str):
     starts = {call["correlation"]: call["start_ns"] for call in found.calls}
     ours = [(k["start_ns"], k["end_ns"], starts[k["correlation"]], found.name(k)) for k in found.kernels]
     assert sorted(ours) == sorted(launched)
+
+
+@needs_traces
+@pytest.mark.parametrize("name", ["matmul_result.rpd", "mytrace.rpd"])
+def test_real_sizes_of_copies(name: str):
+    """A call that made one copy gives its size; of a call that made several copies no size is known."""
+    path = real(f"rpd/{name}")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as plain:
+        links = plain.execute("SELECT api_id, op_id FROM rocpd_api_ops").fetchall()
+        sizes = dict(plain.execute("SELECT api_ptr_id, size FROM rocpd_copyapi").fetchall())
+        starts = dict(plain.execute("SELECT id, start FROM rocpd_op").fetchall())
+        kinds = dict(
+            plain.execute("SELECT o.id, s.string FROM rocpd_op o JOIN rocpd_string s ON s.id = o.opType_id").fetchall()
+        )
+    operations = Counter(api for api, _ in links)
+    expected = Counter(
+        (starts[op], sizes.get(api) if operations[api] == 1 else None)
+        for api, op in links
+        if kinds[op].startswith(("Copy", "Fill"))
+    )
+    ours = Counter((a["start_ns"], a["size_bytes"]) for a in read(path).activities if a["is_memory"])
+    assert ours == expected
+    assert any(size is not None for _, size in ours)
 
 
 def test_launches_steps_and_graphs(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Batches of one session of a rocpd database; `stack_id` is the correlation of kernels and calls."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -9,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.readers import Batch
-from jitter.readers.amd.batches import BatchBuilder, constant_column, map_values
+from jitter.readers.amd.batches import BatchBuilder, constant_column, decode_text, map_values
 from jitter.readers.amd.rccl import RcclCalls
+from jitter.readers.amd.rccl_arguments import message_bytes
 from jitter.readers.amd.rocpd.metadata import SessionMetadata
 from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
@@ -84,12 +86,13 @@ class SessionBatches:
         integers = {name: column[name] for name in wanted if name in column}
         source += f" WHERE {column['category_id']} IN ({', '.join(map(str, ids))})"
         more = {"extdata": column["extdata"], "own": "x.extdata"} if texts else {}
-        yield from self._database.stream({**integers, "name": "x.name_id"}, more, source)
+        yield from self._database.stream({**integers, "name": "x.name_id", "event": "x.event_id"}, more, source)
 
     def _calls(self) -> Iterator[tuple[Batch, int]]:
         for read in self._regions("RCCL_"):
             columns = self._columns(read)
-            self._rccl.add(columns["process"], columns["thread"], self._texts(read["name"]), read["start"], read["end"])
+            names, sizes = self._texts(read["name"]), self._message_sizes(read)
+            self._rccl.add(columns["process"], columns["thread"], names, read["start"], read["end"], sizes)
         for read in self._regions("HIP_", "HSA_"):
             names = self._texts(read["name"])
             wanted = pc.starts_with(names, "hip")
@@ -111,16 +114,20 @@ class SessionBatches:
             columns["name"] = self._kernel_names(read["name"])
             columns |= {column: read[source] for column, source in _SHAPE.items() if source in read.schema.names}
             columns["collective"] = self._rccl.operations(columns, self._rows.names)
+            columns |= self._rccl.sizes(columns)
             yield self._rows.activities(columns, copies=False), read.num_rows
 
     def _copies(self) -> Iterator[tuple[Batch, int]]:
         ends = {"from": "x.src_agent_id", "to": "x.dst_agent_id", "name": "x.name_id"}
+        if self._session.has(self._database, "memory_copy", "size"):
+            ends["size"] = "x.size"
         for read in self._activities("memory_copy", ends, shaped=False):
             gpus = [self._gpus(read[end]) for end in ("to", "from")]
             columns = self._placed(read, None)
             columns["stream"] = self._column(read, "stream_id")
             columns["name"] = self._rows.named(self._texts(read["name"]))
             columns["device"] = pc.coalesce(*gpus)
+            columns["size_bytes"] = self._column(read, "size")
             yield self._rows.activities(columns, copies=True), read.num_rows
 
     def _ranges(self) -> Iterator[tuple[Batch, int]]:
@@ -193,6 +200,19 @@ class SessionBatches:
             self._strings |= dict(self._database.rows(f'SELECT id, "string" FROM "{table}" WHERE id IN ({some})'))
         texts = [self._strings.get(-1 if id_ is None else id_, "") for id_ in encoded.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(encoded.indices)
+
+    def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
+        """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""
+        if not self._session.has(self._database, "arg", "event_id", "name", "value"):
+            return [None] * calls.num_rows
+        events = calls["event"].to_pylist()
+        arguments: dict[int, dict[str, str]] = defaultdict(dict)
+        for first in range(0, len(events), _VALUES_A_QUERY):
+            some = ", ".join(str(event) for event in events[first : first + _VALUES_A_QUERY] if event is not None)
+            query = f'SELECT event_id, name, value FROM "{self._session.table("arg")}" WHERE event_id IN ({some})'
+            for event, name, value in self._database.rows(query):
+                arguments[event][decode_text(name)] = decode_text(value)
+        return [message_bytes(arguments.get(event, {})) for event in events]
 
     def _message(self, *extdata: bytes | None) -> str | None:
         for data in extdata:

@@ -108,6 +108,7 @@ class ToolBatches:
             "device": pa.array([None if end is None else self._gpus.get(end.handle) for end in ends], pa.int64()),
             "stream": pa.array([None if r.stream_id is None else r.stream_id.handle for r in records], pa.int64()),
             "name": self._rows.named(pa.array(names, pa.string())),
+            "size_bytes": pa.array([record.bytes for record in records], pa.int64()),
             **_times(records),
         }
         return self._rows.activities(columns, copies=True)

@@ -64,6 +64,7 @@ class Copy(msgspec.Struct):
     correlation_id: Correlation = msgspec.field(default_factory=Correlation)
     dst_agent_id: Handle | None = None
     src_agent_id: Handle | None = None
+    bytes: int | None = None
     stream_id: Handle | None = None
 
 

@@ -62,6 +62,30 @@ RANGES = pa.schema(
 )
 """Host-side ranges: NVTX, roctx, user annotations. In any order."""
 
+OPERATORS = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("thread", pa.int64()),
+        pa.field("name", NAME_ID, nullable=False),
+        pa.field("is_module", pa.bool_(), nullable=False),  # a module of the model, not an operator
+        pa.field("start_ns", pa.int64(), nullable=False),
+        pa.field("end_ns", pa.int64(), nullable=False),
+    ]
+)
+"""Operators (`aten::mm`) and modules of a framework on the host. In any order. A reader may leave out those that
+enclose no call."""
+
+BACKWARD = pa.schema(
+    [
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("thread", pa.int64(), nullable=False),
+        pa.field("at_ns", pa.int64(), nullable=False),  # a time within the backward operator
+        pa.field("forward_thread", pa.int64(), nullable=False),
+        pa.field("forward_ns", pa.int64(), nullable=False),  # a time within the forward operator
+    ]
+)
+"""Operators of the backward pass, each with the operator of the forward pass that it belongs to. In any order."""
+
 KERNELS = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),  # the job's global rank
@@ -96,6 +120,9 @@ KERNELS = pa.schema(
         pa.field("size_bytes", pa.int64()),
         pa.field("split_imbalance", pa.float64()),
         pa.field("copy_direction", pa.string()),
+        pa.field("operator", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("scope", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("phase", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
 """One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.

@@ -18,6 +18,7 @@ from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.launch_join import GpuUsage
+from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
 from jitter.readers.validation import BatchValidator
@@ -144,6 +145,7 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             joined,
             capture.communication,
             steps,
+            LaunchScopes(capture.code_ranges, recording.names),
         )
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
         if not outcome.staged:

@@ -18,6 +18,7 @@ from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.find_steps import ProcessSteps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
+from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.step_alignment import RankRepetition
 from jitter.lake.derived.timing_cache import TimingCacheWriter
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
@@ -69,6 +70,7 @@ class Stager:
         joined: JoinedCapture,
         communication: Communication,
         steps: dict[int, ProcessSteps],
+        scopes: LaunchScopes,
     ) -> None:
         self._source = source
         self._file_digest = file_digest
@@ -78,6 +80,7 @@ class Stager:
         self._joined = joined
         self._communication = communication
         self._steps = steps
+        self._scopes = scopes
         self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
         self._lost = joined.lost_launches(self._ranges)
         self._before_capture = joined.before_capture()
@@ -99,7 +102,7 @@ class Stager:
             extracts[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
-                for step in makers[gpu].build(activities):
+                for step in makers[gpu].build(self._scopes.annotate(gpu.process, activities)):
                     self._stage_step(ranks[gpu], gpu, step)
                     extracts[gpu].add(ranks[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)

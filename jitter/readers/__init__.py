@@ -2,9 +2,9 @@
 
 A new profiler format is one package here, one entry point and one fixture; `jitter.readers.testing.check` tests it.
 
-A reader knows its format and nothing else. It converts one source into batches of three tables (`jitter.core.schema`:
-activities, calls, ranges) and describes the recording. It does not know steps, the lake or other ranks, and it never
-guesses a rank.
+A reader knows its format and nothing else. It converts one source into batches of tables (`jitter.core.schema`:
+activities, calls, ranges; where recorded operators, backward) and describes the recording. It does not know steps, the
+lake or other ranks, and it never guesses a rank.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -27,9 +27,9 @@ class ReaderError(JitterError):
 
 
 class Batch(NamedTuple):
-    """Rows of one of the three tables; `rows` has the table's columns, nullable ones optional."""
+    """Rows of one of the tables; `rows` has the table's columns, nullable ones optional."""
 
-    table: Literal["activities", "calls", "ranges"]
+    table: Literal["activities", "calls", "ranges", "operators", "backward"]
     rows: pa.RecordBatch
 
 

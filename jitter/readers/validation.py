@@ -6,10 +6,16 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.core.schema import ACTIVITIES, BACKWARD, CALLS, OPERATORS, RANGES
 from jitter.readers import Batch, ReaderError, Recording
 
-TABLES: Final = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
+TABLES: Final = {
+    "activities": ACTIVITIES,
+    "calls": CALLS,
+    "ranges": RANGES,
+    "operators": OPERATORS,
+    "backward": BACKWARD,
+}
 _INDICES: Final = {"process": "processes", "name": "names"}
 
 

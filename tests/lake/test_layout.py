@@ -48,6 +48,9 @@ COLUMNS = {
     "size_bytes": pa.int64(),
     "split_imbalance": pa.float64(),
     "copy_direction": pa.string(),
+    "operator": pa.string(),
+    "scope": pa.string(),
+    "phase": pa.string(),
 }
 HOST = {
     "epoch": pa.int64(),

@@ -3,19 +3,25 @@
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from jitter.core.schema import RANGES
+from jitter.ingestion.transform.code_ranges import NO_THREAD, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
 from jitter.ingestion.transform.memory_join import MemoryJoin
+from jitter.ingestion.transform.scope_names import DETAILS
 from jitter.ingestion.transform.step_markers import Marker, parse_marker
-from jitter.ingestion.transform.step_names import host_range_kind, is_unnumbered_step
+from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ SPILL_BYTES = 64 << 20
 
 LONGEST_NAME = 1 << 16
 """Characters of a name or of a range's text; longer ones are cut."""
+_NEVER = np.iinfo(np.int64).max
 
 
 class Capture:
@@ -48,6 +55,8 @@ class Capture:
         self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
+        self.code_ranges = CodeRanges()
+        """Where in the code the host was: annotations, operators and modules."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
         self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
@@ -65,6 +74,10 @@ class Capture:
         """Add a batch; batches may come in any order."""
         if batch.table == "ranges":
             self._add_ranges(batch.rows)
+        elif batch.table == "operators":
+            self.code_ranges.add_operators(batch.rows)
+        elif batch.table == "backward":
+            self.code_ranges.add_backward(batch.rows)
         elif self._on_disk is not None:
             self._on_disk.add(batch.table, batch.rows)
         else:
@@ -105,17 +118,74 @@ class Capture:
             self._on_disk.add(batch.table, batch.rows)
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
-        columns = (rows.column(name).to_pylist() for name in ("process", "thread", "text", "start_ns", "end_ns"))
-        for process, thread, whole_text, start_ns, end_ns in zip(*columns, strict=True):
-            text = whole_text[:LONGEST_NAME]
-            self.long_texts += len(whole_text) > LONGEST_NAME
-            marker = parse_marker(self._pattern, thread, text, start_ns, end_ns)
-            if marker is not None:
-                self.markers[process].append(marker)
-            elif is_unnumbered_step(text):
-                kind = "".join("N" if char.isdecimal() else char for char in text)
-                self.unnumbered[process].append(Marker(thread, text, start_ns, end_ns, None, 0, None, kind))
-            elif (host_kind := host_range_kind(text)) is not None:
-                self._host_ranges.append(HostRange(process, host_kind, text, thread, start_ns, end_ns))
-            elif (call := parse_collective_call(text)) is not None:
-                self._collective_calls.append(CollectiveCall(process, thread, start_ns, end_ns, *call))
+        texts = rows["text"]
+        lengths = pc.utf8_length(texts)
+        if len(texts) and pc.max(lengths).as_py() > LONGEST_NAME:
+            self.long_texts += pc.sum(pc.greater(lengths, LONGEST_NAME)).as_py()
+            texts = pc.utf8_slice_codeunits(texts, 0, LONGEST_NAME)
+        if self._pattern.pattern == DEFAULT_STEP_PATTERN and pc.any(pc.match_substring(texts, "op_id = ")).as_py():
+            texts = pc.replace_substring_regex(texts, DETAILS, "")  # else the text of each operator is a new one
+        encoded = texts.dictionary_encode()
+        listed, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        # each distinct text is looked at once: a recording has many ranges and few texts
+        takes = [self._taker(text) for text in listed]
+        special = np.array([take is not None for take in takes], np.bool_)[codes]
+        columns = {name: _column(rows, name) for name in ("process", "thread", "start_ns", "end_ns")}
+        chosen = np.flatnonzero(special)
+        found = (columns[name].take(pa.array(chosen)).to_pylist() for name in columns)
+        for code, *values in zip(codes[chosen].tolist(), *found, strict=True):
+            take = takes[code]
+            assert take is not None
+            take(*values)
+        is_step = np.array([_is_step(take) for take in takes], np.bool_)[codes]
+        kept = np.flatnonzero(~is_step)
+        if len(kept):
+            whole = {name: columns[name].take(pa.array(kept)) for name in columns}
+            times_ns = np.stack([whole["start_ns"].to_numpy(), whole["end_ns"].fill_null(_NEVER).to_numpy()])
+            process = whole["process"].to_numpy().astype(np.int64)
+            thread = whole["thread"].fill_null(NO_THREAD).to_numpy()
+            self.code_ranges.add_ranges(process, thread, codes[kept], listed, times_ns)
+
+    def _taker(self, text: str) -> "_Taker | None":
+        """Return what takes the ranges with this text as step markers, data loading or collective calls."""
+        marker = parse_marker(self._pattern, None, text, 0, None)
+        if marker is not None:
+            return _StepTaker(marker, self.markers)
+        if is_unnumbered_step(text):
+            kind = "".join("N" if char.isdecimal() else char for char in text)
+            return _StepTaker(Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered)
+        host_kind = host_range_kind(text)
+        if host_kind is not None:
+            return lambda process, thread, start_ns, end_ns: self._host_ranges.append(
+                HostRange(process, host_kind, text, thread, start_ns, end_ns)
+            )
+        call = parse_collective_call(text)
+        if call is not None:
+            return lambda process, thread, start_ns, end_ns: self._collective_calls.append(
+                CollectiveCall(process, thread, start_ns, end_ns, *call)
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class _StepTaker:
+    """Takes ranges as steps: `pattern` is the marker of one of them."""
+
+    pattern: Marker
+    markers: dict[int, list[Marker]]
+
+    def __call__(self, process: int, thread: int | None, start_ns: int, end_ns: int | None) -> None:
+        self.markers[process].append(self.pattern._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))
+
+
+_Taker = Callable[[int, int | None, int, int | None], None]
+
+
+def _is_step(take: _Taker | None) -> bool:
+    return isinstance(take, _StepTaker)
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
+    if name in rows.schema.names:
+        return rows[name]
+    return pa.nulls(rows.num_rows, RANGES.field(name).type)

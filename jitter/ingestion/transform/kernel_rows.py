@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.schema import KERNELS
 from jitter.ingestion.transform.collective_calls import Communication
+from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS
 
 _NAMED = {"kernel_name": "name", "launch_name": "launch_name"}
 _PEERS = ("source_rank", "destination_rank")
@@ -79,6 +80,7 @@ class KernelRowBuilder:
         hashes = self._hashes[ids]
         starts = np.array(bounds[:-1])
         named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
+        named |= {name: activities[name].combine_chunks() for name in SCOPE_COLUMNS if name in activities.schema.names}
         operations = pc.if_else(
             pa.array(kinds == COLLECTIVE),
             pc.coalesce(_column(activities, "collective"), self._operations.take(activities["name"])),
@@ -95,7 +97,7 @@ class KernelRowBuilder:
             "copy_direction": pc.if_else(
                 activities["is_memory"], self._directions.take(activities["name"]), pa.scalar(None, pa.string())
             ),
-            **{name: _column(activities, name) for name in _AS_READ},
+            **{name: _column(activities, name) for name in _AS_READ if name not in named},
             **self._peers(activities),
         }
         rows = pa.table([columns[field.name] for field in KERNELS], schema=KERNELS)

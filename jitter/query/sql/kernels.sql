@@ -33,5 +33,8 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        destination_rank,       -- rank that receives
        size_bytes,             -- of a collective as nccl-tests states it, of a copy or a fill; null: not recorded
        split_imbalance,        -- largest / mean part of an all-to-all with unequal parts
-       copy_direction          -- of a copy: host_to_device, device_to_host, …
+       copy_direction,         -- of a copy: host_to_device, device_to_host, …
+       operator,               -- the framework's operator that launched it; null: not recorded
+       scope,                  -- annotations and modules around the launch, outermost first, with / between them
+       phase                   -- forward, backward, optimizer or communication; null: not told
 FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

@@ -26,7 +26,8 @@ from jitter.readers.kineto.event_selection import (
 )
 from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.names import NameTable
-from jitter.readers.kineto.numbers import Bools
+from jitter.readers.kineto.numbers import Bools, Int64s
+from jitter.readers.kineto.operators import OperatorBuffer, PassLinks
 from jitter.readers.kineto.processes import ProcessTable
 
 BATCH_ROWS: Final = 16_384
@@ -60,6 +61,8 @@ class KinetoBatches:
         self._late_ids: list[int] = []
         self._calls = EventBuffer()
         self._ranges = EventBuffer()
+        self._operators = OperatorBuffer()
+        self._links = PassLinks()
         self._texts: list[str] = []
         self._collectives: set[int] = set()
         self._named = 0
@@ -81,6 +84,8 @@ class KinetoBatches:
             yield from self._flush_calls()  # before activities: calls decide the process of a GPU
         if len(self._ranges) >= BATCH_ROWS:
             yield from self._flush_ranges()
+        if len(self._operators) >= BATCH_ROWS:
+            yield from self._flush_operators()
         if len(self._gpu) >= BATCH_ROWS:
             yield from self._flush_gpu()
         if len(self._late) >= BATCH_ROWS:
@@ -90,6 +95,10 @@ class KinetoBatches:
         """Yield the remaining rows."""
         yield from self._flush_calls()
         yield from self._flush_ranges()
+        yield from self._flush_operators()
+        links = self._links.batch(self._processes)
+        if links is not None:
+            yield links
         yield from self._flush_gpu()
         yield from self._flush_late()
 
@@ -117,6 +126,12 @@ class KinetoBatches:
             self._add_gpu(found["kernel"])
         if found["call"]:
             self._calls.add(found["call"], self.names.of([event.name for event in found["call"]]), with_args=True)
+        if found["operator"]:
+            self._operators.add_operators(found["operator"], self.names)
+        if found["module"]:
+            self._operators.add_modules(found["module"], self.names)
+        if found["pass link"]:
+            self._links.add(found["pass link"])
         if found["range"] or found["old operator"]:
             self._add_ranges(found["range"], found["old operator"])
 
@@ -166,7 +181,9 @@ class KinetoBatches:
         chosen = [(event, text) for event, text in zip(annotations, texts, strict=True) if not _BACKEND.match(text)]
         for event in operators:
             text = self.names.text_of(event.name)
-            if not _OPERATOR.match(text) and not _BACKEND.match(text):
+            if _OPERATOR.match(text):
+                self._operators.add_operators([event], self.names)
+            elif not _BACKEND.match(text):
                 chosen.append((event, text))
         self._ranges.add([event for event, _ in chosen], [0] * len(chosen), with_args=False)
         self._texts += [text for _, text in chosen]
@@ -250,6 +267,18 @@ class KinetoBatches:
             nullable_int64(times.end_ns[keep], times.has_end[keep]),
         ]
         yield Batch("ranges", pa.record_batch(columns, schema=RANGES))
+
+    def _flush_operators(self) -> Iterator[Batch]:
+        operators, self._operators = self._operators, OperatorBuffer()
+        if len(operators):
+            yield operators.batch(self._processes, self._is_near)
+
+    def _is_near(self, start_ns: Int64s, valid: Bools) -> Bools:
+        """Return which starts are within the longest capture of the others."""
+        if self.about_ns is None and valid.any():
+            self.about_ns = int(np.median(start_ns[valid]))
+        near: Bools = np.abs(start_ns - (self.about_ns or 0)) < _LONGEST_NS
+        return near
 
     def _processes(self, pids: Sequence[int | None]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
         known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}

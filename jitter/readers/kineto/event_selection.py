@@ -23,6 +23,8 @@ class Event(Struct, gc=False):
     ts: Raw = NULL
     dur: Raw = NULL
     args: Raw = NULL
+    ph: Any = UNSET
+    id: Any = UNSET
 
 
 RECORD_PARAM_COMMS: Final = b"record_param_comms"
@@ -36,15 +38,15 @@ CATEGORIES: Final = {
     ),
     "range": ("user_annotation",),
     "old operator": ("Operator",),
+    "operator": ("cpu_op",),
+    "module": ("python_function",),
+    "pass link": ("fwdbwd",),
 }
 """The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
 FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
 """Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
 _COMMON: Final = (
-    "cpu_op",
     "ac2g",
-    "python_function",
-    "fwdbwd",
     "cpu_instant_event",
     "gpu_user_annotation",
     "overhead",
@@ -65,14 +67,20 @@ _FIELDS: Final = [
     ("dur", Raw, NULL),
     ("args", Raw, NULL),
 ]
+_FIELDS_OF_KIND: Final = {
+    "range": _FIELDS[:-1],
+    "operator": _FIELDS[:-1],
+    "module": _FIELDS[:-1],
+    "pass link": [("ph", Any, UNSET), ("id", Any, UNSET), *_FIELDS[1:4]],
+}
+"""The fields that are decoded, of kinds that need not all."""
 
 
 class EventSelection:
     """The wanted categories, by kind of row. All other events are skipped, which is several times faster.
 
-    To read more of a trace, add categories under a kind of their own, such as
-    `EventSelection(CATEGORIES | {"operator": ("cpu_op",), "module": ("python_function",)})`; `KinetoBatches` then
-    gets the events of that kind. A category has one kind.
+    To read more of a trace, add categories under a kind of their own; `KinetoBatches` then gets the events of that
+    kind. A category has one kind.
     """
 
     def __init__(self, categories: Mapping[str, Sequence[str]] = CATEGORIES) -> None:
@@ -86,7 +94,10 @@ class EventSelection:
     @cached_property
     def kind_by_type(self) -> dict[object, str]:
         """The kind of row by event type; events of other types become no rows."""
-        return {_of_category(str(category), _FIELDS): kind for category, kind in self.kind_by_category.items()}
+        return {
+            _of_category(str(category), _FIELDS_OF_KIND.get(kind, _FIELDS)): kind
+            for category, kind in self.kind_by_category.items()
+        }
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:

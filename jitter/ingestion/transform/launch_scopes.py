@@ -1,0 +1,197 @@
+"""Where in the code each kernel was launched: the operator, the annotations and modules around the launch, the phase.
+
+A launch lies in the ranges of its own thread that are open when it starts. Ranges that hold no launch are ignored.
+A launch of the backward pass has the modules of the forward operator that it belongs to.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from jitter.ingestion.transform.code_ranges import MODULE, OPERATOR, CodeRanges, ThreadRanges
+from jitter.ingestion.transform.scope_names import (
+    BACKWARD,
+    COMMUNICATION,
+    FORWARD,
+    SEPARATOR,
+    parse_phase,
+    scope_part,
+)
+
+SCOPE_COLUMNS: Final = ("operator", "scope", "phase")
+_ROOT: Final = 0
+_Ints = npt.NDArray[np.int64]
+
+
+class _Node(NamedTuple):
+    """A nest of ranges: what the innermost and all around it say."""
+
+    operator: str | None
+    scope: str | None
+    modules: str | None
+    """The part of the scope that modules are."""
+    phase: str | None
+
+
+class LaunchScopes:
+    """Finds operator, scope and phase of the launches of one recording; `names` are the recording's names."""
+
+    def __init__(self, ranges: CodeRanges, names: Sequence[str]) -> None:
+        self._ranges = ranges
+        self._names = names
+        self._nodes = [_Node(None, None, None, None)]
+        self._known: dict[tuple[int, int, int], int] = {}
+
+    def annotate(self, process: int, activities: pa.Table) -> pa.Table:
+        """Return the activities of one process with the columns `operator`, `scope` and `phase` (dictionaries)."""
+        is_collective = activities["is_collective"].to_numpy(zero_copy_only=False)
+        if not self._ranges.has(process) and not is_collective.any():
+            return activities
+        launches = activities["launch_start_ns"]
+        known = launches.is_valid().to_numpy()
+        nodes = np.zeros(len(activities), np.int64)
+        nodes[known] = self._nodes_of(
+            process,
+            activities["launch_thread"].fill_null(-1).to_numpy()[known],
+            launches.fill_null(0).to_numpy()[known],
+        )
+        used, which = np.unique(nodes, return_inverse=True)
+        found = [self._nodes[number] for number in used.tolist()]
+        for name in ("operator", "scope"):
+            texts = [getattr(node, name) for node in found]
+            activities = activities.append_column(name, _dictionary(texts, which))
+        # one entry more for communication, whatever is around its launch
+        phases = [*(node.phase for node in found), COMMUNICATION]
+        of_row = np.where(is_collective, len(found), which)
+        return activities.append_column("phase", _dictionary(phases, of_row))
+
+    def _nodes_of(self, process: int, thread: _Ints, start_ns: _Ints) -> _Ints:
+        """Return the node of each launch, shape (launches,)."""
+        nodes = np.zeros(len(start_ns), np.int64)
+        for one in np.unique(thread).tolist():
+            ranges = self._ranges.of_thread(process, one)
+            if ranges is not None:
+                mine = np.flatnonzero(thread == one)
+                nodes[mine] = self._nodes_on_thread(process, ranges, start_ns[mine])
+        return nodes
+
+    def _nodes_on_thread(self, process: int, ranges: ThreadRanges, start_ns: _Ints) -> _Ints:
+        order = np.argsort(start_ns, kind="stable")
+        times = start_ns[order]
+        first = np.searchsorted(times, ranges.start_ns, side="left")
+        until = np.searchsorted(times, ranges.end_ns, side="right")
+        kept = np.flatnonzero(until > first)
+        first, until, keys = first[kept], until[kept], ranges.key[kept]
+        depth = _depths(first, until)
+        nodes = np.full(len(times), _ROOT, np.int64)
+        outer_ns = np.full(len(times), np.iinfo(np.int64).max)
+        by_depth = np.argsort(depth, kind="stable")
+        bounds = np.searchsorted(depth[by_depth], np.arange(depth.max(initial=-1) + 2))
+        for low, high in pairwise(bounds.tolist()):
+            level = by_depth[low:high]
+            lengths = until[level] - first[level]
+            rows = np.repeat(first[level] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+            nodes[rows] = self._children(nodes[rows], np.repeat(keys[level], lengths))
+            is_operator = keys[level] % CodeRanges.KINDS == OPERATOR
+            begun = np.where(is_operator, ranges.start_ns[kept][level], np.iinfo(np.int64).max)
+            outer_ns[rows] = np.minimum(outer_ns[rows], np.repeat(begun, lengths))
+        nodes = self._with_pass(process, ranges, nodes, outer_ns, times)
+        placed = np.empty_like(nodes)
+        placed[order] = nodes
+        return placed
+
+    def _children(self, parents: _Ints, keys: _Ints) -> _Ints:
+        """Return the node inside each parent for a range of this key, shape (launches,)."""
+        pairs, which = np.unique(parents * self._ranges.keys + keys, return_inverse=True)
+        found = [self._child(*divmod(pair, self._ranges.keys)) for pair in pairs.tolist()]
+        return np.array(found, np.int64)[which]
+
+    def _child(self, parent: int, key: int) -> int:
+        number = self._known.get((parent, key, 0))
+        if number is None:
+            text, kind = self._ranges.text(key, self._names)
+            outer = self._nodes[parent]
+            phase = parse_phase(text) if kind != MODULE else FORWARD
+            # what runs inside the backward pass or the optimizer belongs to it
+            phase = phase if outer.phase in (None, FORWARD) and phase is not None else outer.phase
+            if kind == OPERATOR:
+                node = outer._replace(operator=text, phase=phase)
+            else:
+                part = scope_part(text)
+                scope = part if outer.scope is None else f"{outer.scope}{SEPARATOR}{part}"
+                modules = outer.modules
+                if kind == MODULE:
+                    modules = part if modules is None else f"{modules}{SEPARATOR}{part}"
+                node = outer._replace(scope=scope, modules=modules, phase=phase)
+            number = self._add((parent, key, 0), node)
+        return number
+
+    def _with_pass(self, process: int, ranges: ThreadRanges, nodes: _Ints, outer_ns: _Ints, times: _Ints) -> _Ints:
+        """Return the nodes with what is known of forward and backward operators.
+
+        `outer_ns` is the start of the outermost operator around each launch.
+        """
+        if len(ranges.backward_ns):
+            at = np.searchsorted(ranges.backward_ns, times, side="right") - 1
+            linked = (at >= 0) & (ranges.backward_ns[at] >= outer_ns)
+            rows = np.flatnonzero(linked)
+            forward = self._nodes_of(process, ranges.forward_thread[at[rows]], ranges.forward_ns[at[rows]])
+            pairs, which = np.unique(np.stack([nodes[rows], forward]), axis=1, return_inverse=True)
+            nodes[rows] = np.array([self._backward(*pair) for pair in pairs.T.tolist()], np.int64)[which]
+        if len(ranges.forward_of):
+            at = np.searchsorted(ranges.forward_of, times, side="right") - 1
+            rows = np.flatnonzero((at >= 0) & (ranges.forward_of[at] >= outer_ns))
+            known, which = np.unique(nodes[rows], return_inverse=True)
+            nodes[rows] = np.array([self._forward(node) for node in known.tolist()], np.int64)[which]
+        return nodes
+
+    def _backward(self, number: int, forward: int) -> int:
+        """Return the node of a launch of the backward pass, given the node of its forward operator."""
+        known = self._known.get((number, forward, 1))
+        if known is None:
+            own = self._nodes[number]
+            scope = own.scope if own.modules is not None else self._nodes[forward].modules or own.scope
+            known = self._add((number, forward, 1), own._replace(scope=scope, phase=BACKWARD))
+        return known
+
+    def _forward(self, number: int) -> int:
+        """Return the node of a launch in an operator that the backward pass refers to."""
+        if self._nodes[number].phase is not None:
+            return number
+        known = self._known.get((number, 0, 2))
+        if known is None:
+            known = self._add((number, 0, 2), self._nodes[number]._replace(phase=FORWARD))
+        return known
+
+    def _add(self, key: tuple[int, int, int], node: _Node) -> int:
+        self._known[key] = len(self._nodes)
+        self._nodes.append(node)
+        return len(self._nodes) - 1
+
+
+def _depths(first: _Ints, until: _Ints) -> _Ints:
+    """Return how deep each range [first, until) lies in the others; ranges of one depth do not overlap.
+
+    Ranges are in order of their start, longer ones first: those that a range lies in come before it.
+    """
+    depth: _Ints = np.arange(len(first)) - np.searchsorted(np.sort(until), first, side="right")
+    order = np.argsort(depth, kind="stable")
+    is_same = np.diff(depth[order]) == 0
+    if (is_same & (until[order][:-1] > first[order][1:])).any():  # not nested, but overlapping
+        still_open: list[tuple[int, int]] = []
+        for number, (begin, end) in enumerate(zip(first.tolist(), until.tolist(), strict=True)):
+            still_open = [one for one in still_open if one[0] > begin]
+            depth[number] = max((own for _, own in still_open), default=-1) + 1
+            still_open.append((end, int(depth[number])))
+    return depth
+
+
+def _dictionary(texts: Sequence[str | None], which: npt.NDArray[np.int64]) -> pa.DictionaryArray:
+    """Return the text of each row as a dictionary array of the distinct texts, null where it is None."""
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+    codes = np.array([-1 if text is None else distinct[text] for text in texts], np.int32)[which]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(list(distinct), pa.string()))

@@ -1,0 +1,100 @@
+"""Operators, modules and the links between forward and backward pass, as batches; few of the events become rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.core.schema import BACKWARD, OPERATORS
+from jitter.readers import Batch
+from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
+from jitter.readers.kineto.event_selection import Event
+from jitter.readers.kineto.names import NameTable
+from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
+
+_MODULE: Final = "nn.Module: "
+_SHORTEST_NS: Final = 1_000
+"""Shortest duration of an operator that launches anything: a launching call takes longer."""
+_NO_THREAD: Final = -1
+Processes = Callable[[Sequence[int | None]], "np.ndarray[tuple[int], np.dtype[np.int32]]"]
+
+
+class OperatorBuffer:
+    """Collects operators (`cpu_op`) and modules (`python_function` of nn.Module) until they fill a batch."""
+
+    def __init__(self) -> None:
+        self._gathered = EventBuffer()
+        self._is_module: list[bool] = []
+
+    def __len__(self) -> int:
+        return len(self._gathered)
+
+    def add_operators(self, events: Sequence[Event], names: NameTable) -> None:
+        """Add events that are operators."""
+        self._gathered.add(events, names.of([event.name for event in events]), with_args=False)
+        self._is_module += [False] * len(events)
+
+    def add_modules(self, events: Sequence[Event], names: NameTable) -> None:
+        """Add those of the Python functions that are modules."""
+        modules = [event for event in events if names.text_of(event.name).startswith(_MODULE)]
+        if modules:
+            self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
+            self._is_module += [True] * len(modules)
+
+    def batch(self, processes: Processes, is_possible: Callable[[Int64s, Bools], Bools]) -> Batch:
+        """Return the rows with a possible time (`is_possible` of starts and validity). Call once."""
+        gathered = self._gathered
+        times = gathered.times()
+        keep = times.has_start & times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
+        keep &= is_possible(times.start_ns, keep)
+        rows = pa.array(np.flatnonzero(keep))
+        columns = [
+            pa.array(processes(gathered.pids())).take(rows),
+            integer_column(gathered.tids(), pa.int64()).take(rows),
+            pa.array(gathered.names, pa.int32()).take(rows),
+            pa.array(np.array(self._is_module, np.bool_)).take(rows),
+            pa.array(times.start_ns[keep]),
+            pa.array(times.end_ns[keep]),
+        ]
+        return Batch("operators", pa.record_batch(columns, schema=OPERATORS))
+
+
+class PassLinks:
+    """Collects the flow events (`fwdbwd`) from forward operators to their backward operators."""
+
+    def __init__(self) -> None:
+        self._ids: list[Any] = []
+        self._is_start: list[bool] = []
+        self._pids: list[Any] = []
+        self._tids: list[Any] = []
+        self._times: list[bytes] = []
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Add flow events, in any order."""
+        self._ids += [event.id for event in events]
+        self._is_start += [event.ph == "s" for event in events]
+        self._pids += [event.pid for event in events]
+        self._tids += [event.tid for event in events]
+        self._times.append(join_values([event.ts for event in events]))
+
+    def batch(self, processes: Processes) -> Batch | None:
+        """Return a row for each flow whose both ends are recorded; None if there are none."""
+        if not self._ids:
+            return None
+        at_ns, known = parse_microseconds(self._times)
+        known &= np.array([type(value) in (int, str) for value in self._ids], np.bool_)
+        _, number = np.unique(np.array([str(value) for value in self._ids]), return_inverse=True)
+        is_start = np.array(self._is_start, np.bool_)
+        thread = integer_column([parse_int(tid) for tid in self._tids], pa.int64()).fill_null(_NO_THREAD).to_numpy()
+        process = processes([parse_int(pid) for pid in self._pids])
+        rows = np.flatnonzero(known & (thread != _NO_THREAD))
+        order = rows[np.lexsort((at_ns[rows], number[rows], process[rows]))]
+        first, second = order[:-1], order[1:]
+        joined = (number[first] == number[second]) & (process[first] == process[second])
+        joined &= is_start[first] & ~is_start[second]
+        first, second = first[joined], second[joined]
+        if not len(first):
+            return None
+        columns = [process[second], thread[second], at_ns[second], thread[first], at_ns[first]]
+        return Batch("backward", pa.record_batch([pa.array(one) for one in columns], schema=BACKWARD))

@@ -1,0 +1,203 @@
+"""Operator, scope and phase of launches: against a search of all ranges, launch by launch."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from jitter.core.schema import BACKWARD, OPERATORS, RANGES
+from jitter.ingestion.transform.capture import Capture
+from jitter.ingestion.transform.launch_scopes import LaunchScopes
+from jitter.ingestion.transform.scope_names import parse_operator, parse_phase
+from jitter.ingestion.transform.step_markers import compile_step_pattern
+from jitter.readers import Batch
+
+NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]
+
+
+class Range(NamedTuple):
+    thread: int | None
+    text: str
+    start_ns: int
+    end_ns: int | None
+    kind: str = "annotation"
+
+
+def scopes_of(ranges: list[Range], tmp_path: Path, links: list[tuple[int, ...]] = []) -> LaunchScopes:  # noqa: B006
+    capture = Capture(compile_step_pattern(None), tmp_path)
+    annotations = [one for one in ranges if one.kind == "annotation"]
+    operators = [one for one in ranges if one.kind != "annotation"]
+    columns = {
+        "process": [0] * len(annotations),
+        "thread": [one.thread for one in annotations],
+        "text": [one.text for one in annotations],
+        "start_ns": [one.start_ns for one in annotations],
+        "end_ns": [one.end_ns for one in annotations],
+    }
+    capture.add(Batch("ranges", pa.record_batch(columns, schema=RANGES)))
+    columns = {
+        "process": [0] * len(operators),
+        "thread": [one.thread for one in operators],
+        "name": [NAMES.index(one.text) for one in operators],
+        "is_module": [one.kind == "module" for one in operators],
+        "start_ns": [one.start_ns for one in operators],
+        "end_ns": [one.end_ns for one in operators],
+    }
+    capture.add(Batch("operators", pa.record_batch(columns, schema=OPERATORS)))
+    if links:
+        columns = dict(zip(BACKWARD.names, zip(*links, strict=True), strict=True))
+        capture.add(Batch("backward", pa.record_batch({k: list(v) for k, v in columns.items()}, schema=BACKWARD)))
+    return LaunchScopes(capture.code_ranges, NAMES)
+
+
+def annotated(
+    scopes: LaunchScopes, launches: list[tuple[int, int]], collective: bool = False
+) -> list[tuple[object, ...]]:
+    rows = pa.table(
+        {
+            "launch_thread": pa.array([thread for thread, _ in launches], pa.int64()),
+            "launch_start_ns": pa.array([at for _, at in launches], pa.int64()),
+            "is_collective": np.full(len(launches), collective),
+        }
+    )
+    found = scopes.annotate(0, rows)
+    return list(zip(*(found[name].to_pylist() for name in ("operator", "scope", "phase")), strict=True))
+
+
+def test_nested(tmp_path: Path):
+    ranges = [
+        Range(1, "step 7", 0, 1000),
+        Range(1, "forward", 10, 500),
+        Range(1, "nn.Module: Block_0", 20, 300, "module"),
+        Range(1, "nn.Module: Linear_1", 30, 200, "module"),
+        Range(1, "aten::mm", 40, 100, "operator"),
+        Range(1, "Optimizer.step#Adam.step", 600, 700),
+        Range(2, "aten::relu", 0, 1000, "operator"),
+    ]
+    found = annotated(scopes_of(ranges, tmp_path), [(1, 50), (1, 150), (1, 250), (1, 400), (1, 650), (1, 800), (2, 50)])
+    assert found == [
+        ("aten::mm", "forward/Block_0/Linear_1", "forward"),
+        (None, "forward/Block_0/Linear_1", "forward"),
+        (None, "forward/Block_0", "forward"),
+        (None, "forward", "forward"),
+        (None, "Optimizer.step#Adam.step", "optimizer"),
+        (None, None, None),  # the step marker is no scope
+        ("aten::relu", None, None),
+    ]
+
+
+def test_backward_has_the_modules_of_the_forward_operator(tmp_path: Path):
+    ranges = [
+        Range(1, "nn.Module: Block_0", 20, 300, "module"),
+        Range(1, "aten::mm", 40, 100, "operator"),
+        Range(1, "aten::relu", 110, 120, "operator"),
+        Range(2, "aten::mm", 1000, 1100, "operator"),
+        Range(2, "aten::relu", 1200, 1300, "operator"),
+    ]
+    links = [(0, 2, 1005, 1, 40)]
+    found = annotated(scopes_of(ranges, tmp_path, links), [(2, 1050), (2, 1250), (1, 50), (1, 115)])
+    assert found == [
+        ("aten::mm", "Block_0", "backward"),
+        ("aten::relu", None, None),  # after the backward operator
+        ("aten::mm", "Block_0", "forward"),
+        ("aten::relu", "Block_0", "forward"),
+    ]
+
+
+def test_a_forward_operator_without_modules_is_forward(tmp_path: Path):
+    ranges = [Range(1, "aten::mm", 40, 100, "operator"), Range(1, "aten::relu", 110, 120, "operator")]
+    links = [(0, 2, 1005, 1, 40)]
+    assert annotated(scopes_of(ranges, tmp_path, links), [(1, 50), (1, 115)]) == [
+        ("aten::mm", None, "forward"),
+        ("aten::relu", None, None),
+    ]
+
+
+def test_communication_and_unknown(tmp_path: Path):
+    scopes = scopes_of([Range(1, "forward", 0, 100)], tmp_path)
+    assert annotated(scopes, [(1, 50), (9, 50)], collective=True) == [
+        (None, "forward", "communication"),
+        (None, None, "communication"),
+    ]
+    nothing = scopes_of([], tmp_path)
+    rows = pa.table({"launch_thread": [1], "launch_start_ns": [5], "is_collective": [False]})
+    assert nothing.annotate(0, rows).schema.names == rows.schema.names
+
+
+def test_ranges_that_overlap(tmp_path: Path):
+    ranges = [Range(1, "data", 0, 10), Range(1, "copy", 5, 15), Range(1, "open", 12, None)]
+    found = annotated(scopes_of(ranges, tmp_path), [(1, 3), (1, 7), (1, 11), (1, 13), (1, 900)])
+    assert [scope for _, scope, _ in found] == ["data", "data/copy", "copy", "copy/open", "open"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_nests(tmp_path: Path, seed: int):
+    chance = random.Random(seed)
+    ranges: list[Range] = []
+
+    def nest(thread: int, start_ns: int, end_ns: int, depth: int) -> None:
+        at = start_ns
+        while depth and end_ns - at > 4:
+            first = chance.randint(at, end_ns - 2)
+            last = chance.randint(first + 1, end_ns - 1)
+            kind = chance.choice(["annotation", "operator", "module"])
+            texts = {"annotation": ["layer", "attention", "copy"], "operator": NAMES[::3], "module": NAMES[1:3]}
+            ranges.append(Range(thread, chance.choice(texts[kind]), first, last, kind))
+            nest(thread, first + 1, last, depth - 1)
+            at = last + 1
+
+    for thread in (1, 2):
+        nest(thread, 0, 3000, 6)
+    launches = [(chance.choice([1, 2, 3]), chance.randint(0, 3000)) for _ in range(400)]
+    found = annotated(scopes_of(ranges, tmp_path), launches)
+    for (thread, at), (operator, scope, _) in zip(launches, found, strict=True):
+        around = [one for one in ranges if one.thread == thread and one.start_ns <= at <= (one.end_ns or at)]
+        around.sort(key=lambda one: (one.start_ns, -(one.end_ns or 0)))
+        names = [one.text for one in around if one.kind == "operator"]
+        parts = [one.text.removeprefix("nn.Module: ") for one in around if one.kind != "operator"]
+        assert operator == (names[-1] if names else None)
+        assert scope == ("/".join(parts) or None)
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("aten::add, seq = 5, op_id = 12, sizes = [[2, 3], []]", "aten::add"),
+        ("aten::add", "aten::add"),
+        (
+            "autograd::engine::evaluate_function: AddmmBackward0, seq = 5",
+            "autograd::engine::evaluate_function: AddmmBackward0",
+        ),
+        ("AddmmBackward0, op_id = 9", "AddmmBackward0"),
+        ("ncclAllReduce", "ncclAllReduce"),
+        ("DistributedDataParallel.forward, op_id = 9", None),
+        ("FSDP::pre_forward (blocks.5)", None),
+        ("layer 3", None),
+        ("main->process->phase1->kernel0", None),
+    ],
+)
+def test_operator_names(text: str, operator: str | None):
+    assert parse_operator(text) == operator
+
+
+@pytest.mark.parametrize(
+    ("text", "phase"),
+    [
+        ("## forward ##", "forward"),
+        ("DistributedDataParallel.forward", "forward"),
+        ("FSDP::pre_forward (blocks.5)", "forward"),
+        ("backward_step", "backward"),
+        ("AddmmBackward0", "backward"),
+        ("autograd::engine::evaluate_function: MmBackward0", "backward"),
+        ("Optimizer.step#SGD.step", "optimizer"),
+        ("Optimizer.zero_grad#SGD.zero_grad", "optimizer"),
+        ("forward_backward_func", None),
+        ("straightforward", None),
+        ("aten::add", None),
+    ],
+)
+def test_phases(text: str, phase: str | None):
+    assert parse_phase(text) == phase

@@ -63,7 +63,7 @@ def write(path: Path, content: bytes | list[Row], **how: Any) -> Path:
 def read(path: Path, piece_bytes: int = 256 * 1024) -> tuple[Recording, dict[str, list[Row]]]:
     """All rows by table; checks what holds for every recording."""
     recording, batches = KinetoReader(piece_bytes).open(path)
-    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": []}
+    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": [], "operators": [], "backward": []}
     advanced: list[int] = []
     for batch in batches(advanced.append):
         batch.rows.validate(full=True)

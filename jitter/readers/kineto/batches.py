@@ -114,26 +114,25 @@ class KinetoBatches:
         return found + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
-        # most events are not needed: skip them without running Python code for each
-        if kind_of.keys().isdisjoint(map(key, events)):
-            return
-        found: dict[str, list[Event]] = {kind: [] for kind in self._selection.kinds}
-        found["memory"] = found["kernel"]  # in one order
-        put = {category: found[kind].append for category, kind in kind_of.items()}
-        for event in compress(events, map(put.__contains__, map(key, events))):
-            put[key(event)](event)
-        if found["kernel"]:
+        # most events are not needed: choose without running Python code for each
+        keys = list(map(key, events))
+        wanted: dict[str, set[object]] = {}
+        for one in kind_of.keys() & set(keys):
+            kind = kind_of[one]
+            wanted.setdefault("kernel" if kind == "memory" else kind, set()).add(one)  # in one order
+        found = {kind: list(compress(events, map(ones.__contains__, keys))) for kind, ones in wanted.items()}
+        if "kernel" in found:
             self._add_gpu(found["kernel"])
-        if found["call"]:
-            self._calls.add(found["call"], self.names.of([event.name for event in found["call"]]), with_args=True)
-        if found["operator"]:
+        if calls := found.get("call"):
+            self._calls.add(calls, self.names.of([event.name for event in calls]), with_args=True)
+        if "operator" in found:
             self._operators.add_operators(found["operator"], self.names)
-        if found["module"]:
+        if "module" in found:
             self._operators.add_modules(found["module"], self.names)
-        if found["pass link"]:
+        if "pass link" in found:
             self._links.add(found["pass link"])
-        if found["range"] or found["old operator"]:
-            self._add_ranges(found["range"], found["old operator"])
+        if "range" in found or "old operator" in found:
+            self._add_ranges(found.get("range", []), found.get("old operator", []))
 
     def _note_foreign(self, events: list[Event]) -> None:
         if not self.activities:

@@ -1,6 +1,8 @@
 """Operators, modules and the links between forward and backward pass, as batches; few of the events become rows."""
 
+import re
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +15,7 @@ from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
 
-_MODULE: Final = "nn.Module: "
+_IS_MODULE: Final = re.compile(r"nn\.Module: ").match
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
 _NO_THREAD: Final = -1
@@ -37,7 +39,9 @@ class OperatorBuffer:
 
     def add_modules(self, events: Sequence[Event], names: NameTable) -> None:
         """Add those of the Python functions that are modules."""
-        modules = [event for event in events if names.text_of(event.name).startswith(_MODULE)]
+        texts = [name if isinstance(name := event.name, str) else names.text_of(name) for event in events]
+        # few are: choose without running Python code for each
+        modules = list(compress(events, map(_IS_MODULE, texts)))
         if modules:
             self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
             self._is_module += [True] * len(modules)

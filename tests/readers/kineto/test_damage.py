@@ -184,7 +184,7 @@ def test_invalid_utf8_is_replaced_and_told(tmp_path: Path) -> None:
     recording, rows = one(tmp_path, content)
     assert len(rows["activities"]) == 5
     assert "ker\ufffdnel<a, b>" in recording.names
-    assert recording.problems == ["1 names are not valid UTF-8: their invalid bytes were replaced"]
+    assert recording.problems == ["2 names are not valid UTF-8: their invalid bytes were replaced"]
 
 
 def test_nested_too_deeply(tmp_path: Path) -> None:

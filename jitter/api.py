@@ -376,11 +376,12 @@ class Lake:
         from dataclasses import replace
 
         from jitter.analysis.diagnosis.log_evidence import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+        from jitter.lake.records import step_times_utc
 
         tables = {name: self.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
         measured = self.communication(steps) if tables["bandwidth"] else None
         devices = {record.rank: record.device for record in self.sources if record.rank is not None}
-        logs = job_logs(tables, measured, self.hosts, devices)
+        logs = job_logs(tables, measured, self.hosts, devices, step_times_utc(self.sources))
         return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
 
     @cached_property

@@ -189,3 +189,21 @@ def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, 
                 found[step.key] = {}
             found[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]
     return found
+
+
+def step_times_utc(records: Iterable[SourceRecord]) -> dict[StepKey, tuple[int, int]]:
+    """Return the first start and the last end of each step over its ranks, ns since 1970.
+
+    Recordings without a wall clock, and steps whose range has no end, are left out.
+    """
+    found: dict[StepKey, tuple[int, int]] = {}
+    for record in records:
+        if record.utc_offset_ns is None:
+            continue
+        for step in record.steps:
+            if step.end_ns is None:
+                continue
+            start, end = step.start_ns + record.utc_offset_ns, step.end_ns + record.utc_offset_ns
+            first, last = found.get(step.key, (start, end))
+            found[step.key] = min(first, start), max(last, end)
+    return found

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
+
 from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
 from jitter.analysis.metrics.communication.baseline import (
     BELOW_BASELINE,
@@ -19,11 +21,14 @@ from jitter.analysis.metrics.communication.baseline import (
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.time_shares import SHARES
 from jitter.core.formatting import escape_control, format_count, format_numbers, format_percent
+from jitter.core.step_key import StepKey
 
 Rows = Sequence[Mapping[str, Any]]
 EVIDENCE_RELATIONS: Final = (
     *("bandwidth", "communicators", "edges", "gpu_clocks", "gpu_errors", "bindings", "topology"),
 )
+SAMPLING_NS: Final = 5_000_000_000
+"""Clock logs take a sample every few seconds, and steps are shorter: a sample this near belongs to the step, ns."""
 LOWER_CLOCK: Final = 0.95
 """A GPU's median clock under this part of the other GPUs' is a lower clock."""
 _MOST_NAMED: Final = 4
@@ -55,6 +60,33 @@ class JobLogs:
     """The ranks' hosts, as the traces state them."""
     devices: Mapping[int, int | None] = field(default_factory=dict)
     """The ranks' GPUs."""
+    step_times_ns: Mapping[StepKey, tuple[int, int]] = field(default_factory=dict)
+    """First start and last end of each step, ns since 1970; without steps whose traces record no wall clock."""
+
+    def during(self, steps: Sequence[StepKey]) -> "JobLogs":
+        """Return the logs with GPU clocks and errors of these steps' times only.
+
+        Rows without a time stay, and all rows if the time of none of the steps is known.
+        """
+        times = [self.step_times_ns[key] for key in steps if key in self.step_times_ns]
+        if not times:
+            return self
+        return replace(self, gpu_clocks=_within(self.gpu_clocks, times), gpu_errors=_within(self.gpu_errors, times))
+
+
+def _within(rows: Rows, times: Sequence[tuple[int, int]]) -> Rows:
+    """Return the rows of these times, and of `SAMPLING_NS` before and after them; rows without a time stay."""
+    starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
+    last_end = np.maximum.accumulate(ends)
+    kept = []
+    for row in rows:
+        time_ns = row.get("time_ns")
+        if time_ns is not None:
+            begun = int(np.searchsorted(starts, time_ns + SAMPLING_NS, side="right"))
+            if not begun or last_end[begun - 1] < time_ns - SAMPLING_NS:
+                continue
+        kept.append(row)
+    return kept
 
 
 def job_logs(
@@ -62,6 +94,7 @@ def job_logs(
     measured: Communication | None,
     hosts: Mapping[int, str | None],
     devices: Mapping[int, int | None],
+    step_times_ns: Mapping[StepKey, tuple[int, int]],
 ) -> JobLogs:
     """Put the relations `EVIDENCE_RELATIONS` together with the run's measured communication."""
     slow: list[BaselineRow] = []
@@ -73,7 +106,14 @@ def job_logs(
         alone = sum(one.shares_ns[SHARES.index("exposed")] for one in measured.rank_steps)
         exposed = alone / total if total else None
     relations = {name: tables[name] for name in EVIDENCE_RELATIONS if name != "bandwidth"}
-    return JobLogs(**relations, slow_network=slow, exposed_share=exposed, hosts=hosts, devices=devices)
+    return JobLogs(
+        **relations,
+        slow_network=slow,
+        exposed_share=exposed,
+        hosts=hosts,
+        devices=devices,
+        step_times_ns=step_times_ns,
+    )
 
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
@@ -82,7 +122,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     for culprit in diagnosis.culprits:
         said = [text for text in log_evidence(culprit, logs) if text not in culprit.evidence]
         culprits.append(replace(culprit, evidence=(*culprit.evidence, *said)) if said else culprit)
-    notes = [text for text in _job_notes(logs) if text not in diagnosis.notes]
+    notes = [text for text in (*_job_notes(logs), *_time_notes(logs)) if text not in diagnosis.notes]
     return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes))
 
 
@@ -97,10 +137,25 @@ def _job_notes(logs: JobLogs) -> list[str]:
     ]
 
 
+def _time_notes(logs: JobLogs) -> list[str]:
+    """Tell of GPU logs of another time than the steps: none of their rows can be evidence."""
+    run = logs.during(list(logs.step_times_ns))
+    return [
+        f"The {name} in the logs are of another time than the steps (another run, or another time zone): not used."
+        for name, rows, own in (
+            ("GPU clocks", logs.gpu_clocks, run.gpu_clocks),
+            ("GPU errors", logs.gpu_errors, run.gpu_errors),
+        )
+        if rows and not own
+    ]
+
+
 def log_evidence(culprit: Culprit, logs: JobLogs) -> list[str]:
     """Return what the logs tell of a culprit's cause, a sentence each; empty if nothing."""
     find = _OF_CAUSE.get(culprit.cause)
-    return [] if find is None else [escape_control(text) for text in find(culprit.ranks, logs)]
+    if find is None:
+        return []
+    return [escape_control(text) for text in find(culprit.ranks, logs.during(culprit.steps))]
 
 
 def network_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:

@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.diagnosis.log_evidence import JobLogs, cpu_evidence, gpu_evidence, network_evidence
+from jitter.analysis.diagnosis.log_evidence import (
+    JobLogs,
+    add_log_evidence,
+    cpu_evidence,
+    gpu_evidence,
+    network_evidence,
+)
+from jitter.analysis.diagnosis.model import Diagnosis, Loss, WhatIf
+from jitter.core.step_key import StepKey
 
 
 def communicator(rank: int, **more: Any) -> dict[str, Any]:
@@ -92,3 +100,39 @@ def test_shared_cores_and_cores_far_from_the_gpu():
         "rank 1 runs on hardware threads far from its GPU 1: 1-2",
     ]
     assert cpu_evidence([2], logs) == []
+
+
+SECOND = 1_000_000_000
+STEP_TIMES = {StepKey(None, 1): (1_000 * SECOND, 1_001 * SECOND), StepKey(None, 2): (2_000 * SECOND, 2_001 * SECOND)}
+
+
+def at(row: dict[str, Any], seconds: int) -> dict[str, Any]:
+    return {**row, "time_ns": seconds * SECOND}
+
+
+def test_only_clocks_and_errors_of_the_steps_time_count():
+    slow = [at(clock(1, 1000.0, "sw_thermal_slowdown"), 1_500), at(clock(1, 1400.0), 2_004)]
+    clocks = [*slow, at(clock(0, 1410.0), 1_000), at(clock(0, 1410.0), 2_000)]
+    errors = [
+        at({"host": "node0", "bus_id": "0000:01:00", "code": code}, when) for code, when in ((79, 2_000), (31, 900))
+    ]
+    logs = JobLogs(
+        HEALTHY.communicators,
+        gpu_clocks=clocks,
+        gpu_errors=errors,
+        hosts={1: "node0"},
+        devices={1: 1},
+        step_times_ns=STEP_TIMES,
+    )
+    assert gpu_evidence([1], logs.during([StepKey(None, 2)])) == ["the kernel log has 1 error Xid 79 of GPU 1 of node0"]
+    assert gpu_evidence([1], logs.during([StepKey(None, 1)])) == []
+    assert len(gpu_evidence([1], logs.during([StepKey(None, 9)]))) == 4  # the time of the step is unknown
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1_000, 0), (1_005, 0), (1_007, 1), (5_000, 1), (None, 0)])
+def test_logs_of_another_time_are_said(seconds: int | None, said: int):
+    row = clock(1, 1000.0) if seconds is None else at(clock(1, 1000.0), seconds)
+    logs = JobLogs(gpu_clocks=[row], hosts={1: "node0"}, devices={1: 1}, step_times_ns=STEP_TIMES)
+    healthy = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
+    notes = add_log_evidence(healthy, logs).notes
+    assert len([note for note in notes if note.startswith("The GPU clocks in the logs are of another time")]) == said

@@ -25,6 +25,7 @@ _VERBS = (
     "collectives",
     "compare",
     "check",
+    "history",
     "query",
     "export",
     "serve",

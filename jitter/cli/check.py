@@ -132,16 +132,17 @@ def _measure(
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 
-    bases = [] if baseline is None else load_baselines(baseline, last)
     run = load_run(lake, steps)
     gates = []
     comparison = None
     if limits.loss is not None:
         gates.append(check_loss(run, limits.loss))
-    if limits.regression is not None:
-        # a run that was added to the history before it is checked is no base of itself
-        comparison = compare_documents([base for base in bases if base.digest != run.digest] or bases, run)
-        gates.append(check_regression(comparison, limits.regression))
+    if limits.regression is not None and baseline is not None:
+        if bases := load_baselines(baseline, last, run):
+            comparison = compare_documents(bases, run)
+            gates.append(check_regression(comparison, limits.regression))
+        else:
+            gates += Limits(None, limits.regression, None).unknown(f"the baseline {baseline} has no other run")
     if limits.causes is not None:
         gates.append(check_findings(run, limits.causes))
     return run, comparison, gates

@@ -24,6 +24,7 @@ TOPICS: Final = (
     "causes",
     "confidence",
     "compare",
+    "history",
     "lake",
     "verify",
     "json",

@@ -22,6 +22,7 @@ VERBS = (
     "collectives",
     "compare",
     "check",
+    "history",
     "query",
     "export",
     "serve",

@@ -1,0 +1,161 @@
+"""`jitter history`: runs of a job over time, in an SQLite file or a PostgreSQL database."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jitter.cli.options import force_option, lake_argument
+from jitter.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from jitter.history.runs import HistoryRun
+
+DEFAULT_PAGE = Path("jitter-history.html")
+"""Where the page goes without `-o`."""
+
+_db_option = click.option(
+    "--db",
+    metavar="FILE|URL",
+    help="SQLite file, or postgresql://host/database. Default: $JITTER_HISTORY, ~/.local/share/jitter/history.sqlite.",
+)
+
+
+@click.group()
+def history() -> None:
+    """Keep the runs of a job, show how its step time changes, and check new runs against their spread.
+
+    \b
+    Examples:
+        jitter history add run17-lake --job gpt-13b --label commit=ab12cd,driver=560.35
+        jitter history list --job gpt-13b
+        jitter history show --job gpt-13b --html
+        jitter check run18-lake --baseline history:gpt-13b --last 10 --max-regression 3%
+    """
+
+
+@history.command()
+@lake_argument
+@click.option("--job", required=True, metavar="NAME", help="Job that the run belongs to: its runs are compared.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE,…", help="Labels of the run; repeatable.")
+@click.option("--name", help="Name of the run. Default: the lake's folder.")
+@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@_db_option
+def add(lake: Path, job: str, labels: tuple[str, ...], name: str | None, numbers: str | None, db: str | None) -> None:
+    """Add a lake, or a file of `jitter export --baseline`, to a job. The same run is added once.
+
+    \b
+    Example:
+        jitter history add run17-lake --job gpt-13b --label commit=ab12cd
+    """
+    from jitter.cli.compare_runs import load_run
+    from jitter.core.formatting import parse_numbers
+    from jitter.history.database import Database, history_location
+    from jitter.history.runs import add_run
+
+    given = _parse_labels(labels)
+    steps = None if numbers is None else parse_numbers(numbers, "--steps")
+    with closing(Database(history_location(db))) as database:
+        document = load_run(lake, steps, name)
+        added = add_run(database, job, document, given)
+        click.echo(
+            f"{'added' if added else 'there already:'} {document.label} of job {job} in {database.named}", err=True
+        )
+
+
+@history.command(name="list")
+@click.option("--job", metavar="NAME", help="Only this job.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts; its schema is versioned.")
+@_db_option
+def list_(job: str | None, as_json: bool, db: str | None) -> None:
+    """List the runs: step time, loss, labels, and where the step time changed.
+
+    \b
+    Example:
+        jitter history list --job gpt-13b --json
+    """
+    import json
+
+    from jitter.report.history_text import history_document, history_rows
+    from jitter.report.text_table import format_text_table
+
+    runs = _load(db, lambda database: _runs(database, job))
+    if as_json:
+        click.echo(json.dumps(history_document(runs), indent=1, allow_nan=False))
+    elif not runs:
+        click.echo("the history is empty; add a run with: jitter history add LAKE --job NAME", err=True)
+    else:
+        click.echo(format_text_table(*history_rows(runs)), nl=False)
+
+
+@history.command()
+@click.option("--job", required=True, metavar="NAME", help="The job.")
+@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the page to this file.")
+@force_option
+@_db_option
+def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | None) -> None:
+    """Show step time, loss, split and findings of a job over its runs, with the change points.
+
+    In the page, each run opens its comparison with the runs before it.
+
+    \b
+    Example:
+        jitter history show --job gpt-13b --html -o gpt-13b.html
+    """
+    from jitter.history.runs import read_documents
+
+    is_page = as_html or output is not None
+    path = output or DEFAULT_PAGE
+    if is_page:
+        from jitter.cli.output.files import check_overwrite
+        from jitter.report.signatures import HTML_SIGNATURE
+
+        check_overwrite(path, force, HTML_SIGNATURE)
+
+    def read(database: Any) -> Any:
+        runs = _runs(database, job)
+        return runs, read_documents(database, runs)
+
+    runs, documents = _load(db, read)
+    if not runs:
+        raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")
+    if is_page:
+        from jitter.cli.output.files import write_text
+        from jitter.report.history_html import render_history_html
+
+        write_text(path, render_history_html(job, runs, documents))
+        click.echo(path)
+        return
+    from jitter.report.history_text import describe_history
+    from jitter.report.text_table import format_text_table
+
+    sentences, heads, rows = describe_history(runs, documents)
+    click.echo(format_text_table(heads, rows), nl=False)
+    for sentence in sentences:
+        click.echo(sentence)
+
+
+def _load(db: str | None, read: Callable[[Any], Any]) -> Any:
+    from jitter.history.database import Database, history_location
+
+    with closing(Database(history_location(db))) as database:
+        return read(database)
+
+
+def _runs(database: Any, job: str | None) -> "list[HistoryRun]":
+    from jitter.history.runs import list_runs
+
+    return list_runs(database, job)
+
+
+def _parse_labels(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in (part for one in given for part in one.split(",")):
+        name, equals, value = text.strip().partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--label {text!r} is not NAME=VALUE", "write it like commit=ab12cd,driver=560.35")
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,66 @@
+"""Change points: from which run on a job's step time is another.
+
+Runs are read in order. The runs since the last change point say how much equal runs differ. A change begins at a run if
+it and the next one together lie further from them than equal runs would once in 300 pairs (t-test), both on the same
+side, about as far, and by more than 1%. So a change is found with its second run.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.comparison.step_effect import MIN_NOISE
+from jitter.comparison.student import two_sided_p
+from jitter.core.arrays import Floats
+
+MIN_RUNS: Final = 4
+"""Runs before a change, without which their spread is unknown."""
+_CHANCE: Final = 1 / 300
+_MIN_SPREAD: Final = 0.002
+"""Of the step time; few equal runs may agree by chance."""
+_PAIR: Final = 2
+_ALIKE: Final = 0.4
+"""Part of the farther run's distance that the nearer of the two runs after a change has at least."""
+
+
+class ChangePoint(NamedTuple):
+    """A change of the step time."""
+
+    run: int
+    """Position of the first run after it."""
+    before_ns: float
+    """Mean over the runs since the change point before."""
+    after_ns: float
+    """Mean of the first two runs after it."""
+
+    @property
+    def fraction(self) -> float:
+        """Return the change as a part of the step time before."""
+        return self.after_ns / self.before_ns - 1
+
+
+def find_change_points(step_times_ns: Sequence[float | None]) -> list[ChangePoint]:
+    """Return the change points of a job's runs; runs of unknown step time are passed over."""
+    known = [at for at, time in enumerate(step_times_ns) if time]
+    times = np.array([step_times_ns[at] for at in known], np.float64)
+    found: list[ChangePoint] = []
+    first = 0
+    for at in range(len(times) - 1):
+        before, pair = times[first:at], times[at : at + _PAIR]
+        if len(before) >= MIN_RUNS and _differ(before, pair):
+            found.append(ChangePoint(known[at], float(before.mean()), float(pair.mean())))
+            first = at
+    return found
+
+
+def _differ(before: Floats, pair: Floats) -> bool:
+    centre = float(before.mean())
+    apart = pair / centre - 1
+    if apart.min() * apart.max() <= 0 or abs(apart.mean()) <= MIN_NOISE:
+        return False
+    if np.abs(apart).min() < _ALIKE * np.abs(apart).max():
+        return False  # the change begins with the second one
+    spread = max(float(before.std(ddof=1)) / centre, _MIN_SPREAD)
+    t = float(apart.mean()) / (spread * np.sqrt(1 / len(pair) + 1 / len(before)))
+    return float(two_sided_p(np.array([t]), np.array([len(before) - 1.0]))[0]) < _CHANCE

@@ -1,0 +1,89 @@
+"""The runs of a history: add one, list them, read their documents."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from jitter.comparison.compare_documents import step_times
+from jitter.comparison.document import Document, decode_document, encode_document
+from jitter.comparison.step_effect import median
+from jitter.history.database import Database
+
+
+@dataclass(frozen=True)
+class HistoryRun:
+    """One run of a job."""
+
+    job: str
+    digest: str
+    name: str
+    added_ns: int
+    """ns since 1970."""
+    ranks: int
+    steps: int
+    step_time_ns: int | None
+    """Median; None where unknown."""
+    loss_fraction: float | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+_COLUMNS = ("job", "digest", "name", "added_ns", "ranks", "steps", "step_time_ns", "loss_fraction")
+
+
+def add_run(database: Database, job: str, document: Document, labels: Mapping[str, str]) -> bool:
+    """Add a run to a job and return whether it is new; labels of a run that is there are added or replaced."""
+    times = step_times(document)
+    values = {
+        "job": job,
+        "digest": document.digest,
+        "name": document.label,
+        "added_ns": time.time_ns(),
+        "ranks": document.ranks,
+        "steps": len(document.steps),
+        "step_time_ns": round(median(times)) if len(times) else None,
+        "loss_fraction": document.loss_fraction,
+        "document": encode_document(document).decode(),
+    }
+    names = ", ".join(values)
+    places = ", ".join(f":{name}" for name in values)
+    insert = sa.text(f"INSERT INTO jitter_runs ({names}) VALUES ({places}) ON CONFLICT (job, digest) DO NOTHING")
+    label = sa.text(
+        "INSERT INTO jitter_labels (job, digest, name, value) VALUES (:job, :digest, :name, :value) "
+        "ON CONFLICT (job, digest, name) DO UPDATE SET value = excluded.value"
+    )
+    with database.transaction() as connection:
+        added = connection.execute(insert, values).rowcount > 0
+        for name, value in labels.items():
+            row = {"job": job, "digest": document.digest, "name": name, "value": value}
+            connection.execute(label, row)
+    return added
+
+
+def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
+    """Return the runs of a job (default: of all jobs), by job and time."""
+    where = "" if job is None else " WHERE job = :job"
+    given = {} if job is None else {"job": job}
+    columns = ", ".join(_COLUMNS)
+    with database.transaction() as connection:
+        rows = connection.execute(
+            sa.text(f"SELECT {columns} FROM jitter_runs{where} ORDER BY job, added_ns, digest"), given
+        ).all()
+        labels: dict[tuple[str, str], dict[str, str]] = {}
+        for row in connection.execute(
+            sa.text(f"SELECT job, digest, name, value FROM jitter_labels{where} ORDER BY name"), given
+        ):
+            labels.setdefault((row.job, row.digest), {})[row.name] = row.value
+    return [HistoryRun(**row._mapping, labels=labels.get((row.job, row.digest), {})) for row in rows]
+
+
+def read_documents(database: Database, runs: Sequence[HistoryRun]) -> list[Document]:
+    """Return the documents of these runs, in their order."""
+    query = sa.text("SELECT document FROM jitter_runs WHERE job = :job AND digest = :digest")
+    found = []
+    with database.transaction() as connection:
+        for run in runs:
+            text = connection.execute(query, {"job": run.job, "digest": run.digest}).scalar_one()
+            found.append(decode_document(text.encode(), f"run {run.name} of the history"))
+    return found

@@ -1,0 +1,121 @@
+"""Figures of a job's history: step time with change points, the split, the loss, over the runs."""
+
+from collections.abc import Mapping, Sequence
+
+from bokeh.models import (
+    ColumnDataSource,
+    CustomJS,
+    DataRange1d,
+    GridPlot,
+    HoverTool,
+    NumeralTickFormatter,
+    TapTool,
+)
+from bokeh.plotting import figure
+
+from jitter.analysis.replay.time_on_path import PathPart
+from jitter.comparison.compare_documents import usual_parts
+from jitter.comparison.document import Document
+from jitter.core.formatting import format_percent, format_time
+from jitter.history.change_points import ChangePoint
+from jitter.history.runs import HistoryRun
+from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, stack_figures
+from jitter.report.figures.palette import (
+    BACKGROUND_COLOR,
+    CPU_COLOR,
+    GPU_COLOR,
+    LATE_START_COLOR,
+    MARK_COLOR,
+    MAX_RANK_COLOR,
+    MIN_RANK_COLOR,
+    OTHERS_COLOR,
+    TEXT_COLOR,
+    TRANSFER_COLOR,
+)
+from jitter.report.history_text import format_change, format_labels
+
+_NAN = float("nan")
+_PART_COLORS = {
+    PathPart.COMPUTE: GPU_COLOR,
+    PathPart.EXPOSED_COMMUNICATION: TRANSFER_COLOR,
+    PathPart.WAITING: MARK_COLOR,
+    PathPart.LAUNCH: CPU_COLOR,
+    PathPart.LATE_START: LATE_START_COLOR,
+    PathPart.REST: OTHERS_COLOR,
+}
+_OPEN_RUN = """
+const at = source.selected.indices[0];
+if (at == null) return;
+const run = document.getElementById(`run-${source.data.digest[at]}`);
+if (run) { run.open = true; run.scrollIntoView({ behavior: "smooth" }); }
+"""
+
+
+def draw_history(
+    runs: Sequence[HistoryRun], documents: Sequence[Document], changes: Mapping[tuple[str, str], ChangePoint]
+) -> GridPlot:
+    """Draw the figures; a click on a run opens its comparison in the page."""
+    source = ColumnDataSource(
+        {
+            "at": list(range(1, len(runs) + 1)),
+            "digest": [run.digest for run in runs],
+            "name": [run.name for run in runs],
+            "labels": [format_labels(run) for run in runs],
+            "time": [_NAN if run.step_time_ns is None else float(run.step_time_ns) for run in runs],
+            "time_text": [format_time(run.step_time_ns) for run in runs],
+            "loss": [_NAN if run.loss_fraction is None else run.loss_fraction for run in runs],
+            "loss_text": [format_percent(run.loss_fraction) for run in runs],
+            "change": [format_change(changes.get((run.job, run.digest))) for run in runs],
+        },
+        name="history:runs",
+    )
+    marks = [at for at, run in enumerate(runs, 1) if (run.job, run.digest) in changes]
+    x_range = DataRange1d()
+    return stack_figures(
+        [_step_time(source, marks, x_range), _split(documents, x_range), _loss(source, marks, x_range)]
+    )
+
+
+def _step_time(source: ColumnDataSource, marks: Sequence[int], x_range: DataRange1d) -> figure:
+    title = figure_title("Step time of each run; a line marks a change", "title:history_time")
+    plot = new_figure(title, 280, x_range=x_range, y_range=DataRange1d(), name="figure:history_time")
+    plot.line("at", "time", source=source, line_color=MIN_RANK_COLOR, line_width=1.2)
+    points = plot.scatter("at", "time", source=source, size=9, fill_color=MIN_RANK_COLOR, line_color=TEXT_COLOR)
+    tooltips = [("run", "@name"), ("labels", "@labels"), ("step time", "@time_text"), ("change", "@change")]
+    plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips), TapTool(renderers=[points]))
+    source.selected.js_on_change("indices", CustomJS(args={"source": source}, code=_OPEN_RUN))
+    _mark(plot, marks)
+    format_time_axis(plot, "step time")
+    return plot
+
+
+def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
+    title = figure_title("Where the median step's time goes", "title:history_split")
+    plot = new_figure(title, 260, x_range=x_range, y_range=DataRange1d(start=0), name="figure:history_split")
+    parts = [usual_parts(document).tolist() for document in documents]
+    data = {part.label: [max(0.0, own[part]) for own in parts] for part in PathPart}
+    source = ColumnDataSource({"at": list(range(1, len(documents) + 1)), **data}, name="history:split")
+    labels = [part.label for part in PathPart]
+    colors = [_PART_COLORS[part] for part in PathPart]
+    plot.vbar_stack(labels, x="at", width=0.8, source=source, fill_color=colors, line_color=None, legend_label=labels)
+    format_time_axis(plot, "time a step")
+    legend = plot.legend[0]
+    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
+    legend.orientation, legend.border_line_color = "horizontal", None
+    return plot
+
+
+def _loss(source: ColumnDataSource, marks: Sequence[int], x_range: DataRange1d) -> figure:
+    title = figure_title("Loss to jitter of each run", "title:history_loss")
+    plot = new_figure(title, 200, x_range=x_range, y_range=DataRange1d(start=0), name="figure:history_loss")
+    bars = plot.vbar("at", top="loss", width=0.8, source=source, fill_color=MAX_RANK_COLOR, line_color=None)
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=[("run", "@name"), ("loss", "@loss_text")]))
+    _mark(plot, marks)
+    plot.yaxis.formatter = NumeralTickFormatter(format="0.[0]%")
+    plot.yaxis.axis_label, plot.xaxis.axis_label = "loss", "run"
+    return plot
+
+
+def _mark(plot: figure, marks: Sequence[int]) -> None:
+    source = ColumnDataSource({"at": [at - 0.5 for at in marks]}, name=f"history:changes:{plot.name}")
+    plot.vspan(x="at", source=source, line_color=MARK_COLOR, line_width=2, line_dash="dashed")

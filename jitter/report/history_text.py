@@ -1,0 +1,136 @@
+"""The history of a job as rows, sentences and JSON."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+from jitter.analysis.replay.time_on_path import PathPart
+from jitter.comparison.compare_documents import usual_parts
+from jitter.comparison.document import Document
+from jitter.core.formatting import format_percent, format_time
+from jitter.history.change_points import ChangePoint, find_change_points
+from jitter.history.runs import HistoryRun
+
+HISTORY_SCHEMA_VERSION: Final = 1
+
+
+def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoint]:
+    """Return the change points of every job, by (job, digest) of the first run after the change."""
+    found = {}
+    for _, group in groupby(runs, key=lambda run: run.job):
+        own = list(group)
+        for change in find_change_points([run.step_time_ns for run in own]):
+            found[own[change.run].job, own[change.run].digest] = change
+    return found
+
+
+def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return heads and rows of the list of runs."""
+    changes = change_points(runs)
+    heads = ("job", "run", "added", "ranks", "steps", "step time", "loss", "change", "labels")
+    rows: list[tuple[str, ...]] = [
+        (
+            run.job,
+            run.name,
+            format_date(run.added_ns),
+            str(run.ranks),
+            str(run.steps),
+            format_time(run.step_time_ns),
+            format_percent(run.loss_fraction),
+            format_change(changes.get((run.job, run.digest))),
+            format_labels(run),
+        )
+        for run in runs
+    ]
+    return heads, rows
+
+
+def describe_history(
+    runs: Sequence[HistoryRun], documents: Sequence[Document]
+) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
+    """Return sentences on the change points of one job, and heads and rows of its runs with split and findings."""
+    changes = change_points(runs)
+    heads = ("run", "step time", "loss", *(part.label for part in PathPart), "change", "findings")
+    rows = []
+    for run, document in zip(runs, documents, strict=True):
+        parts = [format_time(value) for value in usual_parts(document).tolist()]
+        rows.append(
+            (
+                run.name,
+                format_time(run.step_time_ns),
+                format_percent(run.loss_fraction),
+                *parts,
+                format_change(changes.get((run.job, run.digest))),
+                describe_findings(document),
+            )
+        )
+    sentences = [
+        f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(changes[run.job, run.digest])}."
+        for run in runs
+        if (run.job, run.digest) in changes
+    ]
+    return sentences or ["No change of the step time beyond the spread between runs."], heads, rows
+
+
+def describe_change(change: ChangePoint) -> str:
+    """Return a change in words."""
+    what = "slower" if change.after_ns > change.before_ns else "faster"
+    times = f"{format_time(change.before_ns)} to {format_time(change.after_ns)}"
+    return f"{format_percent(abs(change.fraction))} {what}, {times} a step"
+
+
+def describe_findings(document: Document) -> str:
+    """Return the findings of a run in a few words."""
+    found = [f"rank {one.rank} {one.cause.replace('_', ' ')}" for one in document.culprits[:2]]
+    return "; ".join([*found, "…"] if len(document.culprits) > 2 else found) or "none"
+
+
+def format_change(change: ChangePoint | None) -> str:
+    """Return the mark of a change point; empty for none."""
+    if change is None:
+        return ""
+    return f"{'▲' if change.fraction > 0 else '▼'} {format_percent(abs(change.fraction))}"
+
+
+def format_labels(run: HistoryRun) -> str:
+    """Return the labels of a run as they were given."""
+    return ",".join(f"{name}={value}" for name, value in run.labels.items())
+
+
+def format_date(added_ns: int) -> str:
+    """Return a time in ns since 1970 as a date and minutes, UTC."""
+    return datetime.fromtimestamp(added_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
+    """Return the list of runs as plain data; times in ns."""
+    changes = change_points(runs)
+    return {
+        "schema_version": HISTORY_SCHEMA_VERSION,
+        "runs": [
+            {
+                "job": run.job,
+                "run": run.name,
+                "digest": run.digest,
+                "added_ns": run.added_ns,
+                "ranks": run.ranks,
+                "steps": run.steps,
+                "step_time_ns": run.step_time_ns,
+                "loss_fraction": run.loss_fraction,
+                "labels": dict(run.labels),
+                "change": _change(changes.get((run.job, run.digest))),
+            }
+            for run in runs
+        ],
+    }
+
+
+def _change(change: ChangePoint | None) -> dict[str, Any] | None:
+    if change is None:
+        return None
+    return {
+        "before_ns": round(change.before_ns),
+        "after_ns": round(change.after_ns),
+        "fraction": change.fraction,
+    }

@@ -5,9 +5,16 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.loss_parts import describe_split
+from jitter.analysis.diagnosis.loss_parts import (
+    LOSS_PART_INFO,
+    describe_ranks,
+    describe_ranks_of_loss,
+    describe_split,
+    format_share,
+    main_rank,
+)
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
-from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.analysis.diagnosis.verdict import describe_gain, name_culprit
 from jitter.core.formatting import (
     abbreviate,
     format_count,
@@ -20,6 +27,9 @@ from jitter.core.kernels import short_name
 
 Hosts = Mapping[int, str | None]
 _MOST = 3
+_MAIN_SHARE = 0.25
+"""Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
+_NOTHING = "nothing stands out above the run's noise"
 _UNKNOWN = "Unknown: no rank can be compared with another."
 
 
@@ -88,7 +98,12 @@ def _incomparable(diagnosis: Diagnosis) -> bool:
 def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
     culprits = diagnosis.culprits
     if not culprits:
-        return _UNKNOWN if _incomparable(diagnosis) else "None."
+        return _without_finding(
+            diagnosis,
+            "No single node: the loss is spread over them.",
+            "None.",
+            "None of the recorded nodes stands out.",
+        )
     whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
     if whole:
         return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
@@ -104,7 +119,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
         named = "; ".join(
-            f"{name_culprit(one)}: fixing it would save about {format_time(one.gain_ns)} ({one.confidence} confidence)"
+            f"{name_culprit(one)}: {describe_gain(one)} ({one.confidence} confidence)"
             for one in diagnosis.culprits[:_MOST]
         )
         return named + (f"; and {more} more" if more > 0 else "") + "."
@@ -114,15 +129,33 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     rank, times = last.most_common(1)[0]
     steps = len(diagnosis.steps)
     when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
-    return (
-        f"No rank stands out above the run's noise; {format_rank(rank, hosts.get(rank))} has the most excess on the "
-        f"critical path {when}."
-    )
+    if diagnosis.conclusion.status == "spread":
+        most = describe_ranks_of_loss(diagnosis.split)
+        if main_rank(diagnosis.split) is not None:
+            return f"Most of the loss is on {most}: too few steps to be sure."
+        return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
+    subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
+    who = format_rank(rank, hosts.get(rank))
+    return f"No {subject} stands out above the run's noise; {who} has the most excess on the critical path {when}."
+
+
+def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:
+    """Return the answer of a run without findings: unknown, spread, cleared, or not cleared."""
+    if _incomparable(diagnosis):
+        return _UNKNOWN
+    if diagnosis.conclusion.status == "spread":
+        return spread
+    return doubtful if diagnosis.conclusion.doubts else cleared
 
 
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
-        return _UNKNOWN if _incomparable(diagnosis) else "Nowhere: nothing stands out above the run's noise."
+        return _without_finding(
+            diagnosis,
+            "All along the step: no single kernel stands out.",
+            f"Nowhere: {_NOTHING}.",
+            f"{_NOTHING.capitalize()}.",
+        )
     places = []
     for one in diagnosis.culprits[:_MOST]:
         if one.kernel_index is not None:
@@ -150,12 +183,35 @@ def _where(diagnosis: Diagnosis) -> str:
     ]
     if places:
         return "; ".join(places) + "."
-    return _UNKNOWN if _incomparable(diagnosis) else "No single place."
+    costliest = diagnosis.costliest
+    share = diagnosis.main_share
+    first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"
+    return _without_finding(diagnosis, f"At no single place{first}.", "No single place.", "No single place.")
+
+
+def _sides_of_loss(diagnosis: Diagnosis) -> str:
+    """Return the sides with at least a quarter of the loss, from its split: `The CPU, on every rank; …`."""
+    found = []
+    whole = sum(share.ns for share in diagnosis.split if share.ns > 0)
+    for share in sorted(diagnosis.split, key=lambda one: -one.ns):
+        side = LOSS_PART_INFO[share.part].side
+        if side is None or share.ns < _MAIN_SHARE * whole:
+            continue
+        ranks = describe_ranks(share)
+        told = f"{LOSS_PART_INFO[share.part].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
+        found.append(f"the {side}: {told}")
+    text = "; ".join(found) or "unknown: the critical path does not explain the loss"
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _side(diagnosis: Diagnosis) -> str:
     causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
     if not causes:
-        return _UNKNOWN if _incomparable(diagnosis) else "Neither: nothing stands out above the run's noise."
+        return _without_finding(
+            diagnosis,
+            _sides_of_loss(diagnosis),
+            f"Neither: {_NOTHING}.",
+            f"{_NOTHING.capitalize()} of the recorded ranks.",
+        )
     sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
     return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -54,7 +54,14 @@ def alignment_method(alignment: AlignmentSummary) -> str:
 
 def describe_coverage(overview: RunOverview) -> list[str]:
     """Describe what was not recorded, one sentence each; a single sentence if all was."""
-    sentences = [
+    sentences = []
+    if overview.missing_ranks:
+        those = "rank" if len(overview.missing_ranks) == 1 else "ranks"
+        has = "has" if len(overview.missing_ranks) == 1 else "have"
+        sentences.append(
+            f"{those.capitalize()} {format_numbers(overview.missing_ranks)} of the job {has} no recording."
+        )
+    sentences += [
         f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
         f"{'have' if len(hole.ranks) > 1 else 'has'} no recording of {_format_steps(hole.steps)}."
         for hole in overview.holes[:_MAX_GAPS]

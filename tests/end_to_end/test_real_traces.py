@@ -9,8 +9,10 @@ import pytest
 
 import jitter
 from jitter.core.errors import LakeError
+from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
+from jitter.report.questions import answer_questions
 from jitter.report.step_table import format_steps, tabulate_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.replay_assertions import assert_replay_matches_recording
@@ -80,3 +82,26 @@ def test_rank_1_launches_late_in_step_6(tmp_path: Path):
     assert lake is not None
     (step,) = [step for step in _report(lake)["steps"] if step["step"] == 6]
     assert (step["max_rank"], step["cause"]) == (1, "cpu_launch")
+
+
+@pytest.mark.skipif(not (TRACES / "kineto/amd-4rank").exists(), reason="needs kineto/amd-4rank")
+def test_rank_3_launches_late_in_every_form(tmp_path: Path):
+    """Rank 3 is the last one at 15 of 15 large all-reduces, by its launches; three steps make that a lead."""
+    lake = _lake(TRACES / "kineto/amd-4rank", tmp_path / "lake")
+    assert lake is not None
+    found = lake.diagnose()
+    (lead,) = found.culprits
+    assert (lead.scope, lead.ranks, lead.cause, lead.confidence) == ("rank", (3,), "cpu_launch", "low")
+    by_part = {share.part: share for share in found.split}
+    assert by_part["cpu_launch"].ns >= 0.9 * (found.loss.ns or 0)
+    assert [one.rank for one in by_part["cpu_launch"].ranks] == [3]
+    answers = {one.question: one.answer for one in answer_questions(found, lake.hosts)}
+    assert "Rank 3 launches its kernels late" in found.verdict
+    assert answers["Which GPU?"].startswith("Rank 3: ")
+    assert answers["CPU or GPU?"] == "The CPU (late kernel launches)."
+    assert "rank-3.json.gz" in answers["Where to look?"]
+    assert {step.cause for step in found.steps} == {"cpu_launch"}
+    page, markdown = render_html(lake), render_markdown(found, build_run_overview(lake, lake.steps), lake.hosts)
+    for text in (page, markdown):
+        assert "Rank 3 launches its kernels late" in text
+    assert "stands out" not in found.verdict

@@ -124,7 +124,7 @@ def _assert_holds(said: dict[str, Any]) -> None:
     gains = [max(one["gain_ns"], 0) for one in said["culprits"]]
     assert gains == sorted(gains, reverse=True)
     for one in said["culprits"]:
-        assert one["scope"] in {"rank", "host", "device", "ranks"}
+        assert one["scope"] in {"rank", "host", "device", "ranks", "unrecorded", "job"}
         assert one["cause"] in CAUSES - {"none"}
         assert one["confidence"] in {"high", "medium", "low"}
         assert one["rank"] in one["ranks"]

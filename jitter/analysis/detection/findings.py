@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.replay.what_if import Scenario
 
-Candidate = Outlier | SlowCommunication
+Candidate = Outlier | SlowCommunication | JobFinding
 
 
 def repair_scenario(candidate: Candidate) -> Scenario:
@@ -14,6 +15,8 @@ def repair_scenario(candidate: Candidate) -> Scenario:
     steps = frozenset(candidate.steps)
     if isinstance(candidate, Outlier):
         return Scenario(own={(candidate.rank, candidate.part): steps})
+    if isinstance(candidate, JobFinding):
+        return Scenario(own={(rank, candidate.part): frozenset(own) for rank, own in candidate.steps_of_rank.items()})
     return Scenario(transfers=dict.fromkeys(candidate.meetings, steps))
 
 

@@ -84,6 +84,18 @@ class Thresholds:
     kernel_range_share: float = 0.95
     """Of a culprit's excess. Its kernel index range holds this part, so that a stray charge does not widen it."""
 
+    # leads
+    loss_noise_factor: float = 2.0
+    """Factor on the loss that independent noise causes. A loss below it is within the run's noise."""
+    min_lead_share: float = 0.02
+    """Of the run's time. A lead, which no test of significance supports, must save this much to be named."""
+    lead_share: float = 0.5
+    """Of the loss, or of the excess on the critical path. A lead must explain at least this part of it."""
+    max_share_of_one_rank: float = 0.7
+    """Of the excess of a part. Above it the excess is that one rank's, and no finding of the whole job."""
+    max_lead_chance: float = 0.1
+    """Probability that chance makes one rank the last one as often. A rank above it is no lead."""
+
     # verdict
     min_loss_share: float = 0.01
     """Of the run's time. From here on the verdict names the rank that is slowest most often, without a culprit."""

@@ -36,6 +36,8 @@ class CauseInfo:
     advice: str
     """Behaviour of the culprit and where to look, as the end of a sentence that begins with the culprit."""
     detect: Detector | None
+    job_advice: str = ""
+    """The same of all ranks of the job."""
 
 
 def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tuple[str, ...]]:
@@ -118,6 +120,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.START,
             advice="starts its steps late: check its data loading and its host",
             detect=_late_start,
+            job_advice="start their steps late, each in other steps: check the data loading and the hosts",
         ),
         "cpu_launch": CauseInfo(
             words="late kernel launches",
@@ -125,6 +128,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.CPU,
             advice="launches its kernels late: check its host's CPU",
             detect=_late_launches,
+            job_advice="launch their kernels late, at different places: check the hosts' CPUs and the training loop",
         ),
         "workload_imbalance": CauseInfo(
             words="more or different work",
@@ -132,6 +136,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.GPU,
             advice="has more or different work: check how work is divided",
             detect=_different_work,
+            job_advice="have more or different work in these steps: check how work is divided over the steps",
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",
@@ -139,6 +144,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.GPU,
             advice="executes the same kernels more slowly: check its GPU's clocks, temperature and neighbours",
             detect=_same_work,
+            job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
         ),
         "communication": CauseInfo(
             words="slow communication",
@@ -146,6 +152,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.TRANSFER,
             advice="communicates slowly although its ranks arrive at the same time: check its network",
             detect=_slow_communication,
+            job_advice="communicate slowly although they arrive at the same time: check the network and the "
+            "communication library's settings",
         ),
         "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
     }

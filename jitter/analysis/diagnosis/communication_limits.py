@@ -30,12 +30,16 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
             f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
         )
     verdict = f"{diagnosis.verdict} Confidence is low: {reason}."
+    conclusion = diagnosis.conclusion
     if not culprits:
         cost, _, _ = diagnosis.verdict.partition(";")
         verdict = f"{cost.removesuffix('.')}; no rank can be blamed or cleared: {reason}."
+        conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]))
     elif culprits == diagnosis.culprits and survey.is_recognized:
         verdict = f"{diagnosis.verdict} Note: {reason}."
-    return replace(diagnosis, culprits=culprits, verdict=verdict, notes=(*diagnosis.notes, *notes))
+    return replace(
+        diagnosis, culprits=culprits, verdict=verdict, notes=(*diagnosis.notes, *notes), conclusion=conclusion
+    )
 
 
 def _rests_on_communication(culprit: Culprit, survey: CommunicationSurvey) -> bool:

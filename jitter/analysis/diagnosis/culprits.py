@@ -35,7 +35,10 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         by_rank[outlier.rank] = by_rank.get(outlier.rank, 0.0) + outlier.excess_ns
     rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else group.group.ranks[0]
     charges = _charges(group, rank, evidence)
-    if not by_rank and charges:
+    if group.group.scope == "job":
+        rank = _most_excess(group, evidence)
+        charges = _charges(group, rank, evidence)
+    elif not by_rank and charges:
         rank = _most_often_last(charges)
     excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
     location = evidence.locations[rank]
@@ -48,7 +51,7 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         cause=group.cause,
         confidence=_confidence(group, evidence),
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(gain_ns, max_gain_ns),
+        gain_ns=cap_gain(max(gain_ns, 0.0) if group.is_lead else gain_ns, max_gain_ns),
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
         kernel_index=_kernel_range(charges, evidence),
@@ -65,8 +68,14 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     """Say how much slower the group is than its baseline, per step and rank."""
     ranks = {outlier.rank for outlier in group.outliers}
+    if group.group.scope == "job":
+        per_step = group.excess_ns / len(group.steps)
+        share = _format_share(per_step / evidence.analysis.usual_step_ns)
+        return f"{format_time(per_step)} per step on the critical path ({share})"
     per_step = group.excess_ns / len(group.steps) / max(len(ranks), 1)
-    if not ranks:
+    if group.is_lead:
+        baseline = "the median of the same operations, on the critical path"
+    elif not ranks:
         baseline = "the baseline of these collectives"
     elif evidence.peers(group.group.ranks):
         baseline = "the median of the other ranks"
@@ -87,7 +96,7 @@ def _format_sigmas(sigmas: float) -> str:
 
 
 def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
-    if evidence.is_doubtful(group.group.ranks, communication=not group.parts):
+    if group.is_lead or evidence.is_doubtful(group.group.ranks, communication=not group.parts):
         return "low"
     thresholds = evidence.thresholds
     is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
@@ -109,6 +118,17 @@ def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int,
         if len(own):
             found[number] = own
     return found
+
+
+def _most_excess(group: FindingGroup, evidence: Evidence) -> int:
+    """Return the rank with the most excess of the group's parts on the critical path; of equals the lowest."""
+    sums: Counter[int] = Counter()
+    for number in group.steps:
+        charges = evidence.analysis.paths[number].whole
+        own = charges.where(np.isin(charges.part, list(group.parts)))
+        for rank, excess_ns in zip(own.rank.tolist(), own.excess_ns.tolist(), strict=True):
+            sums[rank] += excess_ns
+    return max(group.group.ranks, key=lambda rank: (sums[rank], -rank))
 
 
 def _most_often_last(charges: Mapping[int, Charges]) -> int:

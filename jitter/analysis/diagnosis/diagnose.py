@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
+from jitter.analysis.diagnosis.conclusion import conclude
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings
-from jitter.analysis.diagnosis.limitations import find_peerless, list_limitations
+from jitter.analysis.diagnosis.leads import find_leads
+from jitter.analysis.diagnosis.limitations import list_limitations
 from jitter.analysis.diagnosis.loss_split import split_loss, sum_charges
 from jitter.analysis.diagnosis.model import Diagnosis, Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
@@ -26,6 +28,10 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
     """
     groups, gains, all_gain = _select_worth_fixing(analysis, evidence, group_findings(evidence))
+    if leads := find_leads(evidence, all_gain):
+        groups = [*groups, *leads]
+        gains = analysis.gains([group.scenario for group in groups])
+        all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
     culprits = [
@@ -34,7 +40,8 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             zip(groups, gains, strict=True), key=lambda one: (-max(round(one[1]), 0), -round(one[0].excess_ns))
         )
     ]
-    run = analysis.run
+    run, split = analysis.run, _split(analysis, steps, loss)
+    conclusion = conclude(evidence, loss, steps, culprits)
     what_if = WhatIf(cap_gain(all_gain, loss.ns), loss.ns)
     found = Diagnosis(
         loss=loss,
@@ -47,11 +54,12 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             steps,
             what_if.culprits_repaired_ns or 0,
             len(run.team_of),
-            find_peerless(run),
-            partial=bool(run.matching.unpaired),
+            conclusion,
+            split,
         ),
         notes=list_limitations(evidence),
-        split=_split(analysis, steps, loss),
+        split=split,
+        conclusion=conclusion,
     )
     return limit_to_communication(found, survey_communication(run))
 

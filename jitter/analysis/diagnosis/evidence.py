@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.findings import Candidate, PricedFinding
+from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -17,6 +18,7 @@ from jitter.analysis.diagnosis.side_work import explain_by_side_work
 from jitter.analysis.diagnosis.workload import WorkloadComparison, compare_workload
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.records import RankStepRecord
 
 
@@ -47,6 +49,17 @@ class Evidence:
             for rank, one in self.records[key].items()
         }
 
+    @cached_property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the job without a recording, by the recorded world size or by holes in the ranks."""
+        sources = {one.record.digest: one.record for of_step in self.records.values() for one in of_step.values()}
+        return rank_coverage(sources.values()).missing
+
+    @property
+    def has_unrecorded_ranks(self) -> bool:
+        """Whether the job has ranks that the lake lacks."""
+        return bool(self.missing_ranks) or self.analysis.has_unrecorded_ranks
+
     @property
     def is_single_rank(self) -> bool:
         """Whether the lake holds one rank only."""
@@ -60,7 +73,7 @@ class Evidence:
     def is_doubtful(self, ranks: Collection[int], *, communication: bool) -> bool:
         """Return whether something that was not recorded may explain a finding about these ranks as well."""
         if communication:
-            return self.analysis.has_unrecorded_ranks
+            return self.has_unrecorded_ranks
         return self.peers(ranks) < 1
 
     def excess_of_step(self, findings: Iterable[PricedFinding], number: int) -> float:
@@ -71,6 +84,10 @@ class Evidence:
         """Return a candidate's excess, ns, in the run's `number`th step."""
         if isinstance(candidate, SlowCommunication):
             return self.analysis.collective_excess_ns(candidate.meetings, number)
+        if isinstance(candidate, JobFinding):
+            charges = self.analysis.paths[number].whole
+            own = charges.where((charges.part == candidate.part) & np.isin(charges.rank, candidate.ranks))
+            return float(own.excess_ns.sum())
         team = self.analysis.deviations_of(candidate.team)
         column = np.searchsorted(team.ranks, candidate.rank)
         return float(np.nan_to_num(team.total_ns[candidate.part, number, column]))

@@ -25,6 +25,8 @@ class FindingGroup:
     group: RankGroup
     cause: Cause
     evidence: tuple[str, ...]
+    is_lead: bool = False
+    """Whether it rests on the critical path alone, without a test of significance."""
 
     @property
     def outliers(self) -> list[Outlier]:
@@ -39,7 +41,8 @@ class FindingGroup:
     @property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
-        return frozenset(outlier.part for outlier in self.outliers)
+        own = (one.candidate for one in self.findings)
+        return frozenset(one.part for one in own if not isinstance(one, SlowCommunication))
 
     @property
     def steps(self) -> tuple[int, ...]:

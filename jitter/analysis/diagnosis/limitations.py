@@ -1,14 +1,14 @@
 """Limits of a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence import Evidence
 from jitter.analysis.diagnosis.side_work import describe_side_work
-from jitter.analysis.diagnosis.verdict import explain_no_peers
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.formatting import format_count, format_time
+from jitter.core.formatting import format_count, format_numbers, format_time
 
 _PART_WORDS: Final = {
     TimePart.START: "host time before its first kernel",
@@ -22,6 +22,8 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
     found: list[str] = []
+    if evidence.has_unrecorded_ranks:
+        found.append(explain_unrecorded(evidence.missing_ranks))
     if run.matching.unrecorded:
         found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
     if run.matching.unpaired:
@@ -45,6 +47,25 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
 def find_peerless(run: RunModel) -> list[int]:
     """Return ranks that cannot be compared with any other rank, although there are others."""
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
+
+
+def explain_unrecorded(missing: Sequence[int]) -> str:
+    """Say which ranks of the job have no recording."""
+    if not missing:
+        return "Process groups name ranks that were not recorded: an unrecorded rank cannot be cleared."
+    if len(missing) == 1:
+        return f"Rank {missing[0]} of the job was not recorded: it cannot be cleared."
+    return f"Ranks {format_numbers(missing)} of the job were not recorded: they cannot be cleared."
+
+
+def explain_no_peers(ranks: Sequence[int]) -> str:
+    """Say what cannot be seen of ranks without peers."""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]} runs a program of its own: a fault that slows it in every step cannot be seen."
+    return (
+        f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
+        "cannot be seen."
+    )
 
 
 def _unpriced(evidence: Evidence) -> list[str]:

@@ -1,10 +1,12 @@
 """The parts of the loss in words, and the side (CPU, GPU or network) of each."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.model import Cause, LossPart, LossShare
 from jitter.core.formatting import format_percent, format_time
 
@@ -45,13 +47,37 @@ def format_share(share: LossShare) -> str:
 
 def describe_ranks(share: LossShare, most: int = _MAX_RANKS) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
-    whole = sum(one.ns for one in share.ranks)
+    return _list_ranks({one.rank: one.ns for one in share.ranks}, most)
+
+
+def describe_ranks_of_loss(split: Sequence[LossShare], most: int = _MAX_RANKS) -> str:
+    """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
+    found: Counter[int] = Counter()
+    for share in split:
+        for one in share.ranks:
+            found[one.rank] += one.ns
+    return _list_ranks(dict(found.most_common()), most)
+
+
+def main_rank(split: Sequence[LossShare]) -> int | None:
+    """Return the rank that has most of the loss; None if no rank has."""
+    found: Counter[int] = Counter()
+    for share in split:
+        for one in share.ranks:
+            found[one.rank] += one.ns
+    whole = sum(share.ns for share in split)
+    rank, ns = next(iter(found.most_common(1)), (None, 0))
+    return rank if ns > THRESHOLDS.max_share_of_one_rank * whole > 0 else None
+
+
+def _list_ranks(ns_of: Mapping[int, int], most: int) -> str:
+    whole = sum(ns_of.values())
     if not whole:
         return ""
-    if len(share.ranks) == 1:
-        return f"rank {share.ranks[0].rank}"
-    named = ", ".join(f"{one.rank} ({100 * one.ns / whole:.0f}%)" for one in share.ranks[:most])
-    more = len(share.ranks) - most
+    if len(ns_of) == 1:
+        return f"rank {next(iter(ns_of))}"
+    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(ns_of.items())[:most])
+    more = len(ns_of) - most
     return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
 
 

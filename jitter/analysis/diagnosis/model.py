@@ -6,7 +6,9 @@ from typing import Final, Literal, get_args
 from jitter.core.step_key import StepKey
 
 Cause = Literal["late_start", "cpu_launch", "gpu_compute", "workload_imbalance", "communication", "none"]
-Scope = Literal["rank", "host", "device", "ranks"]
+Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
+Status = Literal["unknown", "within_noise", "spread", "found"]
+"""The state of a run: its loss is unknown, within the noise, spread over ranks or parts, or findings explain it."""
 Confidence = Literal["high", "medium", "low"]
 LossPart = Literal["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
 LOSS_PARTS: Final[tuple[LossPart, ...]] = get_args(LossPart)
@@ -118,6 +120,15 @@ class Culprit:
 
 
 @dataclass(frozen=True)
+class Conclusion:
+    """What follows from all findings; every form of report says the same."""
+
+    status: Status
+    doubts: tuple[str, ...] = ()
+    """Reasons why no rank, host or link can be cleared, each as the end of a sentence."""
+
+
+@dataclass(frozen=True)
 class WhatIf:
     """Time saved by fixing culprits, ns."""
 
@@ -139,6 +150,13 @@ class Diagnosis:
     """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
     split: tuple[LossShare, ...] = field(default=())
     """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
+    conclusion: Conclusion = field(default=Conclusion("within_noise"))
+
+    @property
+    def main_share(self) -> LossShare | None:
+        """The part with most of the loss; None where nothing of it is explained."""
+        known = [share for share in self.split if share.part != "unexplained" and share.ns > 0]
+        return max(known, key=lambda share: share.ns, default=None)
 
     @property
     def costliest(self) -> StepAnswer:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.model import Culprit, Loss, StepAnswer
+from jitter.analysis.diagnosis.loss_parts import describe_split, main_rank
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
 _MAX_NAMED = 3
@@ -17,9 +18,8 @@ def write_verdict(
     steps: Sequence[StepAnswer],
     all_gain_ns: int,
     ranks: int,
-    peerless: Sequence[int],
-    *,
-    partial: bool,
+    conclusion: Conclusion,
+    split: Sequence[LossShare] = (),
 ) -> str:
     """Return the verdict.
 
@@ -29,25 +29,21 @@ def write_verdict(
         steps: of the run.
         all_gain_ns: what fixing all culprits would save.
         ranks: how many were recorded.
-        peerless: those of them that cannot be compared with another.
-        partial: whether some exchanges have unknown partners, so that some waiting is not seen.
+        conclusion: the state of the run, and what keeps ranks from being cleared.
+        split: of the loss.
 
     """
     if ranks == 1 and not culprits:
         own = "" if loss.ns is None else f"; its own steps lose {format_time(max(loss.ns, 0))} against their median"
         return f"Only one rank was recorded, so jitter between ranks cannot be measured{own}."
     cost = _describe_cost(loss, steps)
-    if not culprits and partial:
-        return (
-            f"{cost} as far as can be told: some exchanges name no partners, so waiting in them cannot be attributed, "
-            "and no rank, host or link can be blamed or cleared."
-        )
-    if not culprits and peerless:
-        return f"{cost}; no rank stands out above the run's noise{_slowest(loss, steps)}. {explain_no_peers(peerless)}"
     if not culprits:
-        return f"{cost}; no rank, host or link stands out above the run's noise{_slowest(loss, steps)}."
+        return " ".join([f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}.", *conclusion.doubts])
     first = culprits[0]
-    said = f"{cost}. {name_culprit(first)} {CAUSES[first.cause].advice} ({first.step_pattern}); {_describe_gain(first)}"
+    lead = ", low confidence" if first.confidence == "low" else ""
+    said = (
+        f"{cost}. {name_culprit(first)} {describe_advice(first)} ({first.step_pattern}{lead}); {describe_gain(first)}"
+    )
     if len(culprits) > 1:
         others = ", ".join(
             f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({CAUSES[other.cause].words})"
@@ -58,6 +54,27 @@ def write_verdict(
     return said + "."
 
 
+def describe_advice(culprit: Culprit) -> str:
+    """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit."""
+    info = CAUSES[culprit.cause]
+    return info.job_advice if culprit.scope == "job" else info.advice
+
+
+def _describe_no_finding(
+    loss: Loss, steps: Sequence[StepAnswer], conclusion: Conclusion, split: Sequence[LossShare]
+) -> str:
+    if conclusion.status == "spread":
+        parts = describe_split(split)
+        told = f": {parts}" if parts else ""
+        counted = sum(step.loss_ns is not None for step in steps)
+        if (rank := main_rank(split)) is None:
+            return f"the loss is spread over the ranks, and none stands out above the run's noise{told}"
+        few = "is" if counted == 1 else "are"
+        return f"most of the loss is on rank {rank}, but {format_count(counted, 'step')} {few} too few to be sure{told}"
+    subject = "recorded rank" if conclusion.doubts else "rank, host or link"
+    return f"no {subject} stands out above the run's noise{_slowest(loss, steps)}"
+
+
 def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     if loss.ns is None:
         return "The cost of jitter is unknown"
@@ -66,7 +83,10 @@ def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     return f"Jitter costs {format_time(max(loss.ns, 0))} over {format_count(counted, 'step')}{share}"
 
 
-def _describe_gain(culprit: Culprit) -> str:
+def describe_gain(culprit: Culprit) -> str:
+    """Return what fixing the culprit would save, as a clause."""
+    if culprit.gain_ns <= 0 and culprit.confidence == "low":
+        return "fixing it alone would save nothing in these steps, because the other ranks would be late then"
     if culprit.gain_ns <= 0:
         return "fixing it alone would save nothing, because other faults hide it"
     return f"fixing it would save about {format_time(culprit.gain_ns)}"
@@ -83,16 +103,6 @@ def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     return f", although rank {rank} is the slowest in {times} of {len(steps)} steps"
 
 
-def explain_no_peers(ranks: Sequence[int]) -> str:
-    """Say what cannot be seen of ranks without peers."""
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]} runs a program of its own: a fault that slows it in every step cannot be seen."
-    return (
-        f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
-        "cannot be seen."
-    )
-
-
 def name_culprit(culprit: Culprit) -> str:
     """Return the culprit's name, as the beginning of a sentence."""
     if culprit.scope == "host":
@@ -100,6 +110,10 @@ def name_culprit(culprit: Culprit) -> str:
         return f"The node of {ranks}" if culprit.host is None else f"Host {culprit.host} ({ranks})"
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
+    if culprit.scope == "job":
+        return "All ranks"
+    if culprit.scope == "unrecorded":
+        return "An unrecorded rank or the network"
     if culprit.scope == "ranks":
         return f"The group of ranks {format_numbers(culprit.ranks)}"
     return f"Rank {culprit.rank}" + ("" if culprit.host is None else f" ({culprit.host})")

@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.records import SourceRecord
 
 
@@ -56,6 +57,8 @@ class RunOverview:
     kernels_per_step: tuple[int, int]
     """Smallest and largest number over steps and cohorts."""
     formats: tuple[str, ...]
+    missing_ranks: tuple[int, ...]
+    """Ranks of the job without a recording."""
     holes: tuple[MissingSteps, ...]
     cut: int
     """Incomplete recordings of a step by a rank: they end early or lost kernels."""
@@ -76,7 +79,7 @@ class RunOverview:
     @property
     def whole(self) -> bool:
         """Whether all ranks recorded all steps completely."""
-        return not (self.holes or self.cut or self.left_out)
+        return not (self.holes or self.cut or self.left_out or self.missing_ranks)
 
 
 def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
@@ -101,6 +104,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         kernels=sum(step.kernels for _, step in records),
         kernels_per_step=(min(counts, default=0), max(counts, default=0)),
         formats=_formats(lake.sources),
+        missing_ranks=rank_coverage(lake.sources).missing,
         holes=_holes(lake.ranks, held, steps),
         cut=sum(step.cut for _, step in records),
         left_out=sum(quality.left_out for quality in qualities),

@@ -21,7 +21,8 @@ def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
         excess_ns=4 * per_step_ns,
         steps=(0, 1, 2, 3),
         sigmas=sigmas,
-        group=SimpleNamespace(ranks=(2,)),
+        group=SimpleNamespace(ranks=(2,), scope="rank"),
+        is_lead=False,
     )
     evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6))
     return describe_excess(group, evidence)  # type: ignore[arg-type]

@@ -1,0 +1,39 @@
+"""Findings about the whole job: what slows all of its ranks, or single ranks at random. Each is one thing to fix."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from jitter.analysis.execution.time_part import TimePart
+
+JobFindingKind = Literal["launch_bound", "slow_steps", "random_pauses", "two_clusters", "unrecorded"]
+"""`launch_bound`: launches are late on all ranks, at different places. `slow_steps`: all ranks are slow in some steps.
+`random_pauses`: single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a
+fast group. `unrecorded`: the recorded ranks wait together in groups with unrecorded members.
+"""
+
+
+@dataclass(frozen=True)
+class JobFinding:
+    """Own time of one part on several ranks, in the steps in which each of them is slow."""
+
+    kind: JobFindingKind
+    part: TimePart
+    steps_of_rank: Mapping[int, tuple[int, ...]]
+    """Positions in the run of the steps in which each rank is slow."""
+    excess_ns: float
+    """Own time above the baseline, summed over these ranks and steps."""
+    sigmas: float
+    """The excess in standard deviations of the noise."""
+    evidence: tuple[str, ...] = ()
+    """Sentences with the numbers that the finding rests on."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks, ascending."""
+        return tuple(sorted(self.steps_of_rank))
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions in the run of the steps in which any of the ranks is slow."""
+        return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))

@@ -1,0 +1,37 @@
+"""The conclusion of a diagnosis: the state of the run, and what keeps ranks, hosts and links from being cleared."""
+
+from collections.abc import Iterator, Sequence
+
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.limitations import explain_no_peers, explain_unrecorded, find_peerless
+from jitter.analysis.diagnosis.loss_noise import loss_from_noise
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, Status, StepAnswer
+
+
+def conclude(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Conclusion:
+    """Return the conclusion from the loss, the steps and the findings."""
+    return Conclusion(_status(evidence, loss, steps, culprits), tuple(_doubts(evidence)))
+
+
+def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Status:
+    if culprits:
+        return "found"
+    if loss.ns is None:
+        return "unknown"
+    if loss.fraction is None or loss.fraction < THRESHOLDS.min_loss_share:
+        return "within_noise"
+    counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
+    noise = loss_from_noise(evidence.analysis, counted)
+    is_small = loss.fraction < THRESHOLDS.min_lead_share and loss.ns <= THRESHOLDS.loss_noise_factor * noise
+    return "within_noise" if is_small else "spread"
+
+
+def _doubts(evidence: Evidence) -> Iterator[str]:
+    run = evidence.analysis.run
+    if evidence.has_unrecorded_ranks:
+        yield explain_unrecorded(evidence.missing_ranks)
+    if run.matching.unpaired:
+        yield "Some exchanges name no partners, so waiting in them cannot be attributed to a rank."
+    if peerless := find_peerless(run):
+        yield explain_no_peers(peerless)

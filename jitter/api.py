@@ -257,6 +257,38 @@ class Lake:
         found.reasons.update(sizes.reasons)
         return found
 
+    def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+        """Return each rank's time by part in each of these steps (default: all), in ns; the parts add up to the step.
+
+        Columns: `epoch`, `step`, `rank`, `step_ns`, `compute_ns` (without communication), `hidden_ns` (communication
+        during compute), `exposed_ns` (communication alone), `waiting_ns` (for late ranks, in collectives),
+        `copies_ns`, `idle_ns` (the GPU waits for its host). Errors are those of `communication`.
+        """
+        from jitter.analysis.metrics.breakdown import breakdown_table
+
+        return breakdown_table(self.communication(steps).rank_steps)
+
+    def grouped_times(
+        self, by: str, steps: Sequence[int | StepKey] | None = None, ranks: Sequence[int] | None = None
+    ) -> pa.Table:
+        """Return the time of kernels per step by "kernel", "operator", "scope", "phase" or "stream", across ranks.
+
+        A row per group with count, median, least and greatest time over ranks, and a column per rank (or each of
+        `ranks`); `jitter explain metrics` describes the columns. Raises `UsageError` for an unknown group, step or
+        rank.
+        """
+        from jitter.analysis.metrics.breakdown import GROUPS, GroupedTimes, columns_of
+
+        if by not in GROUPS:
+            raise UsageError(f"no group {by!r}", f"kernels are grouped by {', '.join(GROUPS)}")
+        from jitter.core.formatting import format_numbers
+
+        missing = sorted(set(ranks or ()) - set(self.ranks))
+        if missing:
+            raise UsageError(f"{self.root}: no rank {missing[0]}", f"it holds {format_numbers(self.ranks)}")
+        read = ((key, self.step_columns(key, columns_of(by))) for key in self._chosen(steps))
+        return GroupedTimes(by, read, self.ranks).to_arrow(ranks)
+
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.
 

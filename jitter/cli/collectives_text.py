@@ -130,8 +130,8 @@ def format_report(report: CollectiveReport) -> str:
 
 _SIZE_HEADS: Final = ("sizes", "from", "to below", "calls/step", "bytes/step")
 _TIME_HEADS: Final = {
-    "rank": ("rank", "host", "steps", "step ms", "compute", "hidden", "exposed", "waiting", "idle"),
-    "step": ("step", "ranks", "step ms", "compute", "hidden", "exposed", "waiting", "idle"),
+    "rank": ("rank", "host", "steps", "step ms", "compute", "hidden", "exposed", "waiting", "copies", "idle"),
+    "step": ("step", "ranks", "step ms", "compute", "hidden", "exposed", "waiting", "copies", "idle"),
 }
 
 
@@ -159,7 +159,7 @@ def _time_rows(report: CollectiveReport) -> list[TimeRow]:
 
 
 def _time_cells(by: str, row: TimeRow) -> tuple[str, ...]:
-    times = (row.step_ms, row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.idle_ms)
+    times = (row.step_ms, row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.copies_ms, row.idle_ms)
     shown = tuple(f"{value:.3f}" for value in times)
     if by == "rank":
         return str(row.rank), escape_control(row.host or _DASH), str(row.samples), *shown

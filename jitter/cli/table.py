@@ -1,10 +1,17 @@
-"""`jitter table`: one metric of one step, kernels by ranks."""
+"""`jitter table`: one metric of one step, kernels by ranks; or times of groups of kernels, or of parts of the step."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import force_option, lake_argument, table_output_option
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jitter.api import Lake
 
 
 @click.command()
@@ -16,7 +23,12 @@ from jitter.cli.options import force_option, lake_argument, table_output_option
     show_default=True,
     help="Metric; ttke is the time to kernel end.",
 )
-@click.option("--step", type=int, help="Default: the costliest step, named on stderr.")
+@click.option(
+    "--by",
+    type=click.Choice(["kernel", "operator", "scope", "phase", "stream", "step"]),
+    help="Instead: time per step of each kernel name, operator, …, across ranks; step: each rank's step by part.",
+)
+@click.option("--step", type=int, help="Default: the costliest step, named on stderr; with --by all steps.")
 @click.option("--epoch", type=int, help="Epoch, if several have the same step number.")
 @click.option("--cohort", type=int, help="Cohort, if ranks run different kernels.")
 @click.option("--deviation", is_flag=True, help="Show value − mean in the columns of the ranks.")
@@ -30,6 +42,7 @@ from jitter.cli.options import force_option, lake_argument, table_output_option
 def table(
     lake: Path,
     metric: str,
+    by: str | None,
     step: int | None,
     epoch: int | None,
     cohort: int | None,
@@ -45,6 +58,7 @@ def table(
     \b
     Examples:
         jitter table --metric gap --step 2003 --deviation
+        jitter table --by operator
         jitter table --metric duration --step 2003 --ranks 0-7,180
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
@@ -54,6 +68,9 @@ def table(
 
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)
+    if by is not None:
+        write_table(_grouped(opened, by, step, epoch, chosen), form, output, force)
+        return
     if step is None:
         prepare_diagnosis(opened)
         costliest = opened.diagnose().costliest.key
@@ -66,3 +83,14 @@ def table(
     else:
         rows = opened.arrow_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen)
     write_table(rows, form, output, force)
+
+
+def _grouped(lake: "Lake", by: str, step: int | None, epoch: int | None, ranks: "Sequence[int] | None") -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    steps = None if step is None else [lake.step(step, epoch)]
+    if by != "step":
+        return lake.grouped_times(by, steps, ranks)
+    rows = lake.breakdown(steps)
+    return rows if ranks is None else rows.filter(pc.is_in(rows["rank"], pa.array(ranks, pa.int32())))

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
@@ -37,6 +38,9 @@ class QueryableLake(Protocol):
 
     def metrics(self, step: StepKey) -> StepMetrics:
         """Return one step's metrics."""
+
+    def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+        """Return each rank's step by part."""
 
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill."""
@@ -72,6 +76,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
     return [
         Relation("kernels", _PLAIN_KERNELS, partial(_kernel_files, lake), partial(_has_old_files, lake)),
         Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
+        Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.breakdown()]),
         Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),

@@ -52,7 +52,7 @@ def test_bandwidth(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str], f
     assert found["schema_version"] == 1
     assert found["reasons"] == []
     for one in [*found["ranks"], *found["steps"]]:
-        parts = [one[f"{part}_ms"] for part in ("compute", "hidden", "exposed", "waiting", "idle")]
+        parts = [one[f"{part}_ms"] for part in ("compute", "hidden", "exposed", "waiting", "copies", "idle")]
         assert sum(parts) == pytest.approx(one["step_ms"], abs=0.005)
     assert (len(found["ranks"]), len(found["steps"])) == (8, 6)
 

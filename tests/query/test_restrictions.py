@@ -75,7 +75,11 @@ def test_variables_of_the_caller_are_no_tables(lake: "jitter.Lake"):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("from nope", "Table with name nope does not exist", "there are kernels, metrics, answers, culprits, steps"),
+        (
+            "from nope",
+            "Table with name nope does not exist",
+            "there are kernels, metrics, breakdown, answers, culprits, steps",
+        ),
         ("select nope from ranks", '"nope" not found', "Candidate bindings"),
         ("selec 1", 'syntax error at or near "selec"', "jitter query --relations"),
         ("", "0 statements", "give one SELECT"),

@@ -62,6 +62,7 @@ class TimeRow(NamedTuple):
     hidden_ms: float
     exposed_ms: float
     waiting_ms: float
+    copies_ms: float
     idle_ms: float
 
 

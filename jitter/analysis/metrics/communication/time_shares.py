@@ -1,4 +1,4 @@
-"""Split of each rank's step time: compute, hidden and exposed communication, waiting, idle."""
+"""Split of each rank's step time: compute, hidden and exposed communication, waiting, copies, idle."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,9 +10,10 @@ from jitter.analysis.metrics.communication.intervals import Coverage, Intervals
 from jitter.core.arrays import Ints
 from jitter.lake.step_reader import StepColumns
 
-SHARES: Final = ("compute", "hidden", "exposed", "waiting", "idle")
+SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
 """compute: kernels without communication at the same time; hidden: communication at the same time as compute; exposed:
-communication alone; waiting: in a collective for its last rank, without compute; idle: the rest, copies included."""
+communication alone; waiting: in a collective for its last rank, without compute; copies: copies and fills alone; idle:
+the rest, in which the GPU waits for its host to launch."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class StepShares:
 
     ranks: tuple[int, ...]
     busy_ns: Ints
-    """Shape (4, ranks): `SHARES` without idle."""
+    """Shape (5, ranks): `SHARES` without idle."""
     first_ns: Ints
     """First start of an activity, on the rank's clock."""
     last_ns: Ints
@@ -45,9 +46,13 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     first[has_rows], last[has_rows] = np.minimum.reduceat(start, at), np.maximum.reduceat(end, at)
     span = int((last - first).max())
     kinds, names = read.codes("kind")
-    rows = np.flatnonzero(kinds == (names.index("compute") if "compute" in names else len(names)))
     of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)
-    compute = Intervals(of_rank[rows], start[rows], end[rows])
+
+    def of_kind(kind: str) -> Intervals:
+        rows = np.flatnonzero(kinds == (names.index(kind) if kind in names else len(names)))
+        return Intervals(of_rank[rows], start[rows], end[rows])
+
+    compute, copies = of_kind("compute"), of_kind("memory")
     kernels = calls.kernels
     transfer_start = np.where(
         calls.time_ns[kernels.call] >= 0, kernels.end_ns - calls.time_ns[kernels.call], kernels.start_ns
@@ -55,10 +60,19 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     transfers = Intervals(kernels.rank, np.maximum(transfer_start, kernels.start_ns), kernels.end_ns)
     whole = Intervals(kernels.rank, kernels.start_ns, kernels.end_ns)
     covered = [
-        Coverage(found, first, span) for found in (compute, whole, compute.joined(transfers), compute.joined(whole))
+        Coverage(found, first, span)
+        for found in (
+            *(compute, whole, compute.joined(transfers), compute.joined(whole)),
+            compute.joined(whole).joined(copies),
+        )
     ]
-    in_compute, in_calls, with_transfers, with_calls = (one.per_rank() for one in covered)
+    in_compute, in_calls, with_transfers, with_calls, with_copies = (one.per_rank() for one in covered)
     hidden = in_compute + in_calls - with_calls
-    busy = np.stack([in_compute - hidden, hidden, with_transfers - in_compute, with_calls - with_transfers])
+    busy = np.stack(
+        [
+            *(in_compute - hidden, hidden, with_transfers - in_compute, with_calls - with_transfers),
+            with_copies - with_calls,
+        ]
+    )
     hidden_of_kernel = covered[0].of(whole)
     return StepShares(read.ranks, busy, first, last, hidden_of_kernel, whole.end - whole.start - hidden_of_kernel)

@@ -111,11 +111,25 @@ def test_shares_of_a_step():
     second = [compute(0, 150), collective(150, 200)]
     found = measured(step(first, second), step([compute(240, 250)], [compute(200, 250)]))
     own = next(one for one in found.rank_steps if (one.rank, one.key.step) == (0, 0))
-    assert (own.step_ns, own.shares_ns) == (240, (80, 30, 40, 50, 40))
+    assert (own.step_ns, own.shares_ns) == (240, (80, 30, 40, 50, 0, 40))
     (row,) = tabulate_collectives(found)
     assert row.hidden_share == pytest.approx(30 / (120 + 50))
     assert row.lost_ms == pytest.approx((90 + 50) / 4 / 1e6)
     assert [one.samples for one in tabulate_steps(found)] == [2, 2]
+
+
+def test_copies_of_a_step():
+    """Copies 20 to 60 and 90 to 150: they count where neither compute nor communication runs."""
+    copies = [copy(20, 60), copy(90, 150)]
+    first = [compute(0, 50), collective(100, 140), *copies]
+    found = measured(step(first, [compute(0, 50), collective(100, 140)]))
+    own = next(one for one in found.rank_steps if one.rank == 0)
+    # compute 50, communication 40; copies alone 50-60, 90-100, 140-150; idle 60-90
+    assert (own.step_ns, own.shares_ns) == (150, (50, 0, 40, 0, 30, 30))
+
+
+def copy(start_ns: int, end_ns: int) -> Row:
+    return {"kind": "memory", "start_ns": start_ns, "end_ns": end_ns, "size_bytes": 1, "copy_direction": None}
 
 
 def test_send_and_receive_are_calls_of_their_own():

@@ -1,0 +1,155 @@
+"""Tables of where time goes: each rank's step by part; kernels by name, operator, scope, phase or stream."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.analysis.metrics.communication.measure import RankStep
+from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.core.arrays import Floats, Ints
+from jitter.core.kernels import KINDS
+from jitter.core.step_key import StepKey
+from jitter.lake.step_reader import StepColumns
+
+GROUPS: Final = {
+    "kernel": "kernel_name",
+    "operator": "operator",
+    "scope": "scope",
+    "phase": "phase",
+    "stream": "stream",
+}
+"""What kernels are grouped by, and its column."""
+
+BREAKDOWN_SCHEMA: Final = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("step", pa.int64()),
+        ("rank", pa.int32()),
+        ("step_ns", pa.int64()),
+        *((f"{part}_ns", pa.int64()) for part in SHARES),
+    ]
+)
+
+
+def breakdown_table(rank_steps: Iterable[RankStep]) -> pa.Table:
+    """Return each rank's step by part (`time_shares.SHARES`), in ns; the parts add up to `step_ns`."""
+    rows = [(one.key.epoch, one.key.step, one.rank, one.step_ns, *one.shares_ns) for one in rank_steps]
+    columns = list(zip(*rows, strict=True)) or [()] * len(BREAKDOWN_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, BREAKDOWN_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=BREAKDOWN_SCHEMA)
+
+
+class GroupedTimes:
+    """Time of each group of GPU activities on each rank, summed over steps."""
+
+    def __init__(self, by: str, steps: Iterable[tuple[StepKey, StepColumns]], ranks: Sequence[int]) -> None:
+        """Read `steps`, with the columns `columns_of(by)`; `ranks` are all ranks, in order."""
+        self.by = by
+        self.ranks = np.array(ranks, np.int64)
+        self._numbers: dict[tuple[object, str], int] = {}
+        self._times: list[Ints] = []
+        self._counts: list[Ints] = []
+        self._steps = np.zeros(len(ranks), np.int64)
+        for _, read in steps:
+            self._add(read)
+
+    def _add(self, read: StepColumns) -> None:
+        of_rank = np.searchsorted(self.ranks, read.ranks)
+        self._steps[of_rank] += 1
+        names, listed = self._names(read)
+        kinds, kind_names = read.codes("kind")
+        pairs, which = np.unique(names * len(KINDS) + kinds, return_inverse=True)
+        row = np.repeat(np.arange(len(read.ranks)), read.rows) * len(pairs) + which
+        shape = len(read.ranks), len(pairs)
+        counts = np.bincount(row, minlength=shape[0] * shape[1]).reshape(shape)
+        duration = read.values("end_ns") - read.values("start_ns")
+        times = np.zeros(shape[0] * shape[1], np.int64)
+        np.add.at(times, row, duration)
+        for at, pair in enumerate(pairs.tolist()):
+            name, kind = divmod(pair, len(KINDS))
+            number = self._numbers.setdefault((listed[name], kind_names[kind]), len(self._numbers))
+            if number == len(self._times):
+                self._times.append(np.zeros(len(self.ranks), np.int64))
+                self._counts.append(np.zeros(len(self.ranks), np.int64))
+            self._times[number][of_rank] += times.reshape(shape)[:, at]
+            self._counts[number][of_rank] += counts[:, at]
+
+    def _names(self, read: StepColumns) -> tuple[Ints, list[object]]:
+        """Return the group of each row as a position in a list; the last of the list is None, the unknown."""
+        column = GROUPS[self.by]
+        if self.by == "stream":
+            values = read.values(column)
+            known = read.known(column)
+            distinct, codes = np.unique(values, return_inverse=True)
+            return np.where(known, codes, len(distinct)), [*distinct.tolist(), None]
+        positions, texts = read.codes(column)
+        return np.where(positions < 0, len(texts), positions).astype(np.int64), [*texts, None]
+
+    def to_arrow(self, ranks: Sequence[int] | None = None) -> pa.Table:
+        """Return a row per group and kind, the most time first; times are per step, in ns.
+
+        Columns: the group (null: not recorded); `kind`; `count`, activities per rank and step; `ranks`, how many have
+        the group; `total_ns`, the mean over these ranks; `median_ns` (lower median), `min_ns`, `max_ns` over them and
+        the ranks `min_rank` and `max_rank`; `lost_ns`, maximum − median, null for collectives, in which ranks wait for
+        each other; by stream `median_share`, `min_share` and `max_share` of the rank's time on all its streams;
+        `rank_<R>`, time of each rank, or of each of `ranks`.
+        """
+        steps = np.maximum(self._steps, 1)
+        total = np.sum(self._times, axis=0) if self._times else np.zeros(len(self.ranks))
+        rows = [
+            self._row(name, kind, counts / steps, times / steps, total / steps)
+            for ((name, kind), counts, times) in zip(
+                self._numbers, np.array(self._counts), np.array(self._times), strict=True
+            )
+        ]
+        rows.sort(key=lambda row: (-row["total_ns"], str(row[self.by])))  # type: ignore[operator]
+        chosen = self.ranks.tolist() if ranks is None else list(ranks)
+        group = pa.int64() if self.by == "stream" else pa.string()
+        shares = ("median_share", "min_share", "max_share") if self.by == "stream" else ()
+        schema = pa.schema(
+            [
+                (self.by, group),
+                ("kind", pa.string()),
+                ("count", pa.float64()),
+                ("ranks", pa.int64()),
+                *((name, pa.int64()) for name in ("total_ns", "median_ns", "min_ns", "min_rank", "max_ns", "max_rank")),
+                ("lost_ns", pa.int64()),
+                *((name, pa.float64()) for name in shares),
+                *((f"rank_{rank}", pa.int64()) for rank in chosen),
+            ]
+        )
+        return pa.table({name: [row[name] for row in rows] for name in schema.names}, schema=schema)
+
+    def _row(self, name: object, kind: str, counts: Floats, times: Floats, total: Floats) -> dict[str, object]:
+        has = np.flatnonzero(counts > 0)
+        own = times[has]
+        middle = float(np.sort(own)[(len(own) - 1) // 2])
+        low, high = int(own.argmin()), int(own.argmax())
+        shares = own / np.maximum(total[has], 1)
+        return {
+            self.by: name,
+            "kind": kind,
+            "count": float(counts[has].mean()),
+            "ranks": len(has),
+            "total_ns": round(float(own.mean())),
+            "median_ns": round(middle),
+            "min_ns": round(float(own[low])),
+            "min_rank": int(self.ranks[has[low]]),
+            "max_ns": round(float(own[high])),
+            "max_rank": int(self.ranks[has[high]]),
+            "lost_ns": None if kind == "collective" else round(float(own[high]) - middle),
+            "median_share": float(np.sort(shares)[(len(shares) - 1) // 2]),
+            "min_share": float(shares.min()),
+            "max_share": float(shares.max()),
+            **{
+                f"rank_{rank}": round(float(time)) if count else None
+                for rank, time, count in zip(self.ranks.tolist(), times, counts, strict=True)
+            },
+        }
+
+
+def columns_of(by: str) -> tuple[str, ...]:
+    """Return the columns that grouping by this needs."""
+    return GROUPS[by], "kind", "start_ns", "end_ns"

@@ -76,7 +76,7 @@ def test_times_are_those_of_the_trace(measured: Communication):
 
 def test_shares_add_up_to_the_step(measured: Communication):
     for row in [*tabulate_ranks(measured, {}), *tabulate_steps(measured)]:
-        parts = (row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.idle_ms)
+        parts = (row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.copies_ms, row.idle_ms)
         assert sum(parts) == pytest.approx(row.step_ms)
         assert min(parts) >= 0
     ranks = tabulate_ranks(measured, {})

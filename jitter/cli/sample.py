@@ -131,7 +131,9 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ between ranks."
 )
 @click.option("--side-stream", type=int, metavar="STREAM", help="Run a third of the compute kernels on this stream.")
-@click.option("--evidence", is_flag=True, help="Write the job's logs too: a bandwidth benchmark, NCCL's debug log.")
+@click.option(
+    "--evidence", is_flag=True, help="Write the job's logs too: a bandwidth benchmark, NCCL's debug log, GPU clocks."
+)
 @click.option("--force", is_flag=True, help="Write into a folder with other files.")
 @click.option("--quiet", is_flag=True, help="Show no progress bar.")
 def sample(

@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.simulate.job import Job
 
-_BEGIN_UTC_NS = 1_718_000_000_000_000_000
+BEGIN_UTC_NS = 1_718_000_000_000_000_000
 _LEAD_NS = 1_500_000_000
 """Shortest time from the start of a recording to its first kernel."""
 _CLOCKS = 2**41
@@ -29,4 +29,4 @@ def make_clock(job: Job, rank: int) -> Clock:
     offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
     error = round(float(node.standard_normal()) * job.clock_error_ns)
-    return Clock(offset, _BEGIN_UTC_NS - offset + error, error)
+    return Clock(offset, BEGIN_UTC_NS - offset + error, error)

@@ -1,9 +1,11 @@
-"""Logs that a job leaves beside its traces: a bandwidth benchmark of the healthy fabric, and NCCL's debug log."""
+"""Logs that a job leaves beside its traces: a bandwidth benchmark of the healthy fabric, NCCL's log, GPU clocks."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from jitter.simulate.clock import BEGIN_UTC_NS
 from jitter.simulate.program import NO_GROUP, Operation
 from jitter.simulate.run import Run
 
@@ -17,12 +19,15 @@ _SCALES: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Sizes that the benchmark measures, as multiples of the program's."""
 _ELEMENT_BYTES: Final = 2
 _CHANNELS: Final = 2
+_CLOCK_MHZ: Final = 1980
+_NO_REASON, _THERMAL_SLOWDOWN = 0x0, 0x20  # bits of nvmlClocksEventReasons
 
 
 def write_logs(run: Run, folder: Path) -> list[Path]:
     """Write the logs into the folder and return their paths.
 
-    The benchmark measures the transfers without faults; the debug log shows what a fault of the network changes.
+    The benchmark measures the transfers without faults; NCCL's debug log shows what a fault of the network changes,
+    and the clocks of each node show which GPUs a fault slows.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found = []
@@ -32,7 +37,12 @@ def write_logs(run: Run, folder: Path) -> list[Path]:
         found.append(path)
     path = folder / "nccl_debug.log"
     path.write_text("\n".join(_debug_log(run)) + "\n")
-    return [*found, path]
+    found.append(path)
+    for node in range(-(-run.job.ranks // run.job.gpus_per_node)):
+        path = folder / f"nvidia-smi-node{node:04d}.csv"
+        path.write_text("\n".join(_clocks(run, node)) + "\n")
+        found.append(path)
+    return found
 
 
 def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:
@@ -86,6 +96,20 @@ def _benchmark(run: Run, operation: str, ranks: int, times: dict[int, float]) ->
         yield f"{size:12d} {size // _ELEMENT_BYTES:13d} {'half':>9} {reduction:>7} {root:>7} {measured} {measured}"
     yield "# Out of bounds values : 0 OK"
     yield f"# Avg bus bandwidth    : {sum(speeds) / len(speeds):.4f}"
+
+
+def _clocks(run: Run, node: int) -> Iterator[str]:
+    """Write what `nvidia-smi --query-gpu=… --format=csv -l 1` prints on a node; a slow GPU is hot."""
+    slow = {rank: fault.factor for fault in run.faults if fault.kind == "slow_gpu" for rank in fault.ranks or ()}
+    yield "timestamp, index, clocks.current.sm [MHz], temperature.gpu, clocks_event_reasons.active"
+    first = node * run.job.gpus_per_node
+    for second in range(-1, 4 + len(run.job.step_numbers) // 20):
+        at = datetime.fromtimestamp(BEGIN_UTC_NS / 1e9 + second, UTC)
+        for rank in range(first, min(first + run.job.gpus_per_node, run.job.ranks)):
+            factor = slow.get(rank) or 1.0
+            heat, reason = (91, _THERMAL_SLOWDOWN) if rank in slow else (64, _NO_REASON)
+            time = f"{at:%Y/%m/%d %H:%M:%S}.{at.microsecond // 1000:03d}"
+            yield f"{time}, {rank - first}, {round(_CLOCK_MHZ / factor)} MHz, {heat}, {reason:#018x}"
 
 
 def _debug_log(run: Run) -> Iterator[str]:

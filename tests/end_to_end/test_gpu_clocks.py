@@ -1,0 +1,23 @@
+"""Clocks that `sample --evidence` writes beside the traces of a slow GPU are evidence of that GPU, and of no other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jitter.cli import main
+
+
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str):
+    traces, lake = str(tmp_path / "traces"), str(tmp_path / "lake")
+    job = ["--ranks", "4", "--steps", "5", "--kernels", "60", "--seed", "3", "--format", form]
+    fault = ["--fault", "slow_gpu:rank=2,factor=1.3"]
+    assert main(["sample", traces, *job, *fault, "--evidence", "--quiet"]) == 0
+    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["report", lake, "--json"]) == 0
+    (culprit,) = json.loads(capsys.readouterr().out)["culprits"]
+    assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")
+    clocks = [line for line in culprit["evidence"] if "MHz" in line or "clock was limited" in line]
+    assert [("GPU 2" in line, "1,523 MHz" in line or "temperature" in line) for line in clocks] == [(True, True)] * 2

@@ -27,7 +27,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             write_logs(run, traces)
             found[f"{name}-{form}"] = lake = folder / f"{name}-{form}" / "lake"
             report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor(), label="fabric")
-            assert len(report.logs.added) == 2
+            assert len(report.logs.added) == 3
     return found
 
 

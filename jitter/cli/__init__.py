@@ -15,6 +15,7 @@ import click
 from jitter._version import __version__
 from jitter.cli.output import stdio
 from jitter.core.errors import ExitCode, JitterError
+from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
 _VERBS = (
     "inspect",
@@ -95,21 +96,28 @@ def main(arguments: list[str] | None = None) -> int:
     stdio.prepare_streams()
     try:
         return _run(arguments)
-    except JitterError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        number = received_signal()
+        if number is not None or isinstance(error, (click.Abort, KeyboardInterrupt)):
+            # whatever is raised after a signal is a consequence of it
+            click.echo(signal_line(number), err=True)
+            return signal_exit_code(number)
+        return _report_error(error)
+
+
+def _report_error(error: BaseException) -> int:
+    """Print an error and return its exit code."""
+    if isinstance(error, JitterError):
         _print_error(error)
         return error.exit_code
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         error.show()
         return ExitCode.USAGE
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return ExitCode.INTERRUPTED
-    except Exception:
-        import traceback
+    import traceback
 
-        traceback.print_exc()
-        click.echo("jitter: internal error; please report it with the lines above", err=True)
-        return ExitCode.BUG
+    traceback.print_exception(error)
+    click.echo("jitter: internal error; please report it with the lines above", err=True)
+    return ExitCode.BUG
 
 
 def run() -> NoReturn:

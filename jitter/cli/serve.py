@@ -22,7 +22,14 @@ from jitter.cli.options import lake_argument
     type=click.IntRange(0, 65535),
     help="Port to listen on; 0 takes a free one.",
 )
-def serve(lake: Path, address: str, port: int) -> None:
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="Another name under which browsers reach this machine, such as a proxy's; may be repeated.",
+)
+def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -> None:
     """Serve the report to a browser, for any step and any ranks, until Ctrl-C.
 
     \b
@@ -34,14 +41,17 @@ def serve(lake: Path, address: str, port: int) -> None:
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
 
     opened = open_lake(lake)
-    from jitter.report.server import ServedRun, is_loopback
+    from jitter.report.request_guard import is_loopback
+    from jitter.report.server import ServedRun
     from jitter.report.server import serve as serve_page
     from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):
         click.echo(
-            f"warning: every machine that can reach {address} can read this report; there is no password", err=True
+            f"warning: every machine that can reach {address} can read this report with the link below, which contains "
+            "a random token; the connection is not encrypted",
+            err=True,
         )
     click.echo(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
     prepare_diagnosis(opened)
-    serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True))
+    serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True), allowed_hosts)

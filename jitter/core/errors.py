@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     UNUSABLE_INPUT = 3
     BUG = 70
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 class JitterError(Exception):

@@ -1,15 +1,22 @@
 """A Bokeh server over one lake; its page is the one that `jitter report --html` writes.
 
 The browser chooses among existing steps and ranks; it cannot name a file or a query. All content, text included, goes
-over the websocket, which only a page of this server may open; the page itself contains no data of the run.
+over the websocket, which only a page of this server may open; the page itself contains no data of the run. Requests
+under another name than this machine's, or from pages of other sites, do not reach Bokeh (`request_guard`).
 """
 
+import ctypes
 import errno
+import gc
 import re
+import secrets
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from bokeh.application import Application
+from bokeh.application.application import SessionContext
 from bokeh.application.handlers import FunctionHandler
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, LayoutDOM
@@ -20,12 +27,15 @@ from tornado.ioloop import IOLoop
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import parse_numbers
+from jitter.core.interrupts import Interrupted, note_signal
 from jitter.core.step_key import StepKey
 from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.rank_lines import draw_ranks
 from jitter.report.page import StepChoice, render_page_body, render_step, step_choice, template_environment
 from jitter.report.page_figures import draw_page_figures
+from jitter.report.request_guard import GuardedApplication, RequestPolicy, is_loopback
+from jitter.report.server_log import log_in_lines
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
@@ -33,6 +43,11 @@ from jitter.report.views.step_view import KernelNames
 _MAX_MESSAGE_BYTES = 2**20
 """Most bytes of a message from the browser; a choice takes a few hundred."""
 _MAX_RANKS_TEXT = 200
+_TOKEN_BYTES = 24
+_CHECK_SESSIONS_MS = 5_000
+_RELEASE_AFTER_S = 1.0
+_SESSION_LIFETIME_MS = 15_000
+"""A page that lost its connection for longer than this starts anew; its session's memory is released."""
 
 
 class ServedRun:
@@ -74,45 +89,69 @@ class ServedRun:
         return None
 
 
-def serve(run: ServedRun, address: str, port: int, say: Callable[[str], None]) -> None:
+def serve(
+    run: ServedRun, address: str, port: int, say: Callable[[str], None], allowed_hosts: Iterable[str] = ()
+) -> None:
     """Serve until interrupted. `say` is called with the address once the page can be loaded.
 
-    Port 0 takes a free port. Raises `UsageError` for an address or a port that is not available.
+    Port 0 takes a free port. `allowed_hosts` are further names under which browsers may reach this machine. Raises
+    `UsageError` for an address or a port that is not available.
     """
-    server = start(run, address, port)
+    log_in_lines(say)
+    server = start(run, address, port, allowed_hosts)
     host = f"[{address}]" if ":" in address else address
-    say(f"http://{host}:{server.bound_port}/ shows {run.page.lake.root}; Ctrl-C stops it")
+    say(f"http://{host}:{server.bound_port}{server.path} shows {run.page.lake.root}; Ctrl-C stops it")
+    loop = server.io_loop
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        note_signal(number)
+        received.append(number)
+        loop.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # in the event loop: an exception in the middle of a callback might be caught there
+        loop.asyncio_loop.add_signal_handler(number, stop, number)  # type: ignore[attr-defined]
     try:
-        server.io_loop.start()
+        loop.start()
     finally:
         server.stop()
         server.unlisten()
+    if received:
+        raise Interrupted
 
 
 class LiveServer(BaseServer):
     """A Bokeh server on one address. Bokeh's own class would accept only localhost as the origin of a page."""
 
-    def __init__(self, run: ServedRun, address: str, port: int) -> None:
+    def __init__(self, run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] = ()) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listening = socket.create_server((address, port), family=family)
         listening.setblocking(False)
         self.bound_port: int = listening.getsockname()[1]
+        token = None if is_loopback(address) else secrets.token_urlsafe(_TOKEN_BYTES)
+        self.path = "/" if token is None else f"/{token}/"
+        """The path of the page; on an address that other machines reach, it contains a random token."""
         application = Application(FunctionHandler(lambda document: ReportSession(run, document).open()))
         tornado = BokehTornado(
             {"/": application},
-            extra_websocket_origins=[f"{name}:{self.bound_port}" for name in _names(address)],
+            prefix=token,
+            extra_websocket_origins=["*"],  # the guard compares the origin with the host, which is stricter
             websocket_max_message_size_bytes=_MAX_MESSAGE_BYTES,
+            check_unused_sessions_milliseconds=_CHECK_SESSIONS_MS,
+            unused_session_lifetime_milliseconds=_SESSION_LIFETIME_MS,
         )
-        http = HTTPServer(tornado, max_buffer_size=_MAX_MESSAGE_BYTES)
+        policy = RequestPolicy(address, token, allowed_hosts)
+        http = HTTPServer(GuardedApplication(tornado, policy), max_buffer_size=_MAX_MESSAGE_BYTES)
         http.add_socket(listening)
         super().__init__(IOLoop.current(), tornado, http)
 
 
-def start(run: ServedRun, address: str, port: int) -> LiveServer:
+def start(run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] = ()) -> LiveServer:
     """Start a server on the current event loop and return it; raises as `serve` does."""
     run.prepare()  # once, before the first page is requested
     try:
-        server = LiveServer(run, address, port)
+        server = LiveServer(run, address, port, allowed_hosts)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         what = "the port is in use" if taken else error.strerror or str(error)
@@ -121,16 +160,16 @@ def start(run: ServedRun, address: str, port: int) -> LiveServer:
     return server
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether an address is reachable only from this machine."""
-    return address in ("localhost", "::1") or address.startswith("127.")
+def _release_memory(_context: SessionContext) -> None:
+    """Give the memory of a closed session back to the system, once its document is unreferenced."""
+    IOLoop.current().call_later(_RELEASE_AFTER_S, _collect)
 
 
-def _names(address: str) -> list[str]:
-    """Return the host names under which a page may open the websocket."""
-    if is_loopback(address):
-        return sorted({"localhost", "127.0.0.1", "[::1]", f"[{address}]" if ":" in address else address})
-    return sorted({"localhost", "127.0.0.1", address, socket.gethostname(), socket.getfqdn()})
+def _collect() -> None:
+    # a document is full of cycles, and collections are rare in this process; glibc keeps what was freed
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class ReportSession:
@@ -155,6 +194,7 @@ class ReportSession:
             items, self._axis = draw_page_figures(run.page, sections, run.names.names, range(len(run.keys)))
             self._shown = run.first
         self._tell(body=render_page_body(run.page, sections, choices, items, live=True))
+        document.on_session_destroyed(_release_memory)
         document.title = f"jitter: {run.page.lake.root}"
         document.template = template_environment().get_template("live.html.j2")
         for name, item in items.items():

@@ -1,5 +1,7 @@
 """`jitter serve` in a browser and from the shell: any step, any ranks, and nothing else."""
 
+import asyncio
+import gc
 import os
 import re
 import signal
@@ -7,6 +9,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
+import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,7 @@ from bokeh.document import Document
 import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
-from jitter.report.server import ReportSession, ServedRun
+from jitter.report.server import ReportSession, ServedRun, start
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
 
@@ -38,7 +42,7 @@ def started(lake, *options):
     lines = []
     for line in process.stderr:
         lines.append(line)
-        if found := re.search(r"http://\S+:(\d+)/", line):
+        if found := re.search(r"http://\S+?:(\d+)/", line):
             return process, int(found[1]), "".join(lines)
     raise AssertionError("".join(lines))
 
@@ -67,8 +71,16 @@ def test_only_this_machine_is_listened_to(lake):
 
 
 def test_another_address_is_warned_of(lake):
-    process, _, said = started(lake, "--address", "0.0.0.0")
-    assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report")
+    process, port, said = started(lake, "--address", "0.0.0.0")
+    assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report with the link below")
+    (token,) = re.findall(rf"http://0\.0\.0\.0:{port}/([\w-]{{32}})/ shows", said)
+    for path in ("", "ws", "static/js/bokeh.min.js", "x" * 32 + "/", f"{token[:-1]}/"):
+        assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
+    for host in (f"127.0.0.1:{port}", f"10.1.2.3:{port}", f"[::1]:{port}", f"{socket.gethostname()}:{port}"):
+        assert status(port, f"GET /{token}/ HTTP/1.1", f"Host: {host}") == 200
+    assert status(port, f"GET /{token}/ HTTP/1.1", "Host: evil.example") == 403
+    assert shake_hands(port, f"http://127.0.0.1:{port}", path=f"/{token}/ws") == 101
+    assert shake_hands(port, f"http://127.0.0.1:{port}") == 404
     assert ended(process)[0] == 130
 
 
@@ -82,29 +94,136 @@ def test_no_lake(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-def answered(port, *lines):
+UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+           "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: bokeh, token")  # fmt: skip
+
+
+def status(port, *lines):
     """The status of the answer to a request of these lines."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as line:
-        line.sendall("".join(f"{one}\r\n" for one in (*lines, "Host: 127.0.0.1", "")).encode())
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+        line.sendall("".join(f"{one}\r\n" for one in (*lines, "")).encode())
         return int(line.recv(65536).split()[1])
 
 
-def shake_hands(port, origin):
-    """The status with which a websocket from a page of this origin is answered."""
-    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
-    key = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-    return answered(port, "GET /ws HTTP/1.1", f"Origin: {origin}", *upgrade, key)
+def shake_hands(port, *origins, host=None, path="/ws"):
+    """The status with which a websocket from pages of these origins is answered."""
+    head = f"GET {path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}"
+    return status(port, *head, *(f"Origin: {origin}" for origin in origins), *UPGRADE)
 
 
-def test_the_websocket_is_for_our_own_pages(port):
-    assert shake_hands(port, "http://evil.example") == 403
-    assert shake_hands(port, f"http://evil.example:{port}") == 403
-    assert shake_hands(port, f"http://127.0.0.1:{port}") != 403  # refused for want of a token only
+def test_the_websocket_is_for_pages_of_this_server(port):
+    own = f"http://127.0.0.1:{port}"
+    assert shake_hands(port, own) == 101
+    for host in (f"localhost:{port}", "localhost:8080", f"[::1]:{port}"):  # another port: ssh -L 8080:localhost:5006
+        assert shake_hands(port, f"http://{host}", host=host) == 101
+        assert shake_hands(port, own, host=host) == 403
+    for origins in (
+        ["http://evil.example"],
+        [f"http://evil.example:{port}"],
+        [f"http://127.0.0.1.evil.example:{port}"],
+        [f"http://127.0.0.1:{port}.evil.example"],
+        [f"http://evil@127.0.0.1:{port}"],
+        [f"file://127.0.0.1:{port}"],
+        ["null"],
+        [""],
+        [],
+        [own, own],
+        [own, "http://evil.example"],
+    ):
+        assert shake_hands(port, *origins) == 403, origins
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "10.1.2.3:{port}", "localhost@evil.example", "",
+     "localhost:x", "127.0.0.1:{port}/x", "localhost, evil.example", "0.0.0.0:{port}"],
+)  # fmt: skip
+def test_another_name_of_this_machine_is_refused(port, host):
+    """A page whose own name is made to lead here (DNS rebinding) sends that name, with an origin that fits."""
+    name = host.format(port=port)
+    assert status(port, "GET / HTTP/1.1", f"Host: {name}") in (400, 403)
+    assert shake_hands(port, f"http://{name}", host=name) in (400, 403)
+
+
+def test_a_request_without_host_or_with_two_is_refused(port):
+    assert status(port, "GET / HTTP/1.0") in (400, 403)
+    assert status(port, "GET / HTTP/1.1") in (400, 403)
+    assert status(port, "GET / HTTP/1.1", "Host: localhost", "Host: evil.example") in (400, 403)
+
+
+def test_only_reading_methods(port):
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "TRACE", "X" * 50):
+        assert status(port, f"{method} / HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Length: 0") == 405
+
+
+def test_a_further_name_can_be_allowed(lake):
+    process, port, _ = started(lake, "--allow-host", "Proxy.example")
+    assert status(port, "GET / HTTP/1.1", "Host: proxy.example:8443") == 200
+    assert shake_hands(port, "https://proxy.example:8443", host="proxy.example:8443") == 101
+    assert status(port, "GET / HTTP/1.1", "Host: other.example") == 403
+    assert ended(process)[0] == 130
+
+
+def test_garbage_is_logged_in_one_line_each(lake):
+    process, port, _ = started(lake)
+    own = f"http://127.0.0.1:{port}"
+    head = ["GET /ws HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {own}", *UPGRADE, ""]
+    frames = [b"\xff" * 50, b"\x81\xff" + b"\xff" * 40, b"\x82\x84\0\0\0\0\x1b[31", b"\x81\x85abcdefghi", b"\0" * 9]
+    for frame in [b"", *frames]:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+            line.sendall("".join(f"{one}\r\n" for one in head).encode() + frame)
+            line.settimeout(0.5)
+            with suppress(OSError):
+                while line.recv(65536):
+                    pass
+    for garbage in (
+        b"\x16\x03\x01\x02\0" * 20,
+        b"GET / HTTP/1.1\r\nHost: \x1b[31m\r\n\r\n",
+        b"\r\n\r\n\r\n",
+        b"A" * 100_000,
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as line, suppress(OSError):
+            line.sendall(garbage)
+            line.settimeout(0.5)
+            line.recv(65536)
+    assert status(port, "GET / HTTP/1.1", f"Host: 127.0.0.1:{port}") == 200
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    lines = err.splitlines()
+    assert lines[-1] == "interrupted"
+    assert all(line.startswith("server: ") and line.isprintable() for line in lines[:-1]), err
+    assert len(lines) <= 2 * (len(frames) + 5)
+
+
+def test_a_closed_session_is_released(run):
+    """No document or model of a session outlives it."""
+    server = start(run, "127.0.0.1", 0)
+
+    async def session():
+        (context,) = server._tornado._applications.values()
+        await context.create_session_if_needed("session")
+        alive = weakref.ref(context.get_session("session").document)
+        assert alive().roots
+        next(iter(context.sessions)).request_expiration()
+        await context._cleanup_sessions(0)
+        assert not list(context.sessions)
+        for _ in range(50):
+            if alive() is None:
+                break
+            await asyncio.sleep(0.1)
+            gc.collect()
+        return alive
+
+    try:
+        assert server.io_loop.run_sync(session)() is None
+    finally:
+        server.stop()
+        server.unlisten()
 
 
 @pytest.mark.parametrize("path", ["../../../etc/passwd", "static/../../../../etc/passwd", "lake", "catalog.sqlite"])
 def test_no_file_can_be_asked_for(port, path):
-    assert answered(port, f"GET /{path} HTTP/1.1") in (403, 404)
+    assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") in (403, 404)
 
 
 def test_the_page_itself_holds_nothing_of_the_run(port, lake):
@@ -300,6 +419,33 @@ def test_a_server_that_ends_is_missed(browser, lake):
     page.wait_for_selector("html[data-drawn]", timeout=60_000)
     ended(process)
     page.wait_for_function("document.getElementById('status').textContent.includes('start it again')")
+    page.close()
+
+
+def test_a_page_with_a_token_in_its_address(browser, lake):
+    process, port, said = started(lake, "--address", "0.0.0.0")
+    (path,) = re.findall(r"http://0\.0\.0\.0:\d+(/\S+/) shows", said)
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"http://127.0.0.1:{port}{path}")
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    assert all(url.startswith(f"http://127.0.0.1:{port}{path}") for url in asked)
+    page.close()
+    assert ended(process)[0] == 130
+
+
+def test_a_rebound_name_gets_nothing(browser, port):
+    """Chromium believes that evil.example is this machine; neither its page nor its websocket is answered."""
+    page = browser.new_page()
+    assert page.goto(f"http://evil.example:{port}/").status == 403
+    ended_with = page.evaluate(
+        """(url) => new Promise((done) => {
+          const socket = new WebSocket(url, ["bokeh", "token"]);
+          socket.onopen = () => done("open"); socket.onerror = () => done("refused"); })""",
+        f"ws://evil.example:{port}/ws",
+    )
+    assert ended_with == "refused"
     page.close()
 
 

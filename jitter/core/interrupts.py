@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM: the command ends in one line, wherever it is. Imports nothing large: it is loaded first."""
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any, Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE_S: Final = 1.0
+"""A signal that comes this much later than the first ends the process at once."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The process was asked to end. A subclass: of `KeyboardInterrupt` itself Python may die by the signal."""
+
+
+_received: list[tuple[int, float]] = []
+
+
+def handle_signals() -> None:
+    """Raise `Interrupted` in the main thread at the first SIGINT or SIGTERM."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs ignore SIGINT
+            signal.signal(number, _raise)
+    sys.unraisablehook = _raise_again
+
+
+def note_signal(number: int) -> None:
+    """Record that a signal was received, for code that handles signals itself, such as an event loop."""
+    _received.append((number, time.monotonic()))
+
+
+def received_signal() -> int | None:
+    """Return the number of the first signal received; None if there was none."""
+    return _received[0][0] if _received else None
+
+
+def signal_line(number: int | None) -> str:
+    """Return what the command prints when it ends by this signal."""
+    return "terminated" if number == signal.SIGTERM else "interrupted"
+
+
+def signal_exit_code(number: int | None) -> int:
+    """Return the exit code of a command that a signal ends: 130 or 143."""
+    return 128 + (signal.SIGINT if number is None else number)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    if _received and time.monotonic() - _received[0][1] > _PATIENCE_S:
+        os._exit(signal_exit_code(number))
+    if not _received:
+        note_signal(number)
+        raise Interrupted
+
+
+def _raise_again(unraisable: Any) -> None:
+    """Raise `Interrupted` after a place where Python cannot raise it, such as a destructor; hide what follows it."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        number = received_signal() or signal.SIGINT
+        _received.clear()
+        signal.raise_signal(number)
+    elif not _received:
+        sys.__unraisablehook__(unraisable)

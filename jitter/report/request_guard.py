@@ -1,0 +1,149 @@
+"""Checks of a request before Bokeh sees it: the host that it names, the page that it comes from, and the token.
+
+A page of another site can make a browser send requests to this server, under the name of that site if its DNS answers
+with this machine's address (DNS rebinding). So `Host` must be a name of this machine, and `Origin`, which a page cannot
+forge, must be the same as `Host`. A websocket without `Origin` is refused: browsers always send it.
+"""
+
+import hmac
+import ipaddress
+import socket
+from collections.abc import Awaitable, Iterable
+from urllib.parse import urlsplit
+
+from tornado import httputil, web
+from tornado.iostream import StreamClosedError
+
+_METHODS = ("GET", "HEAD")
+
+
+class RequestPolicy:
+    """Which requests are answered."""
+
+    def __init__(self, address: str, token: str | None, allowed_hosts: Iterable[str] = ()) -> None:
+        """Accept the names of this machine and `allowed_hosts`; `token`, if any, must be the first part of the path.
+
+        On a loopback address only its own names are accepted. On other addresses any IP address is accepted, too: a
+        browser that follows a name of another site never sends one.
+        """
+        self._token = token
+        self._is_local = is_loopback(address)
+        own = {"localhost", "127.0.0.1", "::1"} | ({address} if self._is_local else set())
+        if not self._is_local:
+            own |= {address, socket.gethostname(), socket.getfqdn()}
+        self._hosts = {name.lower().rstrip(".") for name in (*own, *allowed_hosts)}
+
+    def refusal(self, method: str, path: str, headers: httputil.HTTPHeaders) -> tuple[int, str] | None:
+        """Return the status and reason with which a request is refused; None if it may pass."""
+        hosts, origins = headers.get_list("Host"), headers.get_list("Origin")
+        if method not in _METHODS:
+            return 405, f"method {method[:20]!r}"
+        if len(hosts) != 1 or not self._is_own(hosts[0]):
+            return 403, f"Host {', '.join(hosts)[:200]!r}"
+        is_websocket = "websocket" in headers.get("Upgrade", "").lower()
+        if (is_websocket and len(origins) != 1) or any(not _is_same(origin, hosts[0]) for origin in origins):
+            return 403, f"Origin {', '.join(origins)[:200]!r}"
+        if self._token is not None and not hmac.compare_digest(_first_part(path), self._token.encode()):
+            return 404, "no token"
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        name = _host_name(host)
+        return name is not None and (name in self._hosts or (not self._is_local and _is_ip_address(name)))
+
+
+class GuardedApplication(httputil.HTTPServerConnectionDelegate):
+    """A Tornado application behind a policy."""
+
+    def __init__(self, application: web.Application, policy: RequestPolicy) -> None:
+        self._application = application
+        self._policy = policy
+
+    def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
+        """Return what handles one request."""
+        inner = self._application.start_request(server_conn, request_conn)
+        return _GuardedRequest(self._policy, inner, request_conn)
+
+    def on_close(self, server_conn: object) -> None:
+        """Pass on that a connection is closed."""
+        self._application.on_close(server_conn)
+
+
+class _GuardedRequest(httputil.HTTPMessageDelegate):
+    def __init__(
+        self, policy: RequestPolicy, inner: httputil.HTTPMessageDelegate, connection: httputil.HTTPConnection
+    ) -> None:
+        self._policy = policy
+        self._inner: httputil.HTTPMessageDelegate | None = inner
+        self._connection = connection
+        self._status = 200
+
+    def headers_received(
+        self,
+        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
+        headers: httputil.HTTPHeaders,
+    ) -> Awaitable[None] | None:
+        assert isinstance(start_line, httputil.RequestStartLine)
+        refused = self._policy.refusal(start_line.method, start_line.path, headers)
+        if refused is not None:
+            self._inner, self._status = None, refused[0]
+            return None
+        assert self._inner is not None
+        return self._inner.headers_received(start_line, headers)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        return None if self._inner is None else self._inner.data_received(chunk)
+
+    def finish(self) -> None:
+        if self._inner is not None:
+            self._inner.finish()
+            return
+        body = f"{self._status}: this request is not answered (jitter serve)\n".encode()
+        headers = httputil.HTTPHeaders(
+            {"Content-Length": str(len(body)), "Content-Type": "text/plain", "Connection": "close"}
+        )
+        line = httputil.ResponseStartLine("HTTP/1.1", self._status, "Refused")
+        try:
+            self._connection.write_headers(line, headers, body)
+            self._connection.finish()
+        except StreamClosedError:
+            return
+
+    def on_connection_close(self) -> None:
+        if self._inner is not None:
+            self._inner.on_connection_close()
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is reachable only from this machine."""
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in `name:port`, lower case and without brackets; None if it is malformed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018  # raises ValueError for a port that is no number
+    except ValueError:
+        return None
+    if parts.username is not None or parts.path or parts.query or parts.fragment or not parts.hostname:
+        return None
+    return parts.hostname.rstrip(".")
+
+
+def _is_same(origin: str, host: str) -> bool:
+    """Return whether a page's origin is the server that the request goes to."""
+    scheme, _, place = origin.partition("://")
+    return scheme in ("http", "https") and place.lower() == host.lower()
+
+
+def _first_part(path: str) -> bytes:
+    return path.partition("?")[0].removeprefix("/").partition("/")[0].encode("utf-8", "replace")
+
+
+def _is_ip_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

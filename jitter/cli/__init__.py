@@ -67,10 +67,12 @@ class _Verbs(click.Group):
         """Run the verb.
 
         click takes every `BrokenPipeError` for a closed stdout. A broken pipe to a worker process is raised as
-        `ConnectionError` instead.
+        `ConnectionError` instead. For `KeyboardInterrupt`, click prints an empty line; for `click.Abort` none.
         """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.Abort from None
         except BrokenPipeError as error:
             if stdio.is_reader_closed():
                 raise

@@ -17,6 +17,8 @@ from jitter.core.compilation import compile_loops
 from jitter.core.prefetch import prefetch
 from jitter.core.stats import lower_median
 
+_SMALL_STEP: Final = 4_000
+"""Cells of a step up to which handing it from one thread to another takes longer than to compute it."""
 _LARGE_STEP: Final = 3_000_000
 """Cells of a step from which on only one is in memory."""
 
@@ -49,9 +51,9 @@ class RunSteps:
         return Shared(self.run.understood, self.alone)
 
     def steps(self, first: int = 0, last: int | None = None) -> Iterator[RecordedStep]:
-        """Go through steps from the `first` up to but not including the `last` (all), the next one prefetched."""
+        """Go through steps from the `first` up to but not including the `last` (all); prefetch unless tiny or large."""
         found = self._steps(first, last)
-        return prefetch(found) if self.largest_step < _LARGE_STEP else found
+        return prefetch(found) if _SMALL_STEP <= self.largest_step < _LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""

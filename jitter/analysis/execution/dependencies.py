@@ -102,6 +102,7 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         stream_ns,
         previous,
         np.full(streams, -1, np.int64),
+        sample.stream_end.T.copy(),
         room,
         awaited,
     )
@@ -121,13 +122,15 @@ def find_waits(
     stream_ns: float,
     previous: Ints,
     last: Ints,
+    last_end: Floats,
     room: Floats,
     awaited: Ints,
 ) -> None:
     """Find, (operations, streams), what each operation waits for on each stream: a place, ~stream, or `_NONE`.
 
-    `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `room` (3, cells) is
-    overwritten: until when each cell was held back, what explains that, and the latest end of what may be awaited.
+    `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `last_end` (streams,
+    cells), their latest ends, comes as in the step before. `room` (3, cells) is overwritten: until when each cell was
+    held back, what explains that, and the latest end of what may be awaited.
     """
     cells = sample.start.shape[0]
     for op in range(len(kind)):
@@ -137,13 +140,15 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        found = find_awaited(stream[op], sample, 0.0, previous, last, room, awaited, op)
+        found = find_awaited(stream[op], sample, 0.0, previous, last, last_end, room, awaited, op)
         if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, room, awaited, op)
+            find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op)
         if stream[op] >= 0:
             previous[op] = last[stream[op]]
             last[stream[op]] = op
+            for cell in range(cells):
+                last_end[stream[op], cell] = later(last_end[stream[op], cell], sample.end[cell, op])
 
 
 @compiled
@@ -153,6 +158,7 @@ def find_awaited(  # noqa: PLR0912  # one rule
     slack_ns: float,
     previous: Ints,
     last: Ints,
+    last_end: Floats,
     room: Floats,
     awaited: Ints,
     op: int,
@@ -170,7 +176,7 @@ def find_awaited(  # noqa: PLR0912  # one rule
     if unexplained == 0:
         return False
     for stream in range(len(last)):
-        if stream != own_stream:
+        if stream != own_stream and may_matter(room, last_end, stream):
             awaited[op, stream] = find_always_ended(stream, sample, slack_ns, previous, last[stream], room)
             if awaited[op, stream] != _NONE:
                 for cell in range(cells):
@@ -192,6 +198,16 @@ def find_awaited(  # noqa: PLR0912  # one rule
             else:
                 awaited[op, stream] = _NONE
     return kept
+
+
+@compiled
+def may_matter(room: Floats, last_end: Floats, stream: int) -> bool:
+    """Tell whether an unexplained start is right after an end on this stream at the earliest, in any cell."""
+    for cell in range(room.shape[1]):
+        until = room[0, cell]
+        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= RIGHT_AFTER_NS:
+            return True
+    return False
 
 
 @compiled

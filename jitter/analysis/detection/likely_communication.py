@@ -6,7 +6,7 @@ differ by a constant, so the difference of two ranks' ends of such a kernel is c
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -89,9 +89,30 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     start, end = np.stack(starts), np.stack(ends)
     return {
         name: int((~np.isnan(start[:, own])).sum())
-        for name, own in places.items()
+        for name, own in _with_spread(places, start, end)
         if is_likely_communication(start[:, own].reshape(-1, len(ranks)), end[:, own].reshape(-1, len(ranks)))
     }
+
+
+def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floats) -> Iterator[tuple[str, list[int]]]:
+    """Yield the kernels, by name their places, whose durations may differ enough between ranks, or are incomplete.
+
+    `start_ns` and `end_ns` have shape (steps, operations, ranks). Kernels with equally many places are tested at once:
+    a program may have tens of thousands of names.
+    """
+    by_count: dict[int, list[str]] = defaultdict(list)
+    for name, own in places.items():
+        by_count[len(own)].append(name)
+    duration = end_ns - start_ns
+    spread = np.ptp(duration, axis=2)  # NaN where a rank lacks the operation
+    likely: set[str] = set()
+    for names in by_count.values():
+        which = np.array([places[name] for name in names])
+        spreads = np.moveaxis(spread[:, which], 1, 0).reshape(len(names), -1)
+        durations = np.moveaxis(duration[:, which], 1, 0).reshape(len(names), -1)
+        is_even = np.median(spreads, axis=1) <= _MIN_SPREAD * np.median(durations, axis=1)
+        likely.update(name for name, even in zip(names, is_even.tolist(), strict=True) if not even)
+    return ((name, own) for name, own in places.items() if name in likely)
 
 
 def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:

@@ -8,6 +8,15 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import isqrt
+from typing import Final
+
+from jitter.analysis.metrics.lcs_loops import find_length, find_partners
+from jitter.core.compilation import WORTH_COMPILING, compile_loops, is_compiling
+
+_SHORT_CELLS: Final = 10_000
+"""Products of lengths up to which Python's integers are faster than compiled loops."""
+_LONG_CELLS: Final = 10**9
+"""Products of lengths from which on loading numba costs less than Python's integers."""
 
 
 def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
@@ -15,6 +24,8 @@ def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
     first = _common_prefix(one, other)
     last = _common_prefix(one[first:][::-1], other[first:][::-1])
     one, other = one[first : len(one) - last], other[first : len(other) - last]
+    if _is_long(one, other):
+        return first + last + find_length(one, other)
     row = full = (1 << len(other)) - 1
     for row in _rows(one, _masks(other), full, full):  # noqa: B007  # the last one is wanted
         pass
@@ -30,6 +41,8 @@ def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int 
     first = _common_prefix(sequence, reference)  # whose earliest partners are each other
     partners: list[int | None] = list(range(first))
     sequence, reference = sequence[first:], reference[first:]
+    if _is_long(sequence, reference):
+        return partners + [None if place is None else first + place for place in find_partners(sequence, reference)]
     size = len(reference)
     suffixes = _SuffixRows(sequence, reference)
     places: dict[int, list[int]] = defaultdict(list)
@@ -51,6 +64,14 @@ def lcs_partners(sequence: Sequence[int], reference: Sequence[int]) -> list[int 
         else:
             partners.append(None)
     return partners
+
+
+def _is_long(one: Sequence[int], other: Sequence[int]) -> bool:
+    """Return whether compiled loops are faster than Python's integers for these sequences."""
+    cells = len(one) * len(other)
+    if cells >= _LONG_CELLS:
+        compile_loops(WORTH_COMPILING)
+    return cells > _SHORT_CELLS and is_compiling()
 
 
 class _SuffixRows:

@@ -1,9 +1,15 @@
 """The bit-parallel subsequence against the textbook table."""
 
-from hypothesis import given
+import random
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jitter.analysis.metrics import lcs
 from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
+from jitter.analysis.metrics.lcs_loops import find_length, find_partners
+from tests.support.loops import WAYS, run_loops
 
 sequences = st.lists(st.integers(0, 4), max_size=14)
 
@@ -45,6 +51,34 @@ def test_partners_are_the_earliest_of_a_longest(one, other):
     partners = lcs_partners(one, other)
     assert partners == earliest(one, other)
     assert sum(partner is not None for partner in partners) == table(one, other)[0][0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_loops_are_the_textbooks(way):
+    some = st.lists(st.integers(0, 4), min_size=1, max_size=14)
+
+    @settings(deadline=None)
+    @given(some, some)
+    def check(one, other):
+        assert find_length(one, other) == table(one, other)[0][0]
+        assert find_partners(one, other) == earliest(one, other)
+
+    with run_loops(way):
+        check()
+
+
+@pytest.mark.parametrize("names", [2, 40, 5000])
+@pytest.mark.parametrize("way", WAYS)
+def test_loops_are_as_integers(way, names, monkeypatch):
+    """Over many words, with carries through several of them."""
+    dice = random.Random(names)
+    one = [dice.randrange(names) for _ in range(700)]
+    other = [element if dice.random() < 0.8 else dice.randrange(names) for element in one] + [1, 0] * 50
+    expected = lcs_length(one, other), lcs_partners(one, other)
+    with run_loops(way):
+        assert (find_length(one, other), find_partners(one, other)) == expected
+        monkeypatch.setattr(lcs, "_LONG_CELLS", 0)
+        assert (lcs_length(one, other), lcs_partners(one, other)) == expected
 
 
 def test_a_kernel_more_and_a_kernel_less_shift_nobody():

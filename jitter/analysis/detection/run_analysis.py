@@ -9,6 +9,7 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.local_executor import ThreadedStepExecutor
+from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
 from jitter.analysis.detection.outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.passes import StepExecutor, StepPath, StepStatistics
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
@@ -84,6 +85,18 @@ class RunAnalysis:
         operations = {TimePart.START: first, TimePart.CPU: size - first, TimePart.GPU: size}[part]
         return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
 
+    @cached_property
+    def lacks_sync_calls(self) -> bool:
+        """Whether hosts waited for the GPU in calls without a record."""
+        return lacks_sync_calls(self.run)
+
+    def _counted(self, gained: Floats) -> Floats:
+        """Return gains, (steps, scenarios), without losses where synchronising calls are missing.
+
+        Without them a replay lets the host run ahead of a GPU that it waited for: what one step gains, the next loses.
+        """
+        return np.maximum(gained, 0.0) if self.lacks_sync_calls else gained
+
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time, over all if none is known.
 
@@ -143,8 +156,9 @@ class RunAnalysis:
             if len(alone) > 1:
                 scenarios.append(together(alone))
             gone = self._executor.replay(self.baseline_transfers, scenarios, walk=True)
-            self._priced += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
-            self._replayed = gone.gained_ns[:, 0], gone.paths
+            gained = self._counted(gone.gained_ns)
+            self._priced += zip(scenarios, self.total(gained).tolist(), strict=True)
+            self._replayed = gained[:, 0], gone.paths
         return self._replayed
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
@@ -153,7 +167,7 @@ class RunAnalysis:
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
             gone = self._executor.replay(self.baseline_transfers, new, walk=False)
-            self._priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
+            self._priced += zip(new, self.total(self._counted(gone.gained_ns)).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
 
     def _gain_of(self, scenario: Scenario) -> list[float]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.limitations import explain_no_peers, explain_unrecorded, find_peerless
+from jitter.analysis.diagnosis.limitations import NO_SYNC_CALLS, explain_no_peers, explain_unrecorded, find_peerless
 from jitter.analysis.diagnosis.loss_noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, Status, StepAnswer
 
@@ -31,6 +31,8 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
     run = evidence.analysis.run
     if evidence.has_unrecorded_ranks:
         yield explain_unrecorded(evidence.missing_ranks)
+    if evidence.analysis.lacks_sync_calls:
+        yield NO_SYNC_CALLS
     if run.matching.unpaired:
         yield "Some exchanges name no partners, so waiting in them cannot be attributed to a rank."
     if peerless := find_peerless(run):

@@ -96,7 +96,11 @@ def _format_sigmas(sigmas: float) -> str:
 
 
 def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
-    if group.is_lead or evidence.is_doubtful(group.group.ranks, communication=not group.parts):
+    if (
+        group.is_lead
+        or evidence.analysis.lacks_sync_calls
+        or evidence.is_doubtful(group.group.ranks, communication=not group.parts)
+    ):
         return "low"
     thresholds = evidence.thresholds
     is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas

@@ -15,6 +15,10 @@ _PART_WORDS: Final = {
     TimePart.CPU: "host time",
     TimePart.GPU: "GPU time",
 }
+NO_SYNC_CALLS: Final = (
+    "Synchronising calls were not recorded, although hosts wait for their GPUs: waiting counts as host time, and the "
+    "loss of a step may be too large."
+)
 _MAX_UNPRICED = 3
 
 
@@ -24,6 +28,8 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
     found: list[str] = []
     if evidence.has_unrecorded_ranks:
         found.append(explain_unrecorded(evidence.missing_ranks))
+    if evidence.analysis.lacks_sync_calls:
+        found.append(NO_SYNC_CALLS)
     if run.matching.unrecorded:
         found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
     if run.matching.unpaired:

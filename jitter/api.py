@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.analysis.execution.dependencies import RowDependency
     from jitter.analysis.execution.run_reader import RunReader
+    from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.metrics.communication.measure import Communication
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
@@ -225,7 +226,7 @@ class Lake:
             raise LakeError(f"{self.root}: holds logs and no steps", "ingest the job's traces too")
         if chosen not in self._analyses:
             make = self._step_executor(executor)
-            self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), make)
+            self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), make, self._benchmark)
         return self._analyses[chosen]
 
     def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
@@ -417,12 +418,22 @@ class Lake:
         return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
 
     @cached_property
+    def _benchmark(self) -> "Baseline | None":
+        """Bandwidths that a benchmark among the logs measured; None without one."""
+        if not any("bandwidth" in log.relations for log in self.logs):
+            return None
+        from jitter.analysis.metrics.communication.baseline import Baseline
+
+        return Baseline("nccl-tests", self.log_table("bandwidth").to_pylist())
+
+    @cached_property
     def _answer_cache(self) -> "AnswerCache | None":
         """None if the lake is too small to keep answers."""
         from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
 
         activities = sum(step.rows for source in self.sources for step in source.steps)
-        return AnswerCache(self.root, self.sources) if activities >= MIN_ACTIVITIES else None
+        digests = [log.digest for log in self.logs]
+        return AnswerCache(self.root, self.sources, digests) if activities >= MIN_ACTIVITIES else None
 
     def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
         from jitter.analysis.detection.local_executor import ThreadedStepExecutor

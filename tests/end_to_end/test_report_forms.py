@@ -227,7 +227,7 @@ CULPRITS: dict[str, list[tuple[str, list[int], str]]] = {
     "two ranks": [("rank", [1], "gpu_compute")],
     "epochs": [("rank", [1], "gpu_compute")],
     "a slow host": [("host", [4, 5, 6, 7], "cpu_launch")],
-    "slow collectives": [("ranks", [0, 1, 2, 3], "communication")],
+    "slow collectives": [("job", [0, 1, 2, 3], "communication")],
     "more work": [("rank", [2], "workload_imbalance")],
     "late starts": [("rank", [1], "late_start")],
     "two faults": [("rank", [0], "gpu_compute"), ("rank", [3], "late_start")],

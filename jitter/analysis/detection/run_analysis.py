@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.expected_transfers import expected_transfers, slow_communication, slow_in_every_step
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
@@ -16,6 +17,7 @@ from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.core.arrays import Floats
@@ -30,8 +32,18 @@ class RunAnalysis:
         lake: RunReader,
         thresholds: Thresholds,
         executor: Callable[[RunSteps], StepExecutor] = ThreadedStepExecutor,
+        benchmark: Baseline | None = None,
     ) -> None:
-        """Analyze the steps of `lake`; `executor` makes what goes through them."""
+        """Analyze the steps of `lake`.
+
+        Args:
+            lake: reads the steps.
+            thresholds: of detection and diagnosis.
+            executor: makes the object that goes through the steps.
+            benchmark: bandwidths that the job's network reaches, if they were measured.
+
+        """
+        self._benchmark = benchmark
         self.lake, self.thresholds = lake, thresholds
         self.steps = RunSteps(lake)
         self.run, self.ends = self.steps.run, self.steps.ends
@@ -122,17 +134,43 @@ class RunAnalysis:
         return [seen.transfers for seen in self._seen]
 
     @cached_property
-    def baseline_transfers(self) -> Floats:
-        """(groups of all collectives,) the baseline of each one's time from the last arrival to the end, ns."""
+    def _median_transfers(self) -> Floats:
+        """(groups of all collectives,) the median of each one's time from the last arrival to the end, ns."""
         return baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
+
+    @cached_property
+    def _expected_transfers(self) -> Floats:
+        """(groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN where unknown."""
+        if not self._benchmark:
+            return np.full(len(self._median_transfers), np.nan)
+        return expected_transfers(self.lake, self.run, self._benchmark)
+
+    @cached_property
+    def baseline_transfers(self) -> Floats:
+        """(groups of all collectives,) the baseline of each one's time from the last arrival to the end, ns.
+
+        The median over steps; of collectives that are slow in every step, the time that a benchmark's bandwidth gives.
+        """
+        slow = slow_in_every_step(self._transfers, self._expected_transfers)
+        return np.where(slow, self._expected_transfers, self._median_transfers)
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Outliers above the noise, whether they cost time or not."""
         thresholds, step_ns = self.thresholds, self.assumed_step_ns
         own = [one for team in self.deviations for one in find_outliers(team, step_ns, thresholds)]
-        slow = find_slow_collectives(self.run.matching, self._transfers, self.baseline_transfers, step_ns, thresholds)
-        return [*largest_outliers(own, thresholds), *attribute_to_ranks(slow)]
+        slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns, thresholds)
+        always = slow_communication(
+            self.run,
+            self._transfers,
+            self._expected_transfers,
+            slow_in_every_step(self._transfers, self._expected_transfers),
+        )
+        return [
+            *largest_outliers(own, thresholds),
+            *attribute_to_ranks(slow),
+            *([] if always is None else [always]),
+        ]
 
     @cached_property
     def assumed_step_ns(self) -> Floats:

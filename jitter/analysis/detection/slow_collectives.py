@@ -32,6 +32,8 @@ class SlowCommunication:
 
     ranks: frozenset[int]
     slow: tuple[SlowCollectives, ...]
+    by_benchmark: bool = False
+    """Whether their baseline is the bandwidth that a benchmark measured."""
 
     @property
     def steps(self) -> tuple[int, ...]:

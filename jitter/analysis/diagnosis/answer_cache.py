@@ -41,11 +41,11 @@ class Answers:
 class AnswerCache:
     """The cached answers of one state of a lake."""
 
-    def __init__(self, root: Path, records: Iterable[SourceRecord]) -> None:
-        """Open the cache of the lake at `root`; `records` are those of all sources in the lake."""
+    def __init__(self, root: Path, records: Iterable[SourceRecord], logs: Iterable[str] = ()) -> None:
+        """Open the cache of the lake at `root`; `records` are of its sources, `logs` the digests of its logs."""
         self._root = root
         self._folder = root / ANSWER_CACHE
-        self._state = made_from(_code(), sorted(records, key=lambda record: record.digest))
+        self._state = made_from(_code(), sorted(records, key=lambda record: record.digest), sorted(logs))
 
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
         """Return the cached answers for these steps; None if there are none, or they cannot be read."""

@@ -101,9 +101,10 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
     slow = cast("SlowCommunication", candidate)
     usual = evidence.baseline_ns(slow)
     taken = usual + slow.excess_ns / max(len(slow.steps), 1)
+    baseline = "by the lake's bandwidth benchmark" if slow.by_benchmark else "baseline"
     told = [
         f"from the last arrival to the end, {format_count(len(slow.meetings), 'collective')} per step take "
-        f"{format_time(taken)} (baseline {format_time(usual)})"
+        f"{format_time(taken)} ({baseline} {format_time(usual)})"
     ]
     if len(slow.ranks) == 1:
         told.append("all slow groups contain this rank, and no other group is slow")

@@ -35,7 +35,7 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         by_rank[outlier.rank] = by_rank.get(outlier.rank, 0.0) + outlier.excess_ns
     rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else group.group.ranks[0]
     charges = _charges(group, rank, evidence)
-    if group.group.scope == "job":
+    if group.group.scope == "job" and group.parts:
         rank = _most_excess(group, evidence)
         charges = _charges(group, rank, evidence)
     elif not by_rank and charges:
@@ -68,7 +68,7 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     """Say how much slower the group is than its baseline, per step and rank."""
     ranks = {outlier.rank for outlier in group.outliers}
-    if group.group.scope == "job":
+    if group.group.scope == "job" and group.parts:
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
         return f"{format_time(per_step)} per step on the critical path ({share})"

@@ -163,7 +163,9 @@ def _group_communication(finding: PricedFinding, slow: SlowCommunication, eviden
     hosts = {evidence.locations[rank].host for rank in ordered}
     if len(ordered) == 1:
         group = RankGroup("rank", ordered, location.host, location.device)
-    elif len(hosts) == 1 and not is_whole_run and location.host is not None:
+    elif is_whole_run:
+        group = RankGroup("job", ordered)
+    elif len(hosts) == 1 and location.host is not None:
         group = RankGroup("host", ordered, host=location.host)
     else:
         group = RankGroup("ranks", ordered)

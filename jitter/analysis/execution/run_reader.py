@@ -18,7 +18,7 @@ from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identica
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.core.arrays import Ints
+from jitter.core.arrays import Floats, Ints
 from jitter.core.arrow import encode_lists
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls
@@ -94,6 +94,15 @@ class RunReader:
         known = np.logical_and.reduce([found.known(axis) for axis in axes])
         threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
         return [Shapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
+
+    def message_sizes(self, key: StepKey, ranks: Sequence[int]) -> list[Floats]:
+        """Return the message sizes, bytes, of the rows of a step, of each of these ranks, which must ascend.
+
+        NaN where a row is no collective or states no size.
+        """
+        found = read_step(self._root, key, self._held[key], ("size_bytes",), ranks)
+        sizes = np.where(found.known("size_bytes"), found.values("size_bytes").astype(np.float64), np.nan)
+        return [sizes[first:last] for first, last in pairwise(found.bounds.tolist())]
 
     def _members(self, key: StepKey) -> list[Member]:
         found = [

@@ -77,7 +77,7 @@ picture: $(RUNTIME)  ## make data/report.png anew: the page of the sample in Chr
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 
-bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks: two hours, 10 GB of disk, 6 GB of memory
+bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shapes: three hours, 10 GB of disk, 6 GB of memory
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
 	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
@@ -85,12 +85,20 @@ bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks: two hours, 
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-gpu --fault slow_gpu:rank=3,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
+	$(PYTHON) -m tests.bench.forms build/bench-lake
+	$(PYTHON) -m tests.bench.shapes
+	$(PYTHON) -m tests.bench.shapes --autotuned 0.3
+	$(PYTHON) -m tests.bench.report_growth
+	$(PYTHON) -m tests.bench.tabular
 
 bench-quick: $(DEVELOPMENT)  ## measure at a tenth of the size, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick
 	$(PYTHON) -m tests.bench.ingest --quick
 	$(PYTHON) -m tests.bench.answers --quick
 	$(PYTHON) -m tests.bench.growth --quick
+	$(PYTHON) -m tests.bench.shapes --quick
+	$(PYTHON) -m tests.bench.report_growth --quick
+	$(PYTHON) -m tests.bench.tabular --quick
 
 accuracy: $(DEVELOPMENT)  ## print how often the analysis is right: hundreds of simulated jobs with known faults
 	$(PYTHON) -m tests.accuracy --processes $(JOBS)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -292,7 +293,9 @@ def _throughput(lake: Lake) -> tuple[ThroughputEntry, ...]:
     if not lake.logs:
         return ()
     rows = lake.log_table("throughput").to_pylist()
-    return tuple(ThroughputEntry(row["label"], row["seconds"], row["samples_per_s"]) for row in rows)
+    return tuple(
+        ThroughputEntry(row["label"] or Path(row["source"]).stem, row["seconds"], row["samples_per_s"]) for row in rows
+    )
 
 
 def _evenly(count: int, most: int) -> list[int]:

@@ -1,0 +1,96 @@
+"""Forms of a comparison: terminal, Markdown and page; text from traces is escaped in each."""
+
+from io import StringIO
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from jitter.cli import main
+from jitter.comparison.compare_documents import compare_documents
+from jitter.report.comparison_html import render_comparison_html
+from jitter.report.comparison_markdown import render_comparison_markdown
+from jitter.report.comparison_terminal import render_comparison_terminal
+from tests.comparison.test_kernel_changes import USUAL, document
+from tests.support.page import sources, titles
+
+EVIL = "evil<img src=x onerror=window.pwned=1>[red]"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    kernels = [(EVIL if name == "gelu" else name, time) for name, time in USUAL]
+    slower = [(name, 2 * time if name == EVIL else time) for name, time in kernels]
+    documents = []
+    for seed, own in enumerate((kernels, slower)):
+        made = document(own, seed, label=EVIL)
+        steps = tuple(
+            msgspec.structs.replace(step, parts_ns=(9_000_000 + 500_000 * seed, 10**6, 0, 0, 0, 0))
+            if step.step_time_ns is not None
+            else step
+            for step in made.steps
+        )
+        steps = tuple(
+            msgspec.structs.replace(step, step_time_ns=sum(step.parts_ns)) if step.parts_ns else step for step in steps
+        )
+        documents.append(msgspec.structs.replace(made, steps=steps))
+    return documents
+
+
+def test_terminal(pair):
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render_comparison_terminal(compare_documents(pair[:1], pair[1])))
+    text = console.export_text()
+    assert "5.00% slower" in text
+    assert "waiting for late ranks" in text
+    assert "[red]" in text
+
+
+def test_markdown(pair):
+    text = render_comparison_markdown(compare_documents(pair[:1], pair[1]))
+    assert text.startswith("# jitter compare\n")
+    assert "| compute | 9.00 ms | 9.50 ms | +500 µs |" in text
+    assert "<img" not in text.replace("\\<img", "")
+
+
+def test_page(pair):
+    page = render_comparison_html(pair[:1], pair[1], compare_documents(pair[:1], pair[1]))
+    assert "<img" not in page.split("<script")[0]
+    assert any("Step time of both runs" in title for title in titles(page))
+    found = sources(page, "comparison")
+    assert len(found["comparison:split"]["time"]) == 12
+    assert len(found["comparison:kernels"]["time"]) == len(USUAL)
+    assert {"comparison:steps:0", "comparison:steps:1"} <= found.keys()
+
+
+def test_an_incomparable_pair_has_a_page_too(pair):
+    few = msgspec.structs.replace(pair[1], steps=pair[1].steps[:3])
+    comparison = compare_documents(pair[:1], few)
+    page = render_comparison_html(pair[:1], few, comparison)
+    assert "Not comparable" in page
+    assert "Where the time goes" not in page.split("<script")[0]
+
+
+@pytest.mark.slow
+def test_the_page_draws_without_a_network(pair, tmp_path, browser):
+    path = tmp_path / "page.html"
+    path.write_text(render_comparison_html(pair[:1], pair[1], compare_documents(pair[:1], pair[1])))
+    context = browser.new_context(offline=True, viewport={"width": 1100, "height": 800})
+    shown = context.new_page()
+    errors, requests = [], []
+    shown.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.on("request", lambda asked: requests.append(asked.url))
+    shown.goto(path.as_uri())
+    shown.wait_for_selector("html[data-drawn]", timeout=60_000)
+    assert errors == []
+    assert requests == [path.as_uri()]
+    assert shown.evaluate("window.pwned") is None
+    context.close()
+
+
+def test_files_of_others_are_not_overwritten(tmp_path, capsys):
+    notes = tmp_path / "notes.md"
+    notes.write_text("mine")
+    assert main(["compare", str(tmp_path), str(tmp_path), "-o", str(notes)]) == 2
+    assert notes.read_text() == "mine"

@@ -1,0 +1,128 @@
+"""Kernels of two runs, by documents made by hand: what is aligned with what, and what counts as a change."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from jitter.comparison.document import Document, Environment, Place, StepEntry, Team
+from jitter.comparison.kernel_changes import compare_kernels
+from jitter.comparison.sequence_alignment import pair_teams
+
+STEPS = 8
+
+
+def document(kernels: list[tuple[str, float]], seed: int, noise: float = 0.01, **more: object) -> Document:
+    """A run whose kernels take these times, with noise over steps; names that begin with * are concurrent."""
+    rng = np.random.default_rng(seed)
+    names = sorted({name for name, _ in kernels})
+    shape = more.pop("shape", None)
+    team = Team(
+        ranks=(0, 1),
+        places=tuple(Place(names.index(name), name.startswith("*"), shape) for name, _ in kernels),
+        copies=(),
+        steps=tuple(range(STEPS)),
+        times_ns=tuple(tuple(round(time * (1 + noise * z)) for z in rng.standard_normal(STEPS)) for _, time in kernels),
+    )
+    steps = tuple(StepEntry(None, n, None if n == 0 else 10**7, None, None) for n in range(STEPS))
+    given = {
+        "kind": "jitter baseline",
+        "schema_version": 1,
+        "jitter_version": "0",
+        "label": f"run{seed}",
+        "digest": f"{seed}",
+        "ranks": 2,
+        "hosts": (),
+        "formats": ("nsys",),
+        "marker": "step#",
+        "steps": steps,
+        "names": tuple(names),
+        "teams": (team,),
+        "loss_ns": None,
+        "loss_fraction": None,
+        "rank_entries": (),
+        "collectives": (),
+        "culprits": (),
+        "environment": Environment(),
+    }
+    return Document(**(given | more))  # type: ignore[arg-type]
+
+
+USUAL = [("gemm", 100_000.0), ("norm", 20_000.0), ("gelu", 30_000.0), ("drop", 10_000.0)] * 6 + [("*reduce", 5e4)]
+
+
+def changes(base, new):
+    found = compare_kernels(base, new, pair_teams(base, new))
+    return [(one.kernel_name, one.new_kernel_name, one.kind, one.places, one.new_places) for one in found.changes]
+
+
+def test_equal_runs_have_no_changes():
+    for seed in range(20):
+        assert changes(document(USUAL, seed), document(USUAL, 100 + seed)) == []
+
+
+def test_a_slower_kernel_is_found_at_all_its_places():
+    slower = [(name, 1.1 * time if name == "gelu" else time) for name, time in USUAL]
+    base, new = document(USUAL, 1), document(slower, 2)
+    assert changes(base, new) == [("gelu", "gelu", "changed", 6, 6)]
+    (one,) = compare_kernels(base, new, pair_teams(base, new)).changes
+    assert one.difference_ns == pytest.approx(6 * 3000, rel=0.25)
+    assert one.p_adjusted is not None
+    assert one.p_adjusted < 0.01
+    assert one.indices == list(range(2, 24, 4))
+
+
+def test_a_change_within_what_gpus_differ_by_is_none():
+    slower = [(name, 1.02 * time if name == "gelu" else time) for name, time in USUAL]
+    assert changes(document(USUAL, 1, noise=0.001), document(slower, 2, noise=0.001)) == []
+
+
+def test_a_fusion_is_one_replacement():
+    fused = [("gemm", 100_000.0), ("fused", 40_000.0)] * 3 + USUAL[12:]
+    ((name, new_name, kind, places, new_places),) = changes(document(USUAL, 1), document(fused, 2))
+    assert (name, new_name, kind) == ("norm + gelu + drop", "fused", "replaced")
+    assert (places, new_places) == (9, 3)
+
+
+def test_another_name_at_the_same_place_is_one_replacement():
+    renamed = [("gemm_v2" if name == "gemm" else name, 0.9 * time if name == "gemm" else time) for name, time in USUAL]
+    assert changes(document(USUAL, 1), document(renamed, 2)) == [("gemm", "gemm_v2", "replaced", 6, 6)]
+
+
+def test_kernels_that_appear_and_go():
+    more = [("cast", 40_000.0), *USUAL]
+    assert changes(document(USUAL, 1), document(more, 2)) == [(None, "cast", "appeared", 0, 1)]
+    assert changes(document(more, 1), document(USUAL, 2)) == [("cast", None, "went", 1, 0)]
+
+
+def test_launch_shapes_are_named():
+    base = document(USUAL, 1, shape=(8, 1, 1, 128, 1, 1))
+    new = document(USUAL, 2, shape=(4, 1, 1, 256, 1, 1))
+    found = compare_kernels(base, new, pair_teams(base, new)).shapes
+    assert {(one.kernel_name, one.base[0], one.new[3], one.places) for one in found} >= {("gemm", 8, 256, 6)}
+
+
+def test_several_bases_raise_what_must_be_exceeded():
+    slower = [(name, 1.06 * time if name == "gelu" else time) for name, time in USUAL]
+    base, new = document(USUAL, 1), document(slower, 2)
+    others = [
+        document([(n, f * t if n == "gelu" else t) for n, t in USUAL], 10 + at) for at, f in enumerate((0.9, 1.1))
+    ]
+    assert changes(base, new) != []
+    found = compare_kernels(base, new, pair_teams(base, new), others)
+    assert found.changes == []
+
+
+def test_teams_are_paired_by_what_they_run():
+    """The stages of a pipeline in another order are still the same stages."""
+    first, second = document(USUAL, 1), document([("conv", 1e5), ("relu", 2e4)] * 8, 2)
+    names = (*first.names, *second.names)
+    moved = tuple(
+        msgspec.structs.replace(
+            team, places=tuple(Place(place.name + shift, place.concurrent, None) for place in team.places)
+        )
+        for team, shift in ((first.teams[0], 0), (second.teams[0], len(first.names)))
+    )
+    base = msgspec.structs.replace(first, names=names, teams=moved)
+    new = msgspec.structs.replace(base, teams=moved[::-1])
+    assert {(pair.base, pair.new) for pair in pair_teams(base, new)} == {(0, 1), (1, 0)}
+    assert changes(base, new) == []

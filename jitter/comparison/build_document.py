@@ -292,10 +292,14 @@ def _sorted_texts(values: Any) -> tuple[str, ...]:
 def _throughput(lake: Lake) -> tuple[ThroughputEntry, ...]:
     if not lake.logs:
         return ()
-    rows = lake.log_table("throughput").to_pylist()
-    return tuple(
-        ThroughputEntry(row["label"] or Path(row["source"]).stem, row["seconds"], row["samples_per_s"]) for row in rows
-    )
+    found = []
+    seen: Counter[str] = Counter()
+    for row in lake.log_table("throughput").to_pylist():
+        name = Path(row["source"]).stem
+        seen[name] += 1
+        label = name if seen[name] == 1 else f"{name} {seen[name]}"
+        found.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"]))
+    return tuple(found)
 
 
 def _evenly(count: int, most: int) -> list[int]:

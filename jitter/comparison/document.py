@@ -96,7 +96,8 @@ class CulpritEntry(msgspec.Struct, frozen=True):
 class ThroughputEntry(msgspec.Struct, frozen=True):
     """The result of a training, from a log beside the traces."""
 
-    label: str | None
+    label: str
+    """The log's file name without its suffix."""
     seconds: float
     samples_per_s: float | None
 

@@ -85,7 +85,7 @@ class CulpritChanges:
 class ThroughputChange:
     """The training's run time, from logs beside the traces."""
 
-    label: str | None
+    label: str
     base_seconds: float
     new_seconds: float
 

@@ -201,7 +201,7 @@ def _texts(environment: Environment, field: str) -> str:
 
 def _throughput(comparison: Comparison) -> ComparisonTable:
     rows = [
-        (one.label or "training", f"{one.base_seconds:,.1f} s", f"{one.new_seconds:,.1f} s", f"{one.speedup:.2f}×")
+        (one.label, f"{one.base_seconds:,.1f} s", f"{one.new_seconds:,.1f} s", f"{one.speedup:.2f}×")
         for one in comparison.throughput
     ]
     return ComparisonTable("Training run time (train_runtime)", ("", "base", "new", "speed"), tuple(rows))

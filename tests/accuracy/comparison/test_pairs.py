@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_few_pairs():
     """Each shape once without a change, and each kind of change once."""
-    seeds = [*((HEALTHY + n, False) for n in range(6)), *((CHANGED + 7 * n, True) for n in range(7))]
+    seeds = [*((HEALTHY + n, False) for n in range(6)), *((CHANGED + 6 * n + n % 6, True) for n in range(7))]
     scores = list(score_all(seeds, processes=2))
     assert len({one.shape for one in scores}) == 6
     assert len({one.kind for one in scores}) == 8

@@ -34,6 +34,8 @@ class TeamDeviations:
     """(parts, steps, ranks): own time − the other ranks' median; of a single rank − its other steps' median."""
     noise_ns: Floats
     """(parts, steps, 1): the standard deviation of a total whose operations vary independently."""
+    usual_ns: Floats
+    """(parts, steps, 1): the baseline's total."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class StepDeviations:
     """(parts, ranks): own time − the median rank's; NaN where unknown."""
     noise_ns: Floats
     """(parts,)."""
+    usual_ns: Floats
+    """(parts,) the baseline's total."""
+    is_first: bool = False
+    """Whether no rank's step before is known, and with it not when its host began."""
 
 
 def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
@@ -63,8 +69,19 @@ def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -
             its, fresh = total[:, here], step.fresh[here]
             if fresh.any() and not fresh.all():
                 its[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
-            found.append(StepDeviations(step.number, team, run.rank_numbers[here], its, np.sqrt(variance[:, team])))
+            noise, usual = np.sqrt(variance[:, team]), _usual_totals(job, team, baseline)
+            found.append(
+                StepDeviations(step.number, team, run.rank_numbers[here], its, noise, usual, bool(fresh.all()))
+            )
     return tuple(found)
+
+
+def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes) -> Floats:
+    """Return (parts,) the baseline's time of a team's step by part."""
+    own = slice(int(job.first[team]), int(job.first[team + 1]))
+    host, gpu = baseline.host[own] + baseline.call[own], baseline.gpu[own] + baseline.delay[own]
+    border = int(job.first_kernel[team]) + 1
+    return np.array([np.nansum(host[:border]), np.nansum(host[border:]), np.nansum(gpu)])
 
 
 @compiled
@@ -133,18 +150,21 @@ def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamD
 def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
     ranks = np.unique(np.concatenate([one.ranks for one in seen]))
     total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
-    noise = np.full((len(OWN_PARTS), steps, 1), np.nan)
+    noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
     for one in seen:
         total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
         noise[:, one.number, 0] = one.noise_ns
+        usual[:, one.number, 0] = one.usual_ns
+    if not all(one.is_first for one in seen):
+        total[START, [one.number for one in seen if one.is_first]] = np.nan
     if len(ranks) > 1:
-        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise)
+        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
     for own in noise:
         known = ~np.isnan(own)
         own[known] = np.median(own[known]) if known.any() else np.nan
     of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
-    return TeamDeviations(team, ranks, of_steps, noise)
+    return TeamDeviations(team, ranks, of_steps, noise, usual)
 
 
 def subtract_median_of_others(total: Floats) -> Floats:

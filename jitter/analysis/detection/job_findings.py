@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.execution.time_part import TimePart
 
 JobFindingKind = Literal["launch_bound", "slow_steps", "random_pauses", "two_clusters", "unrecorded"]
@@ -27,6 +28,12 @@ class JobFinding:
     """The excess in standard deviations of the noise."""
     evidence: tuple[str, ...] = ()
     """Sentences with the numbers that the finding rests on."""
+    chance: float = 1.0
+    """At most this is the probability that chance alone explains it."""
+    members: tuple[Outlier, ...] = ()
+    """Each rank's own part of it, where ranks stand out by themselves."""
+    known_gain_ns: float | None = None
+    """Time that fixing it would save, where replay does not tell; None: replay tells."""
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -9,14 +9,16 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.expected_transfers import expected_transfers, slow_communication, slow_in_every_step
 from jitter.analysis.detection.findings import Candidate, repair_scenario
+from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
-from jitter.analysis.detection.outliers import find_outliers, largest_outliers
+from jitter.analysis.detection.outliers import Outlier, find_outliers, largest_outliers
 from jitter.analysis.detection.passes import StepExecutor, StepPath, StepStatistics
+from jitter.analysis.detection.random_events import split_random_events
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
@@ -158,7 +160,15 @@ class RunAnalysis:
     def candidates(self) -> list[Candidate]:
         """Outliers above the noise, whether they cost time or not."""
         thresholds, step_ns = self.thresholds, self.assumed_step_ns
-        own = [one for team in self.deviations for one in find_outliers(team, step_ns, thresholds)]
+        own: list[Outlier] = []
+        job: list[JobFinding] = []
+        for team in self.deviations:
+            found = find_outliers(team, step_ns, thresholds)
+            for part in OWN_PARTS:
+                of_part = [one for one in found if one.part is part]
+                alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys), thresholds)
+                own += alone
+                job += shared
         slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns, thresholds)
         always = slow_communication(
             self.run,
@@ -168,6 +178,7 @@ class RunAnalysis:
         )
         return [
             *largest_outliers(own, thresholds),
+            *job,
             *attribute_to_ranks(slow),
             *([] if always is None else [always]),
         ]

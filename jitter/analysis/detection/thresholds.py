@@ -20,15 +20,31 @@ class Thresholds:
 
     # outliers
     step_sigmas: float = 6.0
-    """Standard deviations. A step's total is an outlier from here on: ranks × steps × parts are many trials."""
+    """Standard deviations. Of a rank with a significant step, its other steps from here on are outliers too."""
     run_sigmas: float = 6.0
-    """Standard deviations of a mean. The mean over steps is an outlier from here on, for the same reason."""
+    """Standard deviations of a mean. Slow collectives of all steps are outliers from here on."""
+    max_chance: float = 0.05
+    """Probability. By chance alone at most this part of the runs has an outlier, over all ranks, steps and parts."""
+    tail_degrees: int = 3
+    """Degrees of freedom of Student's t. Steps have heavy tails: with 3, excesses of 20 standard deviations occur."""
+    max_degrees: int = 8
+    """Degrees of freedom. Steps of one run resemble each other: more of them do not make a spread more certain."""
+    gpu_spread_share: float = 0.01
+    """Of a rank's GPU time. GPUs of one model differ by 1 to 2% for as long as they run."""
+    host_spread_share: float = 0.05
+    """Of a rank's host time. The same of hosts: memory, cores and neighbours differ."""
+    spread_degrees: int = 4
+    """Degrees of freedom. How much these two spreads count beside the spread of the other ranks."""
     min_excess_share: float = 0.004
     """Of a step's time. Outliers with less excess are not replayed: a replay costs more than it could show."""
     max_priced_outliers: int = 24
     """Outliers. Only those with the most excess are replayed: bounds the number of scenarios."""
     min_steps_without_peers: int = 5
     """Steps. A rank without peers is compared with its other steps; fewer give no baseline."""
+
+    # the whole job
+    min_random_ranks: int = 3
+    """Ranks. Events on so many ranks, none of which has more than chance gives, are one finding about the job."""
 
     # what is worth reporting
     min_gain_share: float = 0.01
@@ -38,9 +54,13 @@ class Thresholds:
 
     # confidence
     high_confidence_factor: float = 2.0
-    """Factor on `step_sigmas`. High confidence needs a deviation that no plausible error of the noise explains."""
-    min_peers_for_high: int = 2
-    """Other ranks. With one other rank it is undecided which of the two is unusual."""
+    """Factor on `step_sigmas`. Slow collectives need so large a deviation for high confidence."""
+    high_chance: float = 1e-4
+    """Probability. High confidence needs a smaller one, over all ranks, steps and parts, that chance explains it."""
+    medium_chance: float = 0.01
+    """Probability. The same for medium confidence."""
+    min_peers_for_high: int = 3
+    """Other ranks. With one or two it is undecided which rank is unusual: confidence is low."""
 
     # causes
     cause_share: float = 0.5

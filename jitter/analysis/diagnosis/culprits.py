@@ -103,8 +103,13 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     ):
         return "low"
     thresholds = evidence.thresholds
-    is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
-    return "high" if is_strong and evidence.peers(group.group.ranks) >= thresholds.min_peers_for_high else "medium"
+    if not group.parts:
+        is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
+        return "high" if is_strong else "medium"
+    chance = group.chance
+    if evidence.peers(group.group.ranks) < thresholds.min_peers_for_high or chance > thresholds.medium_chance:
+        return "low"
+    return "high" if chance <= thresholds.high_chance else "medium"
 
 
 def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Charges]:

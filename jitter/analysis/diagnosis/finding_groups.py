@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jitter.analysis.detection.findings import PricedFinding
+from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.causes import find_cause
@@ -31,7 +32,9 @@ class FindingGroup:
     @property
     def outliers(self) -> list[Outlier]:
         """The outliers among the findings."""
-        return [one.candidate for one in self.findings if isinstance(one.candidate, Outlier)]
+        candidates = [one.candidate for one in self.findings]
+        members = [member for one in candidates if isinstance(one, JobFinding) for member in one.members]
+        return [one for one in candidates if isinstance(one, Outlier)] + members
 
     @property
     def slow_communication(self) -> list[SlowCommunication]:
@@ -60,6 +63,16 @@ class FindingGroup:
         return max(one.candidate.sigmas for one in self.findings)
 
     @property
+    def chance(self) -> float:
+        """The probability that chance alone explains the least certain rank's most certain finding; 0 without ranks."""
+        if self.group.scope == "job":
+            return min(one.candidate.chance for one in self.findings if isinstance(one.candidate, JobFinding))
+        by_rank: dict[int, float] = {}
+        for outlier in self.outliers:
+            by_rank[outlier.rank] = min(by_rank.get(outlier.rank, 1.0), outlier.chance)
+        return max(by_rank.values(), default=0.0)
+
+    @property
     def scenario(self) -> Scenario:
         """The what-if scenario in which it is fixed."""
         return together(finding.scenario for finding in self.findings)
@@ -74,6 +87,7 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
         for one in findings
         if isinstance(one.candidate, SlowCommunication)
     ]
+    groups += [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
     for own in _by_rank(findings):
         cause, sentences = find_cause(evidence, own.outliers[0])
         by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(evidence=sentences))
@@ -154,6 +168,12 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
     if group.every is not None:
         return (f"every {format_ordinal(group.every)} rank is late in the same steps: they may share a NIC or switch",)
     return ()
+
+
+def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
+    worst = max(job.members, key=lambda one: one.excess_ns)
+    cause, sentences = find_cause(evidence, worst)
+    return FindingGroup((finding,), RankGroup("job", job.ranks), cause, (*job.evidence, *sentences))
 
 
 def _group_communication(finding: PricedFinding, slow: SlowCommunication, evidence: Evidence) -> FindingGroup:

@@ -12,7 +12,7 @@ STEP = 2
 
 @pytest.mark.parametrize("kernel", [3, 9, 17, 26])
 @pytest.mark.parametrize(
-    "fault", ["cpu_stall:rank=2,step=2,kernel={},ms=4", "slow_gpu:rank=2,step=2,kernels={},factor=40"]
+    "fault", ["cpu_stall:rank=2,step=2,kernel={},ms=4", "slow_gpu:rank=2,step=2,kernels={},factor=150"]
 )
 def test_it_is_the_faults_kernel(tmp_path: Path, fault: str, kernel: int):
     run = simulate(small("data_parallel", gpus_per_node=4), [Fault.parse(fault.format(kernel))])

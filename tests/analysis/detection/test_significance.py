@@ -1,0 +1,128 @@
+"""Tails against numerical integration and exact sums; spreads and effective counts against their definitions."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.random_events import split_random_events
+from jitter.analysis.detection.significance import (
+    binomial_tail,
+    effective_count,
+    qn_sigma,
+    quiet_level,
+    spread_of_others,
+    student_tail,
+)
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import TimePart
+
+
+def integrated_tail(t: float, degrees: int) -> float:
+    """Integrate the density from t on, with u = 1 / x beyond 1."""
+
+    def density(x: np.ndarray) -> np.ndarray:
+        scale = math.gamma((degrees + 1) / 2) / math.sqrt(math.pi * degrees) / math.gamma(degrees / 2)
+        return scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2)
+
+    u = np.linspace(1e-9, 1 / t, 400_001)
+    return float(np.trapezoid(density(1 / u) / u**2, u))
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 13, 30])
+@pytest.mark.parametrize("t", [0.3, 1.0, 2.5, 6.0, 20.0, 100.0])
+def test_the_tail_of_students_t(t: float, degrees: int):
+    found = float(student_tail(t, degrees))
+    wanted = integrated_tail(t, degrees)
+    assert found == pytest.approx(wanted, rel=2e-3) if wanted > 1e-9 else wanted * 0.9 <= found <= max(3 * wanted, 1e-9)
+    assert float(student_tail(-t, degrees)) == pytest.approx(1 - found)
+
+
+def test_tabulated_quantiles():
+    for degrees, t in ((1, 12.706), (3, 3.182), (8, 2.306), (30, 2.042)):
+        assert float(student_tail(t, degrees)) == pytest.approx(0.025, rel=1e-3)
+
+
+def test_the_binomial_tail_is_the_sum_of_its_terms():
+    for count, trials, chance in ((1, 5, 0.1), (3, 12, 0.02), (8, 8, 0.5), (2, 40, 0.3)):
+        wanted = sum(math.comb(trials, k) * chance**k * (1 - chance) ** (trials - k) for k in range(count, trials + 1))
+        assert binomial_tail(count, trials, chance) == pytest.approx(wanted)
+    assert binomial_tail(0, 5, 0.1) == 1.0
+    assert binomial_tail(2, 5, 0.0) == 0.0
+
+
+def test_qn_is_the_standard_deviation_of_normal_values_and_ignores_outliers():
+    values = np.random.default_rng(1).normal(5, 3, (4000, 1))[:1500]
+    assert float(qn_sigma(values)[0]) == pytest.approx(3, rel=0.05)
+    some = np.random.default_rng(1).normal(0, 1, (40, 2))
+    some[::3, 1] += 1000
+    assert float(qn_sigma(some)[1]) < 3
+
+
+def test_the_quiet_level_is_the_median_unless_most_steps_have_events():
+    values = np.random.default_rng(1).normal(0, 1, (60, 2))
+    values[:40, 1] += 50
+    level = quiet_level(values, np.ones(2))
+    assert abs(level[0]) < 0.4
+    assert abs(level[1]) < 1.5
+
+
+def test_a_series_that_repeats_itself_counts_less():
+    rng = np.random.default_rng(2)
+    noise = rng.normal(0, 1, 400)
+    assert effective_count(noise) > 250
+    walk = np.zeros(400)
+    for at in range(1, 400):
+        walk[at] = 0.8 * walk[at - 1] + noise[at]
+    assert 20 < effective_count(walk) < 80  # 400 × 0.2 / 1.8 = 44
+    assert effective_count(np.ones(7)) == 7
+    assert effective_count(np.array([1.0, 2.0])) == 2
+
+
+@pytest.mark.parametrize("ranks", [4, 5, 7, 16])
+def test_one_rank_far_from_the_others_and_what_is_known_beforehand(ranks: int):
+    levels = np.zeros(ranks)
+    levels[2] = 10.0
+    excess, sigma, degrees = spread_of_others(levels, np.full(ranks, 2.0), 4)
+    assert excess[2] == 10
+    assert sigma[2] < 2.5  # the others agree: what is known beforehand remains
+    assert degrees > 4
+    wide = np.random.default_rng(3).normal(0, 8, ranks)
+    _, sigma, _ = spread_of_others(wide, np.full(ranks, 2.0), 4)
+    assert sigma.max() > 2.5
+
+
+def outlier(rank: int, *steps: int) -> Outlier:
+    return Outlier(0, rank, TimePart.CPU, steps, 1e5 * len(steps), 50.0, 1e-6)
+
+
+def test_events_on_random_ranks_are_one_finding():
+    members = [outlier(0, 3), outlier(2, 1, 8), outlier(5, 6), outlier(7, 2, 9)]
+    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    assert alone == []
+    (job,) = shared
+    assert (job.kind, job.ranks, job.steps) == ("random_pauses", (0, 2, 5, 7), (1, 2, 3, 6, 8, 9))
+    assert job.excess_ns == 6e5
+    assert "6 events on 4 ranks" in job.evidence[0]
+
+
+def test_a_rank_with_more_events_than_chance_gives_is_itself():
+    members = [outlier(0, 1, 3, 5, 6, 8), outlier(2, 2), outlier(5, 6)]
+    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    assert (alone, shared) == (members, [])
+
+
+def test_ranks_that_are_late_in_the_same_step_are_not_random():
+    members = [outlier(rank, 4) for rank in range(6)]
+    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    assert shared == []
+    assert {one.rank for one in alone} == set(range(6))
+
+
+def test_one_event_is_uncertain_and_persistent_outliers_are_left_alone():
+    persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
+    alone, shared = split_random_events([persistent, outlier(1, 4)], 8, 10, Thresholds())
+    assert shared == []
+    assert alone[0] is persistent
+    assert alone[1].chance > Thresholds().medium_chance

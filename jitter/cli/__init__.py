@@ -14,6 +14,7 @@ import click
 
 from jitter._version import __version__
 from jitter.cli.output import stdio
+from jitter.cli.output.messages import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
@@ -102,7 +103,7 @@ def main(arguments: list[str] | None = None) -> int:
         number = received_signal()
         if number is not None or isinstance(error, (click.Abort, KeyboardInterrupt)):
             # whatever is raised after a signal is a consequence of it
-            click.echo(signal_line(number), err=True)
+            say(signal_line(number))
             return signal_exit_code(number)
         return _report_error(error)
 
@@ -118,7 +119,7 @@ def _report_error(error: BaseException) -> int:
     import traceback
 
     traceback.print_exception(error)
-    click.echo("jitter: internal error; please report it with the lines above", err=True)
+    say("jitter: internal error; please report it with the lines above")
     return ExitCode.BUG
 
 
@@ -159,6 +160,6 @@ def _run(arguments: list[str] | None) -> int:
 
 
 def _print_error(error: JitterError) -> None:
-    click.echo(f"jitter: {error.message}", err=True)
+    say(f"jitter: {error.message}")
     if error.hint:
-        click.echo(f"  {error.hint}", err=True)
+        say(f"  {error.hint}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, lake_argument
+from jitter.cli.output.messages import say
 
 if TYPE_CHECKING:
     from jitter.api import Lake
@@ -145,5 +146,5 @@ def _timeline(
         key, chosen = step.key, chosen or choose_ranks(lake, step)
     seen = AlignedStep(lake, key, chosen)
     write_perfetto(path, seen)
-    click.echo(f"{key}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}", err=True)
+    say(f"{key}, ranks {format_numbers(seen.ranks)}, aligned by {seen.method}")
     click.echo(path)

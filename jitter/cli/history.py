@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitter.cli.options import force_option, lake_argument
+from jitter.cli.output.messages import say
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def add(lake: Path, job: str, labels: tuple[str, ...], name: str | None, numbers
     with closing(Database(history_location(db))) as database:
         document = load_run(lake, steps, name)
         added = add_run(database, job, document, given)
-        click.echo(
-            f"{'added' if added else 'there already:'} {document.label} of job {job} in {database.named}", err=True
-        )
+        say(f"{'added' if added else 'there already:'} {document.label} of job {job} in {database.named}")
 
 
 @history.command(name="list")
@@ -85,7 +84,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     if as_json:
         click.echo(json.dumps(history_document(runs), indent=1, allow_nan=False))
     elif not runs:
-        click.echo("the history is empty; add a run with: jitter history add LAKE --job NAME", err=True)
+        say("the history is empty; add a run with: jitter history add LAKE --job NAME")
     else:
         click.echo(format_text_table(*history_rows(runs)), nl=False)
 

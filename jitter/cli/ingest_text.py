@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-import click
-
+from jitter.cli.output.messages import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
@@ -15,11 +14,11 @@ _MAX_WARNINGS = 20
 def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
     """Print what was added and what was left out; return the exit code."""
     for error in _once_per_job(report.refused):
-        click.echo(f"left out: {error.message}", err=True)
+        say(f"left out: {error.message}")
         if error.hint:
-            click.echo(f"  {error.hint}", err=True)
+            say(f"  {error.hint}")
     for line in _warnings(report):
-        click.echo(f"note: {line}", err=True)
+        say(f"note: {line}")
     _print_totals(report)
     usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
     if not usable or (strict and report.refused):
@@ -75,7 +74,7 @@ def _print_totals(report: IngestReport) -> None:
         parts.append("nothing to read")
     if report.other_files:
         parts.append(_count(report.other_files, "other file"))
-    click.echo("; ".join(parts), err=True)
+    say("; ".join(parts))
 
 
 def _count(count: int, word: str) -> str:

@@ -7,6 +7,7 @@ from typing import Unpack
 import click
 
 from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
+from jitter.cli.output.messages import say
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 
@@ -32,7 +33,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
             paths, progress=progress, executor=choose_executor(options["jobs"]), **reading_options(options)
         )
     if not inspected:
-        click.echo(f"no traces in {', '.join(map(str, paths))}", err=True)
+        say(f"no traces in {', '.join(map(str, paths))}")
     if as_json:
         click.echo(json.dumps(inspection_document(inspected), indent=1))
     else:

@@ -71,12 +71,11 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
             lines += [f"    {problem}" for problem in record.problems]
         if finding.log is not None:
             rows = ", ".join(f"{relation} {format_count(n, 'row')}" for relation, n in finding.log.relations.items())
-            label = escape_control(finding.log.label)
-            lines.append(f"{finding.path}  {' + '.join(finding.log.formats)}  label {label}  {rows}")
-            lines += [f"    {escape_control(problem)}" for problem in finding.log.problems]
+            lines.append(f"{finding.path}  {' + '.join(finding.log.formats)}  label {finding.log.label}  {rows}")
+            lines += [f"    {problem}" for problem in finding.log.problems]
         lines += [f"    {warning}" for warning in finding.warnings]
         if finding.error is not None:
             lines.append(f"not usable: {finding.error.message}")
             if finding.error.hint:
                 lines.append(f"    {finding.error.hint}")
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{escape_control(line)}\n" for line in lines)

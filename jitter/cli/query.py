@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, table_output_option
+from jitter.cli.output.messages import say
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -21,9 +22,20 @@ if TYPE_CHECKING:
     type=click.Choice(["text", "csv", "json", "parquet"]),
     help="Default: the suffix of -o, else text on a terminal and csv in a pipe.",
 )
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    default=300,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop the query after this time; 0: no limit.",
+)
 @table_output_option
 @force_option
-def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path | None, force: bool) -> None:
+def query(
+    words: tuple[str, ...], listing: bool, form: str | None, timeout_s: float, output: Path | None, force: bool
+) -> None:
     """Run a SELECT (DuckDB SQL) over the relations of a lake. The query cannot write, nor read other files.
 
     \b
@@ -54,7 +66,7 @@ def query(words: tuple[str, ...], listing: bool, form: str | None, output: Path 
         if "kernels" in relations:
             lake.prepare(preparation_progress(), forms=["compacted"])
 
-    with run_query(lake, text, say=lambda words: click.echo(words, err=True), prepare=prepare) as rows:
+    with run_query(lake, text, say=say, prepare=prepare, timeout_s=timeout_s or None) as rows:
         write_rows(rows, form, output, force)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from jitter.cli.options import IngestOptions, force_option, ingest_options, quiet_option, same_job_option
+from jitter.cli.output.messages import say
 from jitter.cli.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
 from jitter.core.errors import ExitCode, UsageError
 from jitter.lake.layout import DEFAULT_LAKE
@@ -183,4 +184,4 @@ def _open_in_browser(page: Path) -> None:
     # without a display, webbrowser would start a browser inside the terminal
     has_display = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     if not has_display or not webbrowser.open(page.resolve().as_uri()):
-        click.echo(f"no browser to open {page} with", err=True)
+        say(f"no browser to open {page} with")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from jitter.cli.output.messages import say
 from jitter.core.errors import JitterError, UsageError
 
 _TRUTH = "truth.json"
@@ -170,7 +171,7 @@ def sample(
     _write_truth(run, truth, format_name, _names_in(folder) - others | {path.name for path in [*paths, *logs]})
     click.echo(truth)
     and_logs = f" and {len(logs)} logs" if logs else ""
-    click.echo(f"{len(paths)} {format_name} traces{and_logs} of {run.job.ranks} ranks in {folder}", err=True)
+    say(f"{len(paths)} {format_name} traces{and_logs} of {run.job.ranks} ranks in {folder}")
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from jitter.cli.options import lake_argument
+from jitter.cli.output.messages import say
 
 
 @click.command()
@@ -47,11 +48,10 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
     from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):
-        click.echo(
+        say(
             f"warning: every machine that can reach {address} can read this report with the link below, which contains "
-            "a random token; the connection is not encrypted",
-            err=True,
+            "a random token; the connection is not encrypted"
         )
-    click.echo(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks", err=True)
+    say(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks")
     prepare_diagnosis(opened)
-    serve_page(ServedRun(RunReport(opened)), address, port, lambda words: click.echo(words, err=True), allowed_hosts)
+    serve_page(ServedRun(RunReport(opened)), address, port, say, allowed_hosts)

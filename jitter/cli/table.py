@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, lake_argument, table_output_option
+from jitter.cli.output.messages import say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,7 @@ def table(
         prepare_diagnosis(opened)
         costliest = opened.diagnose().costliest.key
         step, epoch = costliest.step, costliest.epoch
-        click.echo(f"{costliest}: the costliest step (choose another with --step)", err=True)
+        say(f"{costliest}: the costliest step (choose another with --step)")
     if unmatched:
         from jitter.analysis.metrics.tables import select_unmatched
 

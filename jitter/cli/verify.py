@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import lake_argument, quiet_option
+from jitter.cli.output.messages import say
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 from jitter.core.formatting import escape_control, format_count
@@ -46,7 +47,7 @@ def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
         for problem in problems:
             click.echo(escape_control(f"{problem.file}: {problem.problem}; {problem.cure}"))
         for line in _summary(lake, found, compared):
-            click.echo(line, err=True)
+            say(line)
     return ExitCode.UNUSABLE_INPUT if problems else ExitCode.DONE
 
 

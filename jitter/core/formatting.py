@@ -74,6 +74,17 @@ def escape_control(text: str) -> str:
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
+def guard_formula(text: str) -> str:
+    """Return a text cell of a CSV file so that a spreadsheet does not take it for a formula.
+
+    A text that begins with `=`, `+`, `-`, `@`, a tab or a return gets an apostrophe in front.
+
+    >>> guard_formula("=1+1")
+    "'=1+1"
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def parse_numbers(text: str, option: str) -> list[int]:
     """Return the numbers in a text such as `0-7,180`, in order; raise `UsageError` with the option's name otherwise."""
     found: set[int] = set()

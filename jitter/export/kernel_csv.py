@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from jitter.api import Lake
 from jitter.core.files import atomic_file
+from jitter.core.formatting import guard_formula
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_files import read_rank_step
 
@@ -66,5 +67,19 @@ def csv_file_name(key: StepKey, rank: int) -> str:
 
 def write_kernel_csv(path: Path, rows: pa.Table) -> None:
     """Write one rank's step; text is quoted only if necessary, and null is an empty cell."""
+    texts = [
+        field.name for field in rows.schema if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)
+    ]
+    for name in texts:
+        rows = rows.set_column(rows.schema.get_field_index(name), name, _guarded(rows[name]))
     with atomic_file(path) as half:
         rows.to_pandas(types_mapper=pd.ArrowDtype).to_csv(half, index=False, lineterminator="\n")
+
+
+def _guarded(column: pa.ChunkedArray) -> pa.Array:
+    """Return a text column whose cells a spreadsheet does not take for formulas; few texts are distinct."""
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    texts = pa.array([guard_formula(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    return texts.take(encoded.indices)

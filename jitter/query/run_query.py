@@ -1,12 +1,15 @@
 """Run SQL over a lake's relations in DuckDB: one SELECT, which can read the lake's files only."""
 
+import os
 import re
+import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +25,7 @@ from jitter.query.relations import QueryableLake, Relation, lake_relations
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
+_FOLDER_PREFIX: Final = "jitter-query-"
 
 
 @dataclass(frozen=True)
@@ -45,17 +49,53 @@ class RelationInfo:
 class QueryResult:
     """The rows of a query, to be iterated once, batch by batch."""
 
-    def __init__(self, reader: pa.RecordBatchReader, known: Sequence[Relation]) -> None:
+    def __init__(self, reader: pa.RecordBatchReader, known: Sequence[Relation], limit: "TimeLimit") -> None:
         self.schema: pa.Schema = reader.schema
         self._reader = reader
         self._known = known
+        self._limit = limit
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches; raise `UsageError` if the query fails on a value."""
         try:
             yield from self._reader
         except (OSError, pa.ArrowException) as error:  # Arrow wraps the errors that DuckDB raises
-            raise _user_error(error, self._known) from None
+            raise self._limit.error() or _user_error(error, self._known) from None
+
+
+class TimeLimit:
+    """Interrupts a DuckDB connection after some seconds; None: never."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, seconds: float | None) -> None:
+        self._db = db
+        self._seconds = seconds
+        self._is_over = threading.Event()
+        self._has_ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        if self._seconds is not None:
+            threading.Thread(target=self._wait, args=(self._seconds,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+
+    def _wait(self, seconds: float) -> None:
+        left = seconds
+        # again and again: an interrupt between two statements has no effect
+        while not self._has_ended.wait(left):
+            self._is_over.set()
+            self._db.interrupt()
+            left = 0.1
+
+    def error(self) -> JitterError | None:
+        """Return the error for the user if the time is over."""
+        if not self._is_over.is_set():
+            return None
+        return UsageError(
+            f"the query took longer than {self._seconds:g} s and was stopped",
+            "limit it to few steps, as in metrics(2003), or give --timeout SECONDS (0: no limit)",
+        )
 
 
 @contextmanager
@@ -65,17 +105,22 @@ def run_query(
     parameters: Parameters = None,
     say: Callable[[str], None] = lambda message: None,
     prepare: Callable[[frozenset[str]], None] = lambda relations: None,
+    timeout_s: float | None = None,
 ) -> Iterator[QueryResult]:
     """Run one SELECT and give its rows while the context lasts.
 
     `parameters` fill its placeholders. `prepare` is called with the names of the relations in the query before they
-    are read, `say` with a message before a long computation.
+    are read, `say` with a message before a long computation. The query is stopped after `timeout_s` seconds; making the
+    relations does not count.
 
     Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
     `LakeError` if a file of the lake is missing.
     """
     known = lake_relations(lake)
-    with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
+    with ExitStack() as stack:
+        folder = stack.enter_context(_temporary_folder())
+        db = stack.enter_context(_opened(Path(folder)))
+        limit = TimeLimit(db, timeout_s)
         try:
             named = parse_query(db, text)
             steps = named.steps(lake)
@@ -89,10 +134,22 @@ def run_query(
                 _create(db, relation, Path(folder), steps if is_named else None)
             _create_views(db, known)
             _lock(db, lake.root, Path(folder))
-            rows = QueryResult(db.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS), known)
+            stack.enter_context(limit)
+            rows = QueryResult(db.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS), known, limit)
         except duckdb.Error as error:
-            raise _user_error(error, known) from None
+            raise limit.error() or _user_error(error, known) from None
         yield rows
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Yield a temporary folder, and remove those of processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        pid = path.name.removeprefix(_FOLDER_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path("/proc", pid).exists() and Path("/proc/self").exists():
+            shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-") as folder:
+        yield folder
 
 
 def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -> pa.Table:
@@ -103,7 +160,7 @@ def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -
 
 def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
     """Return the documentation of all relations."""
-    with tempfile.TemporaryDirectory(prefix="jitter-query-") as folder, _opened(Path(folder)) as db:
+    with _temporary_folder() as folder, _opened(Path(folder)) as db:
         known = lake_relations(lake)
         for relation in known:
             _create(db, relation, Path(folder), None)

@@ -3,6 +3,7 @@
 import csv
 import datetime
 import io
+import re
 
 import pyarrow as pa
 import pytest
@@ -10,12 +11,17 @@ import pytest
 from jitter.cli.output import table
 from jitter.cli.output.table import write_table
 
+NUMBERS = (pa.float32(), pa.float64())
+FORMULA = re.compile(r"[=+\-@\t\r]")
+"""A spreadsheet takes such a text for a formula."""
 TEXTS = ["x,y", 'q"z', None, "", "two\nlines", "%d%s%%", " spaced ", "\r", "été"]
 
 
 def oracle(rows: pa.Table) -> str:
     def told(column: pa.ChunkedArray) -> list[object]:
-        return [f"{v:.3f}" if isinstance(v, float) else v for v in column.to_pylist()]
+        cells = [f"{v:.3f}" if isinstance(v, float) else v for v in column.to_pylist()]
+        return [f"'{v}" if isinstance(v, str) and FORMULA.match(v) and v != "nan" and column.type not in NUMBERS else v
+                for v in cells]  # fmt: skip
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -38,6 +44,7 @@ TABLES = [
     },
     {"truth": [True, None], "list": [[1, 2], None], "when": [datetime.datetime(2026, 1, 2, 3), None]},
     {"one": pa.array([None, 1], pa.int32())},
+    {"formulas": ["=1+1", "+1", "-1", "@x", "\t=1", "a=1", "'", None], "number": [-1, None, *[-5] * 6]},
     {"whole": [None, 1, 2], "text": ["", None, "x"]},
     {"byte": pa.array([0, 127, 255], pa.uint8()), "hash": pa.array([0, 2**63, 2**64 - 1], pa.uint64())},
     {"none": pa.array([], pa.int64()), "text": pa.array([], pa.string())},

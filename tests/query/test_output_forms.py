@@ -137,3 +137,27 @@ def test_what_takes_long_is_said(lake_root: Path, capsys: pytest.CaptureFixture[
     assert "computing the metrics of 3 steps" in capsys.readouterr().err
     assert main(["query", str(lake_root), "select count(*) from metrics(2000)"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "text", "parquet"])
+@pytest.mark.parametrize(
+    "value",
+    ["'infinity'::date", "timestamp '290000-01-01'", "date '0001-01-01 (BC)'", "interval 3 month", "[interval 1 day]",
+     "timestamp_ns '2020-01-01 00:00:00.123456789'", "union_value(k := 1)", "map {'a': 1}", "'101'::bit", "uuid()"],
+)  # fmt: skip
+def test_no_value_is_a_bug(lake_root: Path, tmp_path: Path, value: str, form: str):
+    written = ["--format", form, "-o", str(tmp_path / "out")]
+    assert main(["query", str(lake_root), f"select {value} as x", *written]) in ((0, 2) if form == "parquet" else (0,))
+
+
+def test_texts_are_guarded_and_numbers_are_not(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    select = "select '=1+1' as a, '-x' as b, '@y' as c, '+z' as d, 'a=1' as e, -1 as f, -1.5 as g"
+    assert main(["query", str(lake_root), select, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "'=1+1,'-x,'@y,'+z,a=1,-1,-1.5"
+
+
+def test_a_query_has_a_time_limit(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    endless = "select count(*) from range(100000000000) a, range(1000) b"
+    assert main(["query", str(lake_root), endless, "--timeout", "0.5"]) == 2
+    assert capsys.readouterr().err.startswith("jitter: the query took longer than 0.5 s and was stopped\n")
+    assert main(["query", str(lake_root), "select 1", "--timeout", "0"]) == 0

@@ -12,8 +12,11 @@ from jitter.cli.output.files import check_overwrite
 from jitter.cli.output.table import PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
+from jitter.core.formatting import escape_control, guard_formula
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from jitter.query.run_query import QueryResult
 
 _MAX_TEXT_ROWS = 1000
@@ -43,7 +46,7 @@ def _write_csv(rows: "QueryResult", file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(rows.schema.names)
     for batch in rows:
-        columns = [[_cell(value) for value in column.to_pylist()] for column in batch.columns]
+        columns = [[_csv_cell(value) for value in values] for values in _columns(batch)]
         writer.writerows(zip(*columns, strict=True))
 
 
@@ -60,8 +63,9 @@ def _write_json(rows: "QueryResult", file: TextIO) -> None:
     file.write(_JSON_HEAD)
     before = "\n"
     for batch in rows:
-        for row in batch.to_pylist():
-            file.write(before + encode({name: _number(value) for name, value in row.items()}).decode())
+        for row in zip(*_columns(batch), strict=True):
+            named = dict(zip(rows.schema.names, map(_number, row), strict=True))
+            file.write(before + encode(named).decode())
             before = ",\n"
     file.write("\n]}\n")
 
@@ -87,7 +91,28 @@ def _write_text(rows: "QueryResult", file: TextIO) -> None:
 
 def _lines(rows: "QueryResult") -> Iterator[tuple[str, ...]]:
     for batch in rows:
-        yield from zip(*([_cell(value) for value in column.to_pylist()] for column in batch.columns), strict=True)
+        yield from zip(*([_cell(value) for value in values] for values in _columns(batch)), strict=True)
+
+
+def _columns(batch: "pa.RecordBatch") -> list[list[Any]]:
+    """Return each column's values; as text where Python has no such value, such as a date after the year 9999.
+
+    Raises `UsageError` for a column whose values are none of both.
+    """
+    import pyarrow as pa
+
+    found = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            found.append(column.to_pylist())
+        except (OverflowError, ValueError):
+            try:
+                found.append(column.cast(pa.string()).to_pylist())
+            except pa.ArrowException:
+                raise UsageError(
+                    f"the query: column {name!r} has values that cannot be written", f'cast it: "{name}"::varchar'
+                ) from None
+    return found
 
 
 def _cell(value: Any) -> str:
@@ -100,16 +125,28 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+def _csv_cell(value: Any) -> str:
+    """Return one value as text; texts are guarded against spreadsheets, and against a terminal that shows them."""
+    if not isinstance(value, str):
+        return _cell(value)
+    return guard_formula(escape_control(value) if sys.stdout.isatty() else value)
+
+
 def _number(value: Any) -> Any:
     """Return the int of an integral decimal: DuckDB sums integers as decimals."""
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
 def _to_parquet(rows: "QueryResult", output: Path | None, force: bool) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     def write(where: Any) -> None:
-        with pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_METADATA)) as writer:
+        try:
+            writer = pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_METADATA))
+        except pa.ArrowNotImplementedError as error:
+            raise UsageError(f"the query: {error}", "cast the column, as in x::varchar") from None
+        with writer:
             for batch in rows:
                 writer.write_batch(batch)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jitter.cli.output.files import check_overwrite, write_text
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
+from jitter.core.formatting import escape_control, guard_formula
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +83,14 @@ def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
         return ("%s", [empty if v is None else f"{v:.3f}" for v in values]) if column.null_count else ("%.3f", values)
     if pa.types.is_integer(column.type) and not column.null_count:
         return "%d", values
-    return "%s", [empty if v is None or v == "" else _quoted(str(v)) for v in values]
+    return "%s", [empty if v is None or v == "" else _quoted(_text(v)) for v in values]
+
+
+def _text(value: Any) -> str:
+    """Return a cell's text; texts are guarded against spreadsheets, and against a terminal that shows them."""
+    if not isinstance(value, str):
+        return str(value)
+    return guard_formula(escape_control(value) if sys.stdout.isatty() else value)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -213,5 +213,7 @@ def _side(diagnosis: Diagnosis) -> str:
             f"Neither: {_NOTHING}.",
             f"{_NOTHING.capitalize()} of the recorded ranks.",
         )
+    if all(one.scope == "unrecorded" for one in diagnosis.culprits):
+        return "Unknown: an unrecorded rank or the network holds up the recorded ranks."
     sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
     return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,13 +14,39 @@ from jitter.core.arrays import Bools, Floats
 from jitter.core.bandwidth import bus_factor
 
 
-def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline) -> Floats:
-    """Return, (groups of all collectives,), the time that a benchmark's bandwidth gives, ns; NaN where unknown.
+class _Kind(NamedTuple):
+    """What collectives must have in common for their times to be compared."""
 
-    Sizes are those of the middle step. A group with unrecorded ranks has no known time.
+    operation: str
+    ranks: int
+    size: float
+    is_incomplete: bool
+
+
+def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats) -> Floats:
+    """Return, (groups of all collectives,), the time that each should take, ns; NaN where unknown.
+
+    A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
+    operation with the same or a larger message, by the `usual` times (groups of all collectives,).
     """
-    first_group = run.collective_arrays.first_group
-    found = np.full(int(first_group[-1]), np.nan)
+    kinds = _kinds(lake, run)
+    found = np.full(len(usual), np.nan)
+    for group, kind in kinds.items():
+        if kind.is_incomplete:
+            alike = [
+                usual[other]
+                for other, one in kinds.items()
+                if one.operation == kind.operation and one.size >= kind.size and not np.isnan(usual[other])
+            ]
+            found[group] = min(alike, default=np.nan)
+        elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:
+            found[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
+    return found
+
+
+def _kinds(lake: RunReader, run: RunModel) -> dict[int, _Kind]:
+    """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
+    found: dict[int, _Kind] = {}
     sizes = _message_sizes(lake, run)
     for number, collective in enumerate(run.matching.collectives):
         ranks: Counter[int] = Counter()
@@ -33,13 +60,10 @@ def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline) -> F
                 size = sizes.get((block.team, rank), {}).get(member.place)
                 if size is not None:
                     size_of[group] = max(size_of.get(group, 0.0), size)
+        first = int(run.collective_arrays.first_group[number])
         for group, size in size_of.items():
-            if operation is None or collective.incomplete[group]:
-                continue
-            reached = benchmark.busbw(operation, int(size), ranks[group])
-            factor = bus_factor(operation, ranks[group])
-            if reached is not None and factor is not None:
-                found[int(first_group[number]) + group] = size * factor / reached  # GB/s are bytes per ns
+            if operation is not None:
+                found[first + group] = _Kind(operation, ranks[group], size, bool(collective.incomplete[group]))
     return found
 
 
@@ -86,5 +110,6 @@ def slow_communication(
     excess = np.nansum(np.stack(seen)[:, slow] - expected[slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
+    incomplete = run.collective_arrays.incomplete[slow]
     one = SlowCollectives(frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas)
-    return SlowCommunication(frozenset(ranks), (one,), by_benchmark=True)
+    return SlowCommunication(frozenset(ranks), (one,), by_benchmark=not incomplete.all())

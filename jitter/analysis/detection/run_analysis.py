@@ -143,9 +143,9 @@ class RunAnalysis:
     @cached_property
     def _expected_transfers(self) -> Floats:
         """(groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN where unknown."""
-        if not self._benchmark:
+        if not self._benchmark and not self.run.collective_arrays.incomplete.any():
             return np.full(len(self._median_transfers), np.nan)
-        return expected_transfers(self.lake, self.run, self._benchmark)
+        return expected_transfers(self.lake, self.run, self._benchmark, self._median_transfers)
 
     @cached_property
     def baseline_transfers(self) -> Floats:
@@ -170,17 +170,17 @@ class RunAnalysis:
                 own += alone
                 job += shared
         slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns, thresholds)
-        always = slow_communication(
-            self.run,
-            self._transfers,
-            self._expected_transfers,
-            slow_in_every_step(self._transfers, self._expected_transfers),
-        )
+        always = slow_in_every_step(self._transfers, self._expected_transfers)
+        incomplete = self.run.collective_arrays.incomplete
+        lasting = [
+            slow_communication(self.run, self._transfers, self._expected_transfers, always & which)
+            for which in (~incomplete, incomplete)
+        ]
         return [
             *largest_outliers(own, thresholds),
             *job,
             *attribute_to_ranks(slow),
-            *([] if always is None else [always]),
+            *(one for one in lasting if one is not None),
         ]
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Candidate
@@ -108,8 +108,12 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
     ]
     if len(slow.ranks) == 1:
         told.append("all slow groups contain this rank, and no other group is slow")
-    if evidence.is_doubtful(slow.ranks, communication=True):
-        told.append("the groups have members that were not recorded: the time may be spent waiting for them")
+    if evidence.waits_for_unrecorded(slow):
+        missing = evidence.missing_ranks
+        which = f" (ranks {format_numbers(missing)})" if missing else ""
+        told.append(
+            f"all recorded ranks of these collectives wait for members without a recording{which}, or for the network"
+        )
     return tuple(told)
 
 

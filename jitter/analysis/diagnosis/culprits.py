@@ -42,10 +42,13 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         rank = _most_often_last(charges)
     excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
     location = evidence.locations[rank]
+    ranks = group.group.ranks
+    if group.group.scope == "unrecorded" and evidence.missing_ranks:
+        ranks = evidence.missing_ranks
     return Culprit(
         scope=group.group.scope,
-        rank=rank,
-        ranks=group.group.ranks,
+        rank=rank if rank in ranks else ranks[0],
+        ranks=ranks,
         host=location.host if group.group.scope in ("rank", "host") else None,
         device=location.device if group.group.scope in ("rank", "device") else None,
         cause=group.cause,

@@ -139,6 +139,16 @@ class Evidence:
             gpu_bound += int((parts == TimePart.GPU).sum())
         return launch_bound, launch_bound + gpu_bound
 
+    def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
+        """Return whether slow collectives have members that were not recorded, which their ranks may wait for."""
+        matching = self.analysis.run.matching
+        if not self.has_unrecorded_ranks:
+            return False
+        # where no group was recorded, a collective spans all ranks of the job
+        return matching.unrecorded or any(
+            bool(matching.collectives[number].incomplete[group]) for number, group in slow.meetings
+        )
+
     def has_path(self, steps: Sequence[int]) -> bool:
         """Return whether any of the steps has a critical path: not where ranks share no collective."""
         return any(self.analysis.paths[number].charges for number in steps)

@@ -181,7 +181,9 @@ def _group_communication(finding: PricedFinding, slow: SlowCommunication, eviden
     location = evidence.locations[ordered[0]]
     is_whole_run = len(ordered) == len(evidence.locations)
     hosts = {evidence.locations[rank].host for rank in ordered}
-    if len(ordered) == 1:
+    if evidence.waits_for_unrecorded(slow):
+        group = RankGroup("unrecorded", ordered)
+    elif len(ordered) == 1:
         group = RankGroup("rank", ordered, location.host, location.device)
     elif is_whole_run:
         group = RankGroup("job", ordered)

@@ -56,6 +56,8 @@ def write_verdict(
 
 def describe_advice(culprit: Culprit) -> str:
     """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit."""
+    if culprit.scope == "unrecorded":
+        return "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
     return info.job_advice if culprit.scope == "job" else info.advice
 

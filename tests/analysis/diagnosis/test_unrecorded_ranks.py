@@ -1,0 +1,48 @@
+"""A rank without a recording may be what all others wait for: it is said, with its cost, and no rank is cleared."""
+
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.simulate import Fault, Job, Run, simulate, write
+from tests.support.simulated import small
+
+LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
+
+
+def lake_without(run: Run, rank: int, folder: Path) -> "jitter.Lake":
+    traces = folder / "traces"
+    for path in write(run, traces, "kineto"):
+        if path.name.startswith(f"rank-{rank}."):
+            path.unlink()
+    assert jitter.ingest([traces], folder / "lake", executor=jitter.LocalExecutor()).refused == []
+    found = jitter.open(folder / "lake")
+    assert rank not in found.ranks
+    return found
+
+
+@pytest.mark.parametrize("fault", [LATE, "slow_gpu:rank=3,factor=1.3"])
+def test_the_recorded_ranks_wait_for_one_that_was_not(tmp_path: Path, fault: str):
+    run = simulate(Job(ranks=8, steps=6, kernels=300, seed=3), [Fault.parse(fault)])
+    found = lake_without(run, 3, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.ranks, culprit.cause, culprit.confidence) == (
+        "unrecorded",
+        (3,),
+        "communication",
+        "low",
+    )
+    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
+    assert 0 < culprit.gain_ns <= 1.1 * (ends[-1] - ends[0] - (without[-1] - without[0]))
+    assert "An unrecorded rank or the network holds up the recorded ranks" in found.verdict
+
+
+@pytest.mark.parametrize("rank", [3, 7])
+def test_no_rank_is_cleared_where_one_is_missing(tmp_path: Path, rank: int):
+    found = lake_without(simulate(small(ranks=8, steps=5)), rank, tmp_path).diagnose()
+    assert found.culprits == ()
+    said = f"Rank {rank} of the job was not recorded: it cannot be cleared."
+    assert found.verdict.endswith(said)
+    assert "no rank, host or link" not in found.verdict
+    assert said in found.notes

@@ -120,3 +120,16 @@ def test_usage(lakes, capsys):
     assert main(["compare", str(base.root), "/nonexistent"]) == 3
     assert main(["compare", str(base.root), str(base.root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "same"
+
+
+def test_a_comparison_changes_nothing_but_derived_files(lakes):
+    def content(lake):
+        return {
+            path: path.read_bytes()
+            for path in lake.root.rglob("*")
+            if path.is_file() and "derived" not in path.parts and path.name != "catalog.sqlite"
+        }
+
+    before = [content(lake) for lake in lakes]
+    assert main(["compare", str(lakes[0].root), str(lakes[1].root), "--json"]) == 0
+    assert [content(lake) for lake in lakes] == before

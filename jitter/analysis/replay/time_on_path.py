@@ -81,7 +81,7 @@ def measure_path_times(steps: RunSteps) -> Iterator[tuple[RecordedStep, PathTime
         state = _StepState(step, end, before.end if follows and before is not None else np.full(len(end), np.nan))
         parts = np.full(len(PathPart), np.nan)
         if follows and before is not None and not np.isnan(step_ns):
-            parts = _Path(run.job, before, state).parts(step_ns, places)
+            parts = _Path(run.job, before, state).parts(step_ns)
             parts[PathPart.REST] += step_ns - parts.sum()
         yield step, PathTime(step.key, step_ns, parts)
         state.forget_cells()
@@ -125,10 +125,11 @@ class _Timeline(NamedTuple):
     so_far: Floats
 
     def between(self, first: float, last: float) -> Floats:
-        """Return, (parts,), the time of each part from `first` to `last`."""
-        if last <= first:
-            return np.zeros(len(self.so_far))
-        return np.array([np.diff(np.interp((first, last), self.at, values))[0] for values in self.so_far])
+        """Return, (parts,), the time of each part from one boundary, `first`, to another."""
+        begin, end = np.searchsorted(self.at, (first, last))
+        last_boundary = len(self.at) - 1
+        found: Floats = self.so_far[:, min(end, last_boundary)] - self.so_far[:, min(begin, last_boundary)]
+        return np.maximum(found, 0.0)
 
 
 class _Path:
@@ -140,8 +141,8 @@ class _Path:
         self._timelines: dict[int, _Timeline] = {}
         self._stops: dict[int, Ints] = {}
 
-    def parts(self, step_ns: float, places: dict[int, int]) -> Floats:
-        """Return, (parts,), the time along the path; `places` is by team where its step ends."""
+    def parts(self, step_ns: float) -> Floats:
+        """Return, (parts,), the time along the path, which begins on a rank whose step took about `step_ns`."""
         state = self._state
         took = state.end - state.begin
         known = np.flatnonzero(~np.isnan(took))
@@ -151,22 +152,16 @@ class _Path:
         found = np.zeros(len(PathPart))
         at = float(state.end[rank])
         for _ in range(_MOST_JUMPS):
-            begin = float(state.begin[rank])
             stop = self._stop_before(rank, at)
             if stop is None:
-                found += self._timeline(rank).between(begin, at)
+                found += self._timeline(rank).between(float(state.begin[rank]), at)
                 break
-            mine = self._rank(rank)
-            ended = float(mine.end[stop])
-            found += self._timeline(rank).between(ended, at)
-            rank, at = self._typical(rank, stop)
-            found_before = self._timeline(rank)
-            # on the rank that the path goes on with, the collective itself is passed whole
-            theirs = self._rank(rank)
-            own = self._same(theirs, int(mine.group[stop]), bool(mine.is_before[stop]))
-            begun = max(float(theirs.start[own]), float(state.begin[rank]))
-            found += found_before.between(begun, at)
-            at = begun
+            found += self._timeline(rank).between(float(self._rank(rank).end[stop]), at)
+            # the collective itself is passed whole on the rank that the path goes on with
+            rank, own = self._typical(rank, stop)
+            ended, begun = float(self._rank(rank).end[own]), float(self._rank(rank).start[own])
+            at = max(begun, float(state.begin[rank]))
+            found += self._timeline(rank).between(at, ended)
             if at <= state.begin[rank]:
                 break
         return found
@@ -174,43 +169,37 @@ class _Path:
     def _stop_before(self, rank: int, at: float) -> int | None:
         """The last collective of a rank that ends by then, that compute does not hide, and whose group is known."""
         mine, stops = self._rank(rank), self._stops[rank]
-        place = int(np.searchsorted(mine.end[stops], at + _SIMULTANEOUS_NS, side="right"))
+        place = int(np.searchsorted(mine.end[stops], at, side="right"))
         return int(stops[place - 1]) if place else None
 
-    def _typical(self, rank: int, stop: int) -> tuple[int, float]:
-        """The rank of the median arrival at a collective, and when it ended there; `rank` itself among equals."""
+    def _typical(self, rank: int, stop: int) -> tuple[int, int]:
+        """The rank of the median arrival at a collective, and the collective there; `rank` itself among equals."""
         mine = self._rank(rank)
-        group = int(mine.group[stop])
-        step = self._before.step if mine.is_before[stop] else self._state.step
+        group, is_before = int(mine.group[stop]), bool(mine.is_before[stop])
+        step = self._before.step if is_before else self._state.step
         collectives = step.collectives
         members = collectives.by_group[collectives.first_in_group[group] : collectives.first_in_group[group + 1]]
         ranks, took = collectives.rank[members], step.in_collectives[members]
         known = ~np.isnan(took) & ~np.isnan(self._state.begin[ranks])
         ranks, took = ranks[known], took[known]
-        own = took[ranks == rank]
-        order = np.argsort(-took, kind="stable")
-        middle = order[len(order) // 2]
-        if len(own) and abs(float(own[0]) - float(took[middle])) < _SIMULTANEOUS_NS:
-            return rank, float(mine.end[stop])
-        chosen = int(ranks[middle])
-        theirs = self._rank(chosen)
-        return chosen, float(theirs.end[self._same(theirs, group, bool(mine.is_before[stop]))])
-
-    @staticmethod
-    def _same(theirs: _Activities, group: int, is_before: bool) -> int:
-        return int(np.flatnonzero((theirs.group == group) & (theirs.is_before == is_before))[0])
+        middle = np.argsort(-took, kind="stable")[len(took) // 2]
+        if np.abs(took[ranks == rank] - took[middle]).min(initial=np.inf) < _SIMULTANEOUS_NS:
+            return rank, stop
+        theirs = self._rank(int(ranks[middle]))
+        there = np.flatnonzero((theirs.group == group) & (theirs.is_before == is_before))
+        # of another program, its step may end before the collective
+        return (int(ranks[middle]), int(there[0])) if len(there) else (rank, stop)
 
     def _rank(self, rank: int) -> _Activities:
         if rank not in self._activities:
             self._activities[rank] = found = self._read(rank)
             self._timelines[rank] = timeline = _cut(found, self._state, rank, self._launch_ns(rank))
+            begin = float(self._state.begin[rank])
             coupled = np.flatnonzero((found.group >= 0) & (found.end <= self._state.end[rank] + _SIMULTANEOUS_NS))
-            hidden = [
-                float(timeline.between(float(found.start[at]), float(found.end[at]))[PathPart.COMPUTE])
-                >= float(found.end[at] - max(found.start[at], self._state.begin[rank])) - _SIMULTANEOUS_NS
-                for at in coupled.tolist()
-            ]
-            stops = coupled[~np.array(hidden, np.bool_)]
+            start, end = np.maximum(found.start[coupled], begin), found.end[coupled]
+            compute = timeline.so_far[PathPart.COMPUTE]
+            beside = np.interp(end, timeline.at, compute) - np.interp(start, timeline.at, compute)
+            stops = coupled[beside < end - start - _SIMULTANEOUS_NS]
             self._stops[rank] = stops[np.argsort(found.end[stops], kind="stable")]
         return self._activities[rank]
 

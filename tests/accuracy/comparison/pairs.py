@@ -65,7 +65,8 @@ class Score(NamedTuple):
 def job_of(seed: int, rng: np.random.Generator, is_changed: bool) -> tuple[Job, Job]:
     """Return the jobs of a pair: the same program, other noise, other numbers of steps and sometimes of ranks."""
     shape = list(SHAPES)[seed % len(SHAPES)]
-    ranks, more = int(rng.choice(_RANKS)), {}
+    ranks = int(rng.choice(_RANKS))
+    more: dict[str, Any] = {}
     if shape == "pipeline":
         stages = int(rng.integers(2, 5))
         ranks = max(2, ranks // stages) * stages
@@ -92,8 +93,11 @@ def job_of(seed: int, rng: np.random.Generator, is_changed: bool) -> tuple[Job, 
         **more,
     )
     wanted = ranks
-    if shape in ("data_parallel", "sharded") and rng.random() < 0.3:
-        wanted = max(2, ranks + int(rng.choice([-1, 1])) * max(1, ranks // 4))
+    unit = int(more.get("stages", 2 if shape in ("tensor_data", "expert") else 1))
+    # a pipeline of one replica has no gradients to reduce: with more replicas it would be another program
+    if rng.random() < 0.3 and (shape != "pipeline" or ranks > unit):
+        apart = unit * max(1, ranks // 4 // unit) * int(rng.choice([-1, 1]))
+        wanted = max(2 * unit, ranks + apart)
     other = replace(
         job, steps=steps[1], seed=2 * seed + 1, ranks=wanted, gpus_per_node=8 if wanted % 8 == 0 else wanted
     )

@@ -209,7 +209,7 @@ class Lake:
         if chosen not in self._results:
             cache = self._answer_cache
             found = None if cache is None else cache.get(chosen)
-            self._results[chosen] = self._with_log_evidence(found or self._diagnose(chosen, executor), chosen)
+            self._results[chosen] = self._with_evidence(found or self._diagnose(chosen, executor), chosen)
         return self._results[chosen]
 
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
@@ -402,11 +402,15 @@ class Lake:
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
-    def _with_log_evidence(self, answers: "Answers", steps: tuple[StepKey, ...]) -> "Answers":
-        """Add what the job's logs tell of the culprits; an empty lake of logs changes nothing."""
+    def _with_evidence(self, answers: "Answers", steps: tuple[StepKey, ...]) -> "Answers":
+        """Add what the program and the job's logs tell of the culprits."""
+        from dataclasses import replace
+
+        from jitter.analysis.diagnosis.code_evidence import add_code_evidence
+
+        answers = replace(answers, diagnosis=add_code_evidence(answers.diagnosis, self))
         if not self.logs:
             return answers
-        from dataclasses import replace
 
         from jitter.analysis.diagnosis.log_evidence import EVIDENCE_RELATIONS, add_log_evidence, job_logs
         from jitter.lake.records import step_times_utc

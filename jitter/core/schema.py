@@ -134,7 +134,7 @@ HOST = pa.schema(
     [
         pa.field("epoch", pa.int64()),
         pa.field("step", pa.int64()),
-        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading, checkpoint, validation
+        pa.field("kind", pa.string(), nullable=False),  # sync, data_loading, checkpoint, validation, operation
         pa.field("name", pa.string(), nullable=False),
         pa.field("thread", pa.int64()),
         pa.field("start_ns", pa.int64(), nullable=False),

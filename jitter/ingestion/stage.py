@@ -17,7 +17,7 @@ from jitter.ingestion.ranks import RankDecision
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.find_steps import ProcessSteps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
-from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.step_alignment import RankRepetition
 from jitter.lake.derived.timing_cache import TimingCacheWriter
@@ -109,7 +109,7 @@ class Stager:
         for gpu, staged in ranks.items():
             if self._recording.is_incomplete:
                 _mark_cut_steps(staged.record.steps)
-            mine = host.filter(pc.equal(host["process"], gpu.process))
+            mine = self._with_operations(host.filter(pc.equal(host["process"], gpu.process)), gpu.process)
             self._stage_host(staged, gpu, mine)
             self._note_side_work(staged, gpu, mine)
             extracts[gpu].write(staged.folder / _EXTRACT, staged.record, mine)
@@ -137,6 +137,18 @@ class Stager:
                 checksum=written,
             )
         )
+
+    def _with_operations(self, host: pa.Table, process: int) -> pa.Table:
+        """Return the host events of a process with the long operations in its steps, in order of start."""
+        found = self._scopes.operations(process)
+        rows = locate_in_steps(found["start_ns"].to_numpy(), self._ranges[process])
+        found = found.append_column("step_row", pa.array(rows)).filter(pa.array(rows >= 0))
+        if not found.num_rows:
+            return host
+        columns = {"process": process, "kind": "operation"}
+        for name, value in columns.items():
+            found = found.append_column(name, pa.repeat(pa.scalar(value, host.schema.field(name).type), len(found)))
+        return pa.concat_tables([host, found.select(host.schema.names).cast(host.schema)]).sort_by("start_ns")
 
     def _stage_host(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
         staged.record.host_rows = mine.num_rows

@@ -112,7 +112,7 @@ def add_empty(path: Path, form: str, table: str, columns: list[str]) -> None:
 def read(path: Path) -> tuple[Recording, dict[str, list[Row]]]:
     """Everything the reader makes of an export: the recording, and the rows of each of the three tables."""
     recording, batches = READER.open(path)
-    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": []}
+    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": [], "operators": [], "backward": []}
     for table, batch in batches(lambda _: None):
         batch.validate(full=True)
         rows[table] += batch.to_pylist()

@@ -3,6 +3,8 @@
 import re
 from functools import lru_cache
 
+LONG_OPERATION_NS = 50_000
+"""Duration in ns from which host operations that launch nothing are kept: shorter ones explain no gap."""
 _LAUNCH = re.compile(
     r"^(?:cuda|cu|hip)(?:Ext|Hcc)?(?:Module)?Launch(?!Host)\w*|^(?:cuda|cu|hip)GraphLaunch|^hipExtLaunch"
 )
@@ -25,6 +27,12 @@ def is_launch(name: str) -> bool:
 def is_synchronising(name: str) -> bool:
     """Return whether the call blocks its thread until the GPU has done something: synchronise, blocking copy, free."""
     return _SYNCHRONISE.match(name) is not None
+
+
+@lru_cache(maxsize=8192)
+def is_operation(name: str) -> bool:
+    """Return whether the call neither launches nor synchronises: an allocation, a module load, an enqueued copy."""
+    return not is_launch(name) and not is_synchronising(name)
 
 
 def capture_boundary(name: str) -> str | None:

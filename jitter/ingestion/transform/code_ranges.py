@@ -24,6 +24,8 @@ class ThreadRanges(NamedTuple):
     end_ns: _Ints
     key: _Ints
     """What the range is: see `CodeRanges.text`."""
+    has_launch: npt.NDArray[np.bool_]
+    """Whether a launch is known to lie in the range; False at first."""
     backward_ns: _Ints
     """Times within backward operators of this thread, in order."""
     forward_thread: _Ints
@@ -95,6 +97,10 @@ class CodeRanges:
         """Return whether the process has ranges."""
         return any(own == process for own, _ in self._threads())
 
+    def threads(self, process: int) -> list[tuple[int, ThreadRanges]]:
+        """Return the threads of a process that have ranges, with these."""
+        return [(thread, ranges) for (own, thread), ranges in self._threads().items() if own == process]
+
     def of_thread(self, process: int, thread: int) -> ThreadRanges | None:
         """Return the ranges of a thread (−1: unknown); None if it has none."""
         return self._threads().get((process, thread))
@@ -120,7 +126,8 @@ class CodeRanges:
         for low, high in pairwise(bounds):
             rows = order[low:high]
             place = int(process[low]), int(thread[low])
-            found[place] = ThreadRanges(start_ns[rows], end_ns[rows], key[rows], *_links_of(links, *place))
+            none = np.zeros(len(rows), np.bool_)
+            found[place] = ThreadRanges(start_ns[rows], end_ns[rows], key[rows], none, *_links_of(links, *place))
         return found
 
 

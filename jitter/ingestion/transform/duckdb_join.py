@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql
-from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.api_calls import (
+    LONG_OPERATION_NS,
+    capture_boundary,
+    is_launch,
+    is_operation,
+    is_synchronising,
+)
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.duckdb_launches import count_rows, join_launches
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, HostRange, Steps, locate_in_steps
@@ -35,6 +41,7 @@ _NAMES = pa.schema(
         ("may_be_in_framework_call", pa.bool_()),
         ("is_launch", pa.bool_()),
         ("is_synchronising", pa.bool_()),
+        ("is_operation", pa.bool_()),
         ("capture_edge", pa.string()),
     ]
 )
@@ -99,6 +106,7 @@ class DuckDbJoin:
             "may_be_in_framework_call": communication.may_be_in_framework_call(names),
             "is_launch": [is_launch(name) for name in names],
             "is_synchronising": [is_synchronising(name) for name in names],
+            "is_operation": [is_operation(name) for name in names],
             "capture_edge": [capture_boundary(name) for name in names],
         }
         self._create("names", pa.table(rows, schema=_NAMES))
@@ -174,7 +182,7 @@ class DuckDbJoin:
 
     def host(self, steps: Steps) -> pa.Table:
         self._set_steps(steps)
-        return self._db.sql(load_sql(__package__, "host")).to_arrow_table()
+        return self._db.sql(load_sql(__package__, "host"), params={"long_ns": LONG_OPERATION_NS}).to_arrow_table()
 
     def _set_steps(self, steps: Steps) -> None:
         rows = [

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.ingestion.transform.code_ranges import MODULE, OPERATOR, CodeRanges, ThreadRanges
+from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
+from jitter.ingestion.transform.code_ranges import MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.scope_names import (
     BACKWARD,
     COMMUNICATION,
@@ -24,6 +25,11 @@ from jitter.ingestion.transform.scope_names import (
 
 SCOPE_COLUMNS: Final = ("operator", "scope", "phase")
 _ROOT: Final = 0
+_MOST_OPERATIONS: Final = 20_000
+"""Operations kept of one thread, the longest; far more than the gaps that a report explains."""
+_OPERATIONS: Final = pa.schema(
+    [("name", pa.string()), ("thread", pa.int64()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
+)
 _Ints = npt.NDArray[np.int64]
 
 
@@ -69,6 +75,27 @@ class LaunchScopes:
         of_row = np.where(is_collective, len(found), which)
         return activities.append_column("phase", _dictionary(phases, of_row))
 
+    def operations(self, process: int) -> pa.Table:
+        """Return long host operations that launch nothing, on threads that launch, after all calls of `annotate`.
+
+        Columns: `name`, `thread`, `start_ns`, `end_ns`.
+        """
+        found: list[tuple[str, int, int, int]] = []
+        for thread, ranges in self._ranges.threads(process):
+            if ranges.has_launch.any() and thread != NO_THREAD:
+                took = ranges.end_ns - ranges.start_ns
+                is_open = ranges.end_ns == np.iinfo(np.int64).max
+                rows = np.flatnonzero(~ranges.has_launch & ~is_open & (took >= LONG_OPERATION_NS))
+                rows = rows[np.argsort(-took[rows], kind="stable")[:_MOST_OPERATIONS]]
+                for row in rows.tolist():
+                    text, _ = self._ranges.text(int(ranges.key[row]), self._names)
+                    found.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
+        columns = list(zip(*found, strict=True)) or [()] * len(_OPERATIONS)
+        return pa.table(
+            [pa.array(values, kind) for values, kind in zip(columns, _OPERATIONS.types, strict=True)],
+            schema=_OPERATIONS,
+        )
+
     def _nodes_of(self, process: int, thread: _Ints, start_ns: _Ints) -> _Ints:
         """Return the node of each launch, shape (launches,)."""
         nodes = np.zeros(len(start_ns), np.int64)
@@ -85,6 +112,7 @@ class LaunchScopes:
         first = np.searchsorted(times, ranges.start_ns, side="left")
         until = np.searchsorted(times, ranges.end_ns, side="right")
         kept = np.flatnonzero(until > first)
+        ranges.has_launch[kept] = True
         first, until, keys = first[kept], until[kept], ranges.key[kept]
         depth = _depths(first, until)
         nodes = np.full(len(times), _ROOT, np.int64)

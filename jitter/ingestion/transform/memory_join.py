@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.schema import ACTIVITIES, CALLS, HOST
-from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.api_calls import (
+    LONG_OPERATION_NS,
+    capture_boundary,
+    is_launch,
+    is_operation,
+    is_synchronising,
+)
 from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
 from jitter.ingestion.transform.correlation import match_launches
 from jitter.ingestion.transform.launch_join import (
@@ -103,13 +109,17 @@ class MemoryJoin:
 
     def host(self, steps: Steps) -> pa.Table:
         is_sync = self._counts & self._are([is_synchronising(name) for name in self._names])
-        calls = self._calls.take(pa.array(np.flatnonzero(is_sync)))
+        took = self._calls["end_ns"].fill_null(0).to_numpy() - self._calls["start_ns"].to_numpy()
+        is_long = (took >= LONG_OPERATION_NS) & self._are([is_operation(name) for name in self._names])
+        rows_kept = np.flatnonzero(is_sync | is_long)
+        calls = self._calls.take(pa.array(rows_kept))
+        call_kinds = np.where(is_sync[rows_kept], "sync", "operation").tolist()
         columns = zip(*self._host_ranges, strict=True) if self._host_ranges else ((),) * len(HostRange._fields)
         ranges = dict(zip(HostRange._fields, columns, strict=True))
         rows = pa.table(
             {
                 "process": [*calls["process"].to_pylist(), *ranges["process"]],
-                "kind": [*["sync"] * len(calls), *ranges["kind"]],
+                "kind": [*call_kinds, *ranges["kind"]],
                 "name": [*(self._names[name] for name in calls["name"].to_pylist()), *ranges["text"]],
                 **{name: [*calls[name].to_pylist(), *ranges[name]] for name in ("thread", "start_ns", "end_ns")},
             },

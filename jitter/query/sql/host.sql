@@ -3,7 +3,7 @@ CREATE VIEW host AS
 SELECT TRY_CAST(regexp_extract(filename, 'rank=(\d+)/[^/]+$', 1) AS INTEGER) AS rank,  -- the job's global rank
        epoch,                  -- null: markers name none
        step,                   -- null: outside every step
-       kind,                   -- sync or data_loading
+       kind,                   -- sync, data_loading, checkpoint, validation or operation
        name,                   -- of the call or range
        thread,                 -- the operating system's thread id
        start_ns,               -- the rank's own clock

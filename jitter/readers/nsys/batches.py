@@ -11,18 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.core.schema import ACTIVITIES, CALLS, OPERATORS, RANGES
 from jitter.readers import Batch
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
 from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
 from jitter.readers.nsys.nccl_messages import Message, NcclMessages
-from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME, RowFilter, Tables
+from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, OSRT, RUNTIME, RowFilter, Tables
 
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
 _MPI_RANK: Final = 39
 _RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
 _THREAD_BITS: Final = 0xFF_FFFF
+_LONG_CALL_NS: Final = 50_000
+"""Shortest call of the operating system's libraries that is read: shorter ones delay no launch noticeably."""
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
 _COPY_KINDS: Final = (
     *("Unknown", "Host-to-Device", "Device-to-Host", "Host-to-Array", "Array-to-Host", "Array-to-Array"),
@@ -66,6 +68,7 @@ class NsysBatches:
             MEMSET: lambda: self._memory(MEMSET, ["bytes"]),
             RUNTIME: self._calls,
             NVTX: self._ranges,
+            OSRT: self._system_calls,
         }
         return {table: part for table, part in parts.items() if self._tables.columns(table)}
 
@@ -180,6 +183,22 @@ class NsysBatches:
                 "end_ns": _possible_end(rows),
             }
             yield Batch("ranges", _of_schema(columns, RANGES))
+
+    def _system_calls(self) -> Iterator[Batch]:
+        """Yield long calls of the operating system's libraries (locks, polls, file access) as operators."""
+        for read in self._tables.read(OSRT, self._existing(OSRT, ["start", "end", "globalTid", "nameId"])):
+            took = pc.subtract(read["end"], read["start"])
+            rows = read.filter(pc.fill_null(pc.greater_equal(took, _LONG_CALL_NS), False))
+            threads = _column(rows, "globalTid")
+            columns = {
+                "process": self._processes_of(threads),
+                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
+                "name": self.names.positions(_column(rows, "nameId"), lambda id_: id_),
+                "is_module": pa.array(np.zeros(rows.num_rows, np.bool_)),
+                "start_ns": rows["start"],
+                "end_ns": rows["end"],
+            }
+            yield Batch("operators", _of_schema(columns, OPERATORS))
 
     def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
         for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):

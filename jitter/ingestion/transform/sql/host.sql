@@ -1,9 +1,14 @@
--- Synchronising calls and ranges of the host, with the step in which they start.
+-- Synchronising calls, long calls and ranges of the host, with the step in which they start.
 WITH happened AS (
     SELECT c.process, 'sync' AS kind, n.text AS name, c.thread, c.start_ns, c.end_ns
     FROM calls c
     JOIN names n ON c.name = n.name
     WHERE n.is_synchronising
+    UNION ALL
+    SELECT c.process, 'operation', n.text, c.thread, c.start_ns, c.end_ns
+    FROM calls c
+    JOIN names n ON c.name = n.name
+    WHERE n.is_operation AND c.end_ns - c.start_ns >= $long_ns
     UNION ALL
     SELECT process, kind, text, thread, start_ns, end_ns FROM host_ranges
 )

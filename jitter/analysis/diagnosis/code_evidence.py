@@ -1,0 +1,158 @@
+"""Evidence from the program: the operator that launched a finding's kernel, the host's work before a late launch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.metrics.kernel_index import KernelIndex
+from jitter.core.formatting import format_time
+from jitter.core.kernels import KINDS, MEMORY
+from jitter.core.step_key import StepKey
+from jitter.lake.host_events import read_host_events
+from jitter.lake.records import RankStepRecord
+from jitter.lake.step_reader import StepColumns
+
+_COLUMNS: Final = ("kind", "operator", "scope", "phase", "launch_start_ns", "launch_end_ns", "launch_thread")
+_MOST_KERNELS: Final = 16
+"""Kernel indices of a finding up to which its first kernel stands for it."""
+_LONGEST_SCOPE: Final = 80
+_LEAST_SHARE: Final = 0.5
+"""Share of a gap that a host operation covers at least to explain it."""
+_HOST_CAUSES: Final = ("cpu_launch", "late_start")
+
+
+class Program(Protocol):
+    """What the evidence is read from; `jitter.Lake` has these members."""
+
+    root: Path
+
+    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> StepColumns:
+        """Return columns of one step's rows."""
+
+    def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
+        """Return the alignment of each cohort's ranks in one step."""
+
+    def ranks_of(self, key: StepKey) -> list[int]:
+        """Return the ranks that recorded this step."""
+
+    def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
+        """Return the record of one rank in one step."""
+
+
+class _Launch(NamedTuple):
+    """One kernel's row, and when the process's launch before it returned."""
+
+    code: Mapping[str, str | None]
+    thread: int | None
+    start_ns: int | None
+    before_ns: int | None
+
+
+def add_code_evidence(diagnosis: Diagnosis, program: Program) -> Diagnosis:
+    """Return the diagnosis with what the recordings say of the code behind each culprit, where they say anything.
+
+    Raises `LakeError` if a file of the lake is missing or damaged.
+    """
+    return replace(
+        diagnosis,
+        culprits=tuple(
+            replace(culprit, evidence=(*culprit.evidence, *_describe(culprit, program)))
+            for culprit in diagnosis.culprits
+        ),
+    )
+
+
+def _describe(culprit: Culprit, program: Program) -> list[str]:
+    where = culprit.kernel_index
+    key = next((key for key in culprit.steps if culprit.rank in program.ranks_of(key)), None)
+    if where is None or key is None or where.last - where.first >= _MOST_KERNELS:
+        return []
+    launch = _find_launch(program, key, culprit.rank, where.first)
+    if launch is None:
+        return []
+    found = []
+    code = describe_code(launch.code)
+    if code is not None:
+        found.append(f"kernel {where.first} is {code}")
+    if culprit.cause in _HOST_CAUSES:
+        operation = _describe_gap(program, key, culprit.rank, launch)
+        if operation is not None:
+            found.append(f"before the launch of kernel {where.first} the host was {operation}")
+    return found
+
+
+def describe_code(code: Mapping[str, str | None]) -> str | None:
+    """Return operator, scope and phase of a kernel in words; None if none of them is known.
+
+    >>> describe_code({"operator": "aten::add_", "scope": "model/mlp", "phase": "backward"})
+    'launched by `aten::add_` in `model/mlp`, backward'
+    """
+    operator, scope, phase = code["operator"], code["scope"], code["phase"]
+    if operator is None and scope is None:
+        return None
+    by = "" if operator is None else f" by `{operator}`"
+    within = "" if scope is None else f" in `{_inner(scope)}`"
+    return f"launched{by}{within}{'' if phase is None else f', {phase}'}"
+
+
+def _inner(scope: str) -> str:
+    return scope if len(scope) <= _LONGEST_SCOPE else f"…{scope[-_LONGEST_SCOPE:]}"
+
+
+def _find_launch(program: Program, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
+    """Return the rank's kernel with this index."""
+    for index in program.kernel_indices(key):
+        member = next((one for one in index.members if one.rank == rank), None)
+        if member is not None and kernel_index in index.partners[member.sequence]:
+            number = index.partners[member.sequence].index(kernel_index)
+            rows = program.step_columns(key, _COLUMNS, [rank]).table
+            kinds = rows["kind"].to_pylist()
+            row = [at for at, kind in enumerate(kinds) if kind != KINDS[MEMORY]][number]
+            start_ns = rows["launch_start_ns"][row].as_py()
+            return _Launch(
+                {name: rows[name][row].as_py() for name in ("operator", "scope", "phase")},
+                rows["launch_thread"][row].as_py(),
+                start_ns,
+                _last_return(rows, start_ns, program.record_of(key, rank).step.start_ns),
+            )
+    return None
+
+
+def _last_return(rows: pa.Table, start_ns: int | None, step_start_ns: int) -> int | None:
+    """Return when the last launch before `start_ns` returned; the step's start if there is none."""
+    if start_ns is None:
+        return None
+    earlier = rows.filter(pc.less(rows["launch_start_ns"], start_ns))
+    returned = pc.max(earlier["launch_end_ns"]).as_py() if earlier.num_rows else None
+    return step_start_ns if returned is None else min(returned, start_ns)
+
+
+def _describe_gap(program: Program, key: StepKey, rank: int, launch: _Launch) -> str | None:
+    """Return which host operation covers most of the gap before a launch, in words; None if none is recorded."""
+    start_ns, before_ns = launch.start_ns, launch.before_ns
+    if start_ns is None or before_ns is None or start_ns <= before_ns:
+        return None
+    columns = ("kind", "name", "thread", "start_ns", "end_ns")
+    rows = read_host_events(program.root, program.record_of(key, rank).record, columns)
+    if rows is None:
+        return None
+    rows = rows.filter(pc.and_(pc.equal(rows["kind"], "operation"), rows["end_ns"].is_valid()))
+    if launch.thread is not None:
+        rows = rows.filter(pc.equal(rows["thread"], launch.thread))
+    begins, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    covers = np.minimum(ends, start_ns) - np.maximum(begins, before_ns)
+    chosen = np.flatnonzero(covers >= _LEAST_SHARE * (start_ns - before_ns))
+    if not len(chosen):
+        return None
+    # the outermost first: it lasts longest
+    chosen = chosen[np.argsort(begins[chosen] - ends[chosen], kind="stable")]
+    names = list(dict.fromkeys(rows["name"][int(row)].as_py() for row in chosen))
+    inner, outer = names[-1], names[:-1][-1:]
+    within = "".join(f" (called by `{name}`)" for name in outer)
+    return f"in `{inner}`{within} for {format_time(int(covers[chosen[-1]]))} of {format_time(start_ns - before_ns)}"

@@ -12,6 +12,7 @@ import pyarrow as pa
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.core.marker_numbers import parse_marker_numbers
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
@@ -80,6 +81,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
         Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
+        Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
         Relation("host", HOST, files=partial(_host_files, lake)),
         Relation("sources", _SOURCES, tables=lambda _: [_source_rows(lake)]),
@@ -147,6 +149,16 @@ _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary
 _SOURCES = _schema_of(SourceRecord)
 _STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
 _PROBLEMS = pa.schema([("source", pa.string()), ("file", pa.string()), ("rank", pa.int64()), ("problem", pa.string())])
+_MARKER_NUMBERS = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("step", pa.int64()),
+        ("rank", pa.int64()),
+        ("position", pa.int64()),
+        ("name", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
 _RANKS = pa.schema(
     [
         ("rank", pa.int64()),
@@ -208,6 +220,16 @@ def _source_rows(lake: QueryableLake) -> pa.Table:
 def _step_rows(lake: QueryableLake) -> pa.Table:
     names = _STEPS.names[2:]
     return _table(_STEPS, [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps])
+
+
+def _marker_number_rows(lake: QueryableLake) -> pa.Table:
+    rows = [
+        (step.epoch, step.step, record.rank, position, *number)
+        for record in lake.sources
+        for step in record.steps
+        for position, number in enumerate(parse_marker_numbers(step.marker or "", step.step, step.epoch, record.rank))
+    ]
+    return _table(_MARKER_NUMBERS, rows)
 
 
 def _problem_rows(lake: QueryableLake) -> pa.Table:

@@ -79,15 +79,17 @@ def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, .
 
 
 def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
-    found = evidence.workload(cast("Outlier", candidate))
+    outlier = cast("Outlier", candidate)
+    found = evidence.workload(outlier)
+    stated = evidence.marker_numbers(outlier)
     if not found.excess_ns or found.differing_ns < evidence.thresholds.cause_share * found.excess_ns:
-        return None
+        return stated or None
     where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
     told = (
         f"{format_percent(found.differing_ns / found.excess_ns)} of the excess GPU time is in "
         f"{format_count(found.differing, 'operation')} with another kernel name or launch shape than {where}"
     )
-    return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""),)
+    return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""), *stated)
 
 
 def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:

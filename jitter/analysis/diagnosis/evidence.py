@@ -13,6 +13,7 @@ from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.locations import KernelLocator
+from jitter.analysis.diagnosis.marker_numbers import describe_marker_numbers
 from jitter.analysis.diagnosis.scopes import RankLocation
 from jitter.analysis.diagnosis.side_work import explain_by_side_work
 from jitter.analysis.diagnosis.workload import WorkloadComparison, compare_workload
@@ -102,6 +103,11 @@ class Evidence:
         if outlier not in self._workloads:
             self._workloads[outlier] = compare_workload(self.analysis, outlier, self.worst_steps(outlier))
         return self._workloads[outlier]
+
+    def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
+        """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""
+        keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
+        return describe_marker_numbers(self.records, outlier.rank, keys)
 
     def data_loading(self, outlier: Outlier) -> DataLoadingTimes | None:
         """Return the time in data-loading ranges in an outlier's worst steps; None if none were recorded."""

@@ -1,0 +1,35 @@
+"""Numbers in the text of a step's marker, besides step, epoch and rank: batch sizes, sequence lengths."""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_NUMBER: Final = re.compile(r"(?:(?P<name>[A-Za-z]+(?:[_ ][A-Za-z]+)*)[\s_:=#\-(\[]*)?(?P<value>\d+(?:\.\d+)?)")
+_OF_STEP: Final = re.compile(
+    r"(?i)(?:.*[_ ])?(?:\w*step|epoch|rank|iter(?:ation)?|it|update|batch(?:[_ ]?idx)?)(?:[_ ]num)?"
+)
+
+
+class MarkerNumber(NamedTuple):
+    """One number of a marker."""
+
+    name: str
+    """The word before it; `number_<N>` without one, N counting from 1."""
+    value: float
+
+
+@lru_cache(maxsize=65536)
+def parse_marker_numbers(text: str, step: int, epoch: int | None, rank: int | None) -> tuple[MarkerNumber, ...]:
+    """Return the numbers of a marker's text, without those that are its step, epoch and rank.
+
+    >>> [tuple(one) for one in parse_marker_numbers("epoch1_step2003-rank0-640_8", 2003, 1, 0)]
+    [('number_1', 640.0), ('number_2', 8.0)]
+    """
+    found: list[MarkerNumber] = []
+    left = {step, epoch, rank}
+    for match in _NUMBER.finditer(text):
+        name, value = match["name"], float(match["value"])
+        if name is not None and value in left and _OF_STEP.fullmatch(name):
+            continue
+        found.append(MarkerNumber(name or f"number_{len(found) + 1}", value))
+    return tuple(found)

@@ -32,6 +32,7 @@ _VERBS = (
     "export",
     "serve",
     "verify",
+    "record",
     "sample",
     "explain",
 )

@@ -22,6 +22,7 @@ from jitter.readers.kineto.header import (
     parse_header,
     parse_trailer,
     profiler_version,
+    recorded_host,
 )
 from jitter.readers.kineto.processes import ProcessTable
 
@@ -128,6 +129,8 @@ class _Trace:
             )
         self._set_clock(rows.about_ns)
         self._set_rank(rows.processes)
+        for process in self.recording.processes:
+            process.host = recorded_host(self._members)
 
     def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, TraceHeader]:
         """Return the first text, at least up to the first event, and the header."""

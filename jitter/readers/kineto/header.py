@@ -108,6 +108,12 @@ def distributed_world_size(members: dict[str, Raw]) -> int | None:
     return _distributed_number(members, "world_size") or None
 
 
+def recorded_host(members: dict[str, Raw]) -> str | None:
+    """Return the host that `jitter.record` states in the trace; None if it does not."""
+    host = member_value(members, "jitter_host")
+    return host if isinstance(host, str) and host else None
+
+
 def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:
     """Return the model of each GPU in `deviceProperties`; None is the key of all if they are of one model."""
     listed = member_value(members, "deviceProperties")

@@ -1,0 +1,42 @@
+"""`jitter record`: print the commands and lines that record a job."""
+
+import click
+
+from jitter.core.errors import UsageError
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch"]))
+@click.argument("program", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--launcher",
+    type=click.Choice(["torchrun", "srun", "mpirun", "k8s"]),
+    default="torchrun",
+    show_default=True,
+    help="What starts the job's processes.",
+)
+@click.option("--steps", "numbers", metavar="A-B", default="100-109", show_default=True, help="Steps to record.")
+@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes.")
+@click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs per node.")
+@click.option("--folder", metavar="DIR", default="traces", show_default=True, help="Where the recordings go.")
+def record(
+    profiler: str, program: tuple[str, ...], launcher: str, numbers: str, nodes: int, gpus: int, folder: str
+) -> None:
+    """Print the commands that record a job, with step markers and names that `jitter ingest` understands.
+
+    PROGRAM is the training program with its arguments. Default: train.py. Nothing is run.
+
+    \b
+    Examples:
+        jitter record torch --launcher torchrun --nodes 2
+        jitter record nsys --launcher srun --steps 200-209 train.py --config big.yaml
+        jitter record rocprofv3 --launcher mpirun
+    """
+    from jitter.core.formatting import parse_numbers
+    from jitter.record.commands import JobShape, recording_lines
+
+    steps = sorted(set(parse_numbers(numbers, "--steps")))
+    if steps != list(range(steps[0], steps[-1] + 1)):
+        raise UsageError("--steps names steps that are not consecutive", "give A-B")
+    job = JobShape(program or ("train.py",), folder, steps[0], steps[-1], nodes, gpus)
+    click.echo(recording_lines(profiler, launcher, job), nl=False)  # type: ignore[arg-type]

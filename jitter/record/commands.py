@@ -1,0 +1,122 @@
+"""The commands that record a job: for each profiler and launcher, with names and markers that `ingest` understands."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, get_args
+
+Profiler = Literal["nsys", "rocprofv3", "torch"]
+Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
+PROFILERS: Final[tuple[str, ...]] = get_args(Profiler)
+LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
+
+_RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
+
+
+class JobShape(NamedTuple):
+    """What to record."""
+
+    program: Sequence[str]
+    """The training program with its arguments."""
+    folder: str
+    first: int
+    last: int
+    """The steps to record."""
+    nodes: int
+    gpus: int
+    """GPUs per node."""
+
+
+def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> str:
+    """Return the lines to type and to add to the training loop, with comments that say what they cost."""
+    parts = {"nsys": _nsys, "rocprofv3": _rocprofv3, "torch": _torch}[profiler](launcher, job)
+    folder = shlex.quote(job.folder)
+    lines = [*parts, "", "# 3. check, then analyze", f"jitter inspect {folder}", f"jitter report {folder}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _nsys(launcher: Launcher, job: JobShape) -> list[str]:
+    profiler = [
+        *("nsys", "profile", "-t", "cuda,nvtx,osrt", "-o", f"{job.folder}/rank-%q{{{_RANK_VARIABLE[launcher]}}}"),
+        *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"),
+    ]
+    folder = shlex.quote(job.folder)
+    return [
+        "# 1. in the training loop: a marker around each step, and the capture range",
+        *_marker_lines(job, capture=True),
+        "",
+        f"# 2. run; {_steps(job)} are recorded, about 0.5 kB per kernel in the export",
+        *_launch(launcher, profiler, job),
+        f"for report in {folder}/*.nsys-rep; do",
+        '    nsys export -t sqlite --lazy=false -o "${report%.nsys-rep}.sqlite" "$report"',
+        "done",
+    ]
+
+
+def _rocprofv3(launcher: Launcher, job: JobShape) -> list[str]:
+    profiler = [
+        *("rocprofv3", "--kernel-trace", "--hip-trace", "--marker-trace", "--memory-copy-trace", "--rccl-trace"),
+        *("--output-format", "csv", "-d", job.folder, "-o", f"rank-%env{{{_RANK_VARIABLE[launcher]}}}%", "--"),
+    ]
+    return [
+        "# 1. in the training loop: a marker around each step (PyTorch for ROCm sends nvtx ranges to roctx)",
+        *_marker_lines(job, capture=False),
+        "",
+        "# 2. run; the whole run is recorded, about 0.4 kB per kernel: run few steps",
+        *_launch(launcher, profiler, job),
+    ]
+
+
+def _torch(launcher: Launcher, job: JobShape) -> list[str]:
+    return [
+        "# 1. in the training loop",
+        "#    import jitter.record",
+        f'#    recorded = jitter.record.torch_profiler("{job.folder}", steps=range({job.first}, {job.last + 1}))',
+        "#    with recorded as profiler:",
+        "#        for batch in loader:",
+        "#            train_step(batch)",
+        "#            profiler.step()",
+        "",
+        f"# 2. run; {_steps(job)} are recorded, about 0.2 kB per kernel (compressed), without stacks",
+        *_launch(launcher, [], job),
+    ]
+
+
+def _marker_lines(job: JobShape, *, capture: bool) -> list[str]:
+    begin = [f"if step == {job.first}:", "    torch.cuda.profiler.start()"] if capture else []
+    end = [f"if step == {job.last}:", "    torch.cuda.profiler.stop()"] if capture else []
+    step = ['torch.cuda.nvtx.range_push(f"step{step}-rank{rank}")', "train_step(batch)", "torch.cuda.nvtx.range_pop()"]
+    return [f"#    {line}" for line in (*begin, *step, *end)]
+
+
+def _launch(launcher: Launcher, profiler: Sequence[str], job: JobShape) -> list[str]:
+    """Return the command that starts one profiler per worker."""
+    python = ["python", *job.program]
+    if launcher == "k8s":
+        inner = _command(["torchrun", "--nproc-per-node", str(job.gpus)], profiler, job.program)
+        listed = ", ".join(f'"{word}"' for word in inner)
+        return ["# in the pod template of a PyTorchJob, on a volume that outlives the pod:", f"command: [{listed}]"]
+    if launcher == "torchrun":
+        words = _command(
+            ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus)], profiler, job.program
+        )
+    elif launcher == "srun":
+        words = ["srun", "--nodes", str(job.nodes), "--ntasks-per-node", str(job.gpus), *profiler, *python]
+    else:
+        words = ["mpirun", "-np", str(job.nodes * job.gpus), *profiler, *python]
+    return [f"mkdir -p {shlex.quote(job.folder)}", " ".join(map(_quote, words))]
+
+
+def _command(torchrun: Sequence[str], profiler: Sequence[str], program: Sequence[str]) -> list[str]:
+    """Return a torchrun command; `--no-python` makes it start the profiler in place of Python."""
+    if not profiler:
+        return [*torchrun, *program]
+    return [*torchrun, "--no-python", *profiler, "python", *program]
+
+
+def _quote(word: str) -> str:
+    # braces and percent signs are plain text to a shell unless they hold a comma or dots
+    return word if all(char.isalnum() or char in "%{}_-./=,:@+" for char in word) else shlex.quote(word)
+
+
+def _steps(job: JobShape) -> str:
+    return f"steps {job.first} to {job.last}"

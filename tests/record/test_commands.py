@@ -1,0 +1,68 @@
+"""`jitter record` prints commands whose names and markers the readers understand."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jitter.cli import main
+from jitter.ingestion.rank_names import rank_in_path
+from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
+from jitter.record.commands import LAUNCHERS, PROFILERS
+from jitter.record.torch import file_name
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["record", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("profiler", PROFILERS)
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: str):
+    text = printed(capsys, profiler, "--launcher", launcher, "--nodes", "2", "--gpus", "4", "--steps", "20-29")
+    if launcher != "k8s":
+        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    variable = {"srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK"}.get(launcher, "RANK")
+    if profiler == "nsys":
+        (name,) = re.findall(r"traces/rank-%q\{(\w+)\}", text)
+        assert name == variable
+        assert "if step == 20:" in text
+        assert "if step == 29:" in text
+    if profiler == "rocprofv3":
+        (name,) = re.findall(r"rank-%env\{(\w+)\}%", text)
+        assert name == variable
+    if profiler == "torch":
+        assert "range(20, 30)" in text
+    else:
+        marker = f"step{21}-rank{3}"
+        assert 'range_push(f"step{step}-rank{rank}")' in text
+        found = parse_marker(compile_step_pattern(None), None, marker, 0, 1)
+        assert found is not None
+        assert (found.step, found.rank) == (21, 3)
+        assert ("--no-python" in text) == (launcher in ("torchrun", "k8s"))
+    counts = {"torchrun": "--nnodes 2 --nproc-per-node 4", "srun": "--nodes 2 --ntasks-per-node 4", "mpirun": "-np 8"}
+    assert counts.get(launcher, '"--nproc-per-node", "4"') in text
+
+
+def test_the_program(capsys: pytest.CaptureFixture[str]):
+    text = printed(capsys, "nsys", "--launcher", "srun", "--folder", "my traces", "my train.py", "--lr", "0.1")
+    (line,) = [line for line in text.splitlines() if line.startswith("srun")]
+    words = shlex.split(line)
+    assert words[-4:] == ["python", "my train.py", "--lr", "0.1"]
+    assert "my traces/rank-%q{SLURM_PROCID}" in words
+
+
+@pytest.mark.parametrize("steps", ["1,5", "x", "5-2"])
+def test_steps_that_are_no_range(capsys: pytest.CaptureFixture[str], steps: str):
+    assert main(["record", "torch", "--steps", steps]) == 2
+    assert "--steps" in capsys.readouterr().err
+
+
+def test_the_name_states_the_rank():
+    assert rank_in_path(Path(file_name(3, 8, 100, 109))) == 3
+    assert rank_in_path(Path(file_name(12, None, 0, 4))) == 12

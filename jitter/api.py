@@ -83,6 +83,18 @@ class Lake:
     def __repr__(self) -> str:
         return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: how much the lake holds, and the diagnosis once it is computed."""
+        from html import escape
+
+        hosts = {host for host in self.hosts.values() if host is not None}
+        counts = {"ranks": len(self.ranks), "steps": len(self.steps), "hosts": len(hosts) or "unknown"}
+        counts["formats"] = ", ".join(sorted({record.format for record in self.sources}))
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in counts.items())
+        known = self._results.get(tuple(self.steps))
+        shown = "" if known is None else known.diagnosis._repr_html_()
+        return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>{shown}"
+
     @cached_property
     def steps(self) -> list[StepKey]:
         """The steps of the run, in order."""

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.analysis.metrics.communication.calls import COLUMNS, UNKNOWN, match_calls
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.api import Lake
 from jitter.core.errors import UsageError
@@ -17,6 +19,14 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import read_step
+
+
+class Wait(NamedTuple):
+    """A rank's wait in a collective for its last rank. Times in ns on the rank's clock."""
+
+    start_ns: int
+    end_ns: int
+    last_rank: int
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,11 @@ class RankStep:
     metrics: list[dict[str, Any]]
     """Rows of `StepMetrics.rows`, by position; copies and fills have none."""
     calls: list[dict[str, Any]]
-    """Synchronizing calls and data loading: rows of `schema.HOST`."""
+    """Synchronizing calls, data loading and long operations: rows of `schema.HOST`."""
+    step_start_ns: int
+    step_end_ns: int | None
+    """None: the marker has no end."""
+    waits: list["Wait"]
 
 
 class AlignedStep:
@@ -66,7 +80,23 @@ class AlignedStep:
             read_step(self._lake.root, self.key, self._held, ranks=[rank]).table.to_pylist(),
             rows.to_pylist(),
             self._calls(rank).to_pylist(),
+            self._held[rank].step.start_ns,
+            self._held[rank].step.end_ns,
+            self._waits.get(rank, []),
         )
+
+    @cached_property
+    def _waits(self) -> dict[int, list[Wait]]:
+        """The waits of each rank in collectives of which all ranks were recorded."""
+        read = read_step(self._lake.root, self.key, self._held, COLUMNS)
+        calls = match_calls(read)
+        found: dict[int, list[Wait]] = {}
+        columns = (calls.kernels.call, calls.kernels.rank, calls.kernels.start_ns, calls.kernels.end_ns)
+        for call, place, start_ns, end_ns in zip(*(column.tolist() for column in columns), strict=True):
+            rank, last_rank, time_ns = read.ranks[place], int(calls.last_rank[call]), int(calls.time_ns[call])
+            if UNKNOWN not in (last_rank, time_ns) and rank != last_rank and end_ns - time_ns > start_ns:
+                found.setdefault(rank, []).append(Wait(start_ns, end_ns - time_ns, last_rank))
+        return found
 
     def earliest_ns(self) -> int:
         """Return the start of the first event of all ranks, in ns relative to the reference."""
@@ -74,6 +104,7 @@ class AlignedStep:
         for rank in self.ranks:
             read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
             starts = [read["start_ns"], read["launch_start_ns"], self._calls(rank)["start_ns"]]
+            found.append(self._held[rank].step.start_ns - self._zeros[rank])
             found += [first - self._zeros[rank] for one in starts if (first := pc.min(one).as_py()) is not None]
         return min(found)
 

@@ -1,8 +1,8 @@
 """A step's ranks on one aligned timeline, as Chrome's trace JSON, which ui.perfetto.dev opens.
 
-Each rank is a process; its launching threads and streams are tracks; an arrow leads from each launch to its kernels;
-the deviations of gap and time to kernel end are counters. Format: "Trace Event Format" of Chromium's trace viewer,
-times in microseconds.
+Each rank is a process; its step, launching threads, streams and waits in collectives are tracks; an arrow leads from
+each launch to its kernels; the deviations of gap and time to kernel end are counters. Viewers give slices of equal
+names equal colours. Format: "Trace Event Format" of Chromium's trace viewer, times in microseconds.
 """
 
 import gzip
@@ -21,6 +21,7 @@ Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'
 """The first bytes of a timeline that jitter wrote."""
 _TRACKS = 10_000  # tracks per rank: a thread's number must be unique in the file
+_CODE = ("operator", "scope", "phase")
 _METRICS = ("duration", "gap", "ttke", "launch_latency")
 _SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y", "block_z")}
 
@@ -46,7 +47,7 @@ def trace_events(step: AlignedStep) -> Iterator[Event]:
     arrows = count(1)
     for number, rank in enumerate(step.ranks):
         name = f"rank {rank:0{len(str(step.ranks[-1]))}}"  # zero-padded: Perfetto sorts by name
-        yield from _Process(step.of(rank), name, number, origin_ns, arrows).events()
+        yield from _Process(step.of(rank), name, number, origin_ns, arrows, str(step.key)).events()
 
 
 def is_perfetto_export(path: Path) -> bool:
@@ -73,8 +74,11 @@ def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "IO[bytes] | g
 class _Process:
     """The events of one rank."""
 
-    def __init__(self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]") -> None:
+    def __init__(
+        self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]", title: str
+    ) -> None:
         self._rank = rank
+        self._title = title
         self._name = name
         self._pid = (number + 1) * _TRACKS  # not 0, which is the idle process
         self._number = number
@@ -85,8 +89,10 @@ class _Process:
 
     def events(self) -> Iterator[Event]:
         """Yield the names of process and tracks, then the events."""
+        self._step()
         launched = self._launches()
         self._activities(launched)
+        self._waits()
         self._counters()
         host = "" if self._rank.host is None else f" · {self._rank.host}"
         device = "" if self._rank.device is None else f" · GPU {self._rank.device}"
@@ -97,6 +103,19 @@ class _Process:
             yield self._named("thread_sort_index", tid, {"sort_index": place})
         for _, event in sorted(self._found, key=lambda found: found[0]):  # stable sort: a slice comes before its arrows
             yield event
+
+    def _step(self) -> None:
+        """Add the step's marker on a track of its own."""
+        start_ns, end_ns = self._rank.step_start_ns, self._rank.step_end_ns
+        args = {} if end_ns is not None else {"end": "not recorded"}
+        self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
+
+    def _waits(self) -> None:
+        """Add the waits in collectives: who is waited for."""
+        waits = self._rank.waits
+        for wait, lane in zip(waits, assign_tracks((one.start_ns, one.end_ns) for one in waits), strict=True):
+            track = self._track("waiting", lane)
+            self._slice(f"waiting for rank {wait.last_rank}", "waiting", track, wait.start_ns, wait.end_ns, {})
 
     def _launches(self) -> dict[tuple[Any, ...], int]:
         """Add the host calls to the tracks of their threads; return the track of each launch."""
@@ -188,6 +207,15 @@ def _details(row: dict[str, Any], metrics: dict[str, Any] | None) -> Event:
     for name, sides in _SHAPES.items():
         if all(row[side] is not None for side in sides):
             details[name] = " × ".join(str(row[side]) for side in sides)
-    for name in ("correlation_id", "collective", "message_bytes", "group_name", "group_size"):
+    for name in (
+        "operator",
+        "scope",
+        "phase",
+        "correlation_id",
+        "collective",
+        "message_bytes",
+        "group_name",
+        "group_size",
+    ):
         details[name] = row[name]
     return {name: value for name, value in details.items() if value is not None}

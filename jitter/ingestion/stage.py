@@ -142,7 +142,9 @@ class Stager:
         """Return the host events of a process with the long operations in its steps, in order of start."""
         found = self._scopes.operations(process)
         rows = locate_in_steps(found["start_ns"].to_numpy(), self._ranges[process])
-        found = found.append_column("step_row", pa.array(rows)).filter(pa.array(rows >= 0))
+        is_known = pc.is_in(found["start_ns"], host.filter(pc.not_equal(host["kind"], "sync"))["start_ns"])
+        kept = pc.and_(pa.array(rows >= 0), pc.invert(is_known))  # a range that waits for data is recorded as such
+        found = found.append_column("step_row", pa.array(rows)).filter(kept)
         if not found.num_rows:
             return host
         columns = {"process": process, "kind": "operation"}

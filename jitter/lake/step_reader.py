@@ -38,6 +38,10 @@ class StepColumns:
     rows: tuple[int, ...]
     """Number of rows of each of `ranks`."""
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the table for any library that takes Arrow data, such as Polars."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
     @cached_property
     def bounds(self) -> Ints:
         """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` belongs to `ranks[i]`."""

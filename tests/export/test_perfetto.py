@@ -88,6 +88,27 @@ def test_slices_are_the_lakes_rows_on_the_shared_moment(twelve_ranks: Path, tmp_
         assert sum(event["ph"] == "s" for event in events) == len(rows)
 
 
+def test_the_step_and_the_waits(twelve_ranks: Path, tmp_path: Path):
+    """A rank waits in a collective from its start until the rank with the shortest kernel arrives."""
+    found = by_rank(export(twelve_ranks, tmp_path / "t.json", "--step", 2001, "--ranks", "0-3"))
+    kernels: dict[int, list[int]] = {}
+    for rank in range(12):
+        rows = pq.ParquetFile(twelve_ranks / f"kernels/epoch=1/step=2001/rank={rank}.parquet").read().to_pylist()
+        kernels[rank] = [row["duration_ns"] for row in rows if row["kind"] == "collective"]
+    assert len({len(its) for its in kernels.values()}) == 1
+    for rank, events in found.items():
+        (step,) = [event for event in events if event.get("cat") == "step"]
+        assert step["name"] == "epoch 1, step 2001"
+        wanted = []
+        for at, own in enumerate(kernels[rank]):
+            shortest = min(its[at] for its in kernels.values())
+            last = next(other for other in range(12) if kernels[other][at] == shortest)
+            wanted += [(f"waiting for rank {last}", own - shortest)] if last != rank and own > shortest else []
+        waits = [(event["name"], ns(event["dur"])) for event in events if event.get("cat") == "waiting"]
+        assert sorted(waits) == sorted(wanted)
+        assert all(event["args"]["phase"] == "communication" for event in events if event.get("cat") == "collective")
+
+
 def test_host_calls(twelve_ranks: Path, tmp_path: Path):
     found = by_rank(export(twelve_ranks, tmp_path / "t.json", "--step", 2001, "--ranks", "4"))[4]
     rows = [
@@ -96,11 +117,11 @@ def test_host_calls(twelve_ranks: Path, tmp_path: Path):
         for row in pq.ParquetFile(path).read().to_pylist()
         if (row["epoch"], row["step"]) == STEP
     ]
-    assert {row["kind"] for row in rows} == {"sync", "data_loading"}
+    assert {row["kind"] for row in rows} >= {"sync", "data_loading"}
     assert sorted(
         (event["cat"], event["name"], ns(event["dur"]))
         for event in found
-        if event["ph"] == "X" and event["cat"] in {"sync", "data_loading"}
+        if event["ph"] == "X" and event["cat"] in {"sync", "data_loading", "operation"}
     ) == sorted((row["kind"], row["name"], row["end_ns"] - row["start_ns"]) for row in rows)
 
 
@@ -265,7 +286,7 @@ def test_refused(
 
 def test_nothing_said_to_write(twelve_ranks: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["export", str(twelve_ranks)]) == 2
-    assert "--csv DIR and --perfetto FILE.json" in capsys.readouterr().err
+    assert "--csv DIR, --perfetto FILE.json and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])

@@ -152,6 +152,12 @@ class Diagnosis:
     """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
     conclusion: Conclusion = field(default=Conclusion("within_noise"))
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: verdict, findings, split of the loss."""
+        from jitter.analysis.diagnosis.notebook_html import render_diagnosis
+
+        return render_diagnosis(self)
+
     @property
     def main_share(self) -> LossShare | None:
         """The part with most of the loss; None where nothing of it is explained."""

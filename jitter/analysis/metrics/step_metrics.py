@@ -124,6 +124,10 @@ class StepMetrics:
             return ClockAlignment("none", {}, unsynchronised=unsynchronised)
         return ClockAlignment(clock.method, clock.moments_ns, None, clock.uncertainty_ns, unsynchronised)
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return `rows` for any library that takes Arrow data, such as Polars."""
+        return self.rows.__arrow_c_stream__(requested_schema)
+
     @cached_property
     def rows(self) -> pa.Table:
         """One row a kernel and rank, by cohort, rank and position; times in ns, null where unknown.

@@ -47,6 +47,10 @@ class MetricTable:
             }
         )
 
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the columns of `to_arrow` for any library that takes Arrow data, such as Polars."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
     def to_pandas(self) -> "pd.DataFrame":
         """Return the columns of `to_arrow`, with the kernel index as index and NA where unknown."""
         import pandas as pd

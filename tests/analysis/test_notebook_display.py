@@ -1,0 +1,36 @@
+"""What a notebook shows of a lake and of a diagnosis; results as Arrow streams."""
+
+import pyarrow as pa
+import pytest
+
+import jitter
+from jitter.simulate import Fault, Job, simulate, write
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    folder = tmp_path_factory.mktemp("display") / "<lake>"
+    fault = Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")
+    write(simulate(Job(ranks=4, steps=8, kernels=60, seed=3), [fault]), folder / "traces", "nsys")
+    jitter.ingest(folder / "traces", folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "lake")
+
+
+def test_lake_and_diagnosis(lake: "jitter.Lake"):
+    before = lake._repr_html_()
+    assert "&lt;lake&gt;" in before
+    assert "<td>4</td>" in before
+    assert "finding" not in before  # nothing is computed for a display
+    diagnosis = lake.diagnose()
+    shown = diagnosis._repr_html_()
+    assert diagnosis.verdict.split()[0] in shown
+    for words in ("Rank 2", "late kernel launches", "loss by part", diagnosis.culprits[0].confidence):
+        assert words in shown
+    assert shown in lake._repr_html_()
+
+
+def test_arrow_streams(lake: "jitter.Lake"):
+    metrics = lake.metrics(4)
+    assert pa.table(metrics).to_pylist() == metrics.rows.to_pylist()
+    columns = lake.step_columns(lake.steps[0], ["rank", "start_ns"])
+    assert pa.table(columns).to_pylist() == columns.table.to_pylist()

@@ -65,7 +65,7 @@ def torch_profiler(
         with_stack=stacks,
         with_modules=stacks,
     )
-    _add_metadata_on_start(profile, own, size)
+    _add_metadata(profile, own, size)
     return profile
 
 
@@ -75,20 +75,14 @@ def file_name(rank: int, world_size: int | None, first: int, last: int) -> str:
     return f"rank-{rank}{of}-steps{first}-{last}-{_host()}.json.gz"
 
 
-def _add_metadata_on_start(profile: Any, rank: int, world_size: int | None) -> None:
-    """Make the profiler state rank, world size and host in its trace; torch takes metadata only while it records."""
-    start = profile.start_trace
+def _add_metadata(profile: Any, rank: int, world_size: int | None) -> None:
+    """Make the profiler state rank, world size and host in its trace."""
+    from torch import distributed
 
-    def start_trace() -> None:
-        start()
-        profile.add_metadata(HOST_MEMBER, _host())
-        from torch import distributed
-
-        if not (distributed.is_available() and distributed.is_initialized()):  # else torch states it itself
-            info = {"rank": rank} if world_size is None else {"rank": rank, "world_size": world_size}
-            profile.add_metadata_json("distributedInfo", json.dumps(info))
-
-    profile.start_trace = start_trace
+    profile.preset_metadata_json(HOST_MEMBER, json.dumps(_host()))
+    if not (distributed.is_available() and distributed.is_initialized()):  # else torch states it itself
+        info = {"rank": rank} if world_size is None else {"rank": rank, "world_size": world_size}
+        profile.preset_metadata_json("distributedInfo", json.dumps(info))
 
 
 def _range(steps: Sequence[int]) -> tuple[int, int]:

@@ -27,6 +27,7 @@ VERBS = (
     "export",
     "serve",
     "verify",
+    "record",
     "sample",
     "explain",
 )

@@ -98,7 +98,8 @@ def describe_code(code: Mapping[str, str | None]) -> str | None:
         return None
     by = "" if operator is None else f" by `{operator}`"
     within = "" if scope is None else f" in `{_inner(scope)}`"
-    return f"launched{by}{within}{'' if phase is None else f', {phase}'}"
+    told = "" if phase is None or phase == (scope or "").rpartition("/")[2] else f", {phase}"
+    return f"launched{by}{within}{told}"
 
 
 def _inner(scope: str) -> str:

@@ -109,9 +109,12 @@ def distributed_world_size(members: dict[str, Raw]) -> int | None:
 
 
 def recorded_host(members: dict[str, Raw]) -> str | None:
-    """Return the host that `jitter.record` states in the trace; None if it does not."""
-    host = member_value(members, "jitter_host")
-    return host if isinstance(host, str) and host else None
+    """Return the host's name, as PyTorch or `jitter.record` states it; None if neither does."""
+    for name in ("host_name", "jitter_host"):
+        host = member_value(members, name)
+        if isinstance(host, str) and host:
+            return host.partition(".")[0]
+    return None
 
 
 def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:

@@ -81,12 +81,14 @@ def test_a_late_launch(tmp_path: Path, allocates: bool):
         assert {"aten::empty", "cudaMalloc"} <= set(kinds)
 
 
-def test_nothing_recorded_nothing_said(tmp_path: Path):
+def test_only_annotations_are_recorded(tmp_path: Path):
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
     write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path / "traces", "nsys")
     jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
     (culprit,) = jitter.open(tmp_path / "lake").diagnose().culprits
-    assert not any("launched" in text and "`" in text for text in culprit.evidence)
+    assert [text for text in culprit.evidence if "launched" in text and "`" in text] == [
+        "kernel 17 is launched in `forward`"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,7 @@ def test_nothing_recorded_nothing_said(tmp_path: Path):
     [
         ("aten::add_", "model/mlp", "backward", "launched by `aten::add_` in `model/mlp`, backward"),
         (None, "model/mlp", None, "launched in `model/mlp`"),
+        ("aten::add_", "step/forward", "forward", "launched by `aten::add_` in `step/forward`"),
         ("aten::add_", None, "forward", "launched by `aten::add_`, forward"),
         (None, None, "communication", None),
     ],

@@ -210,11 +210,12 @@ def _depths(first: _Ints, until: _Ints) -> _Ints:
     order = np.argsort(depth, kind="stable")
     is_same = np.diff(depth[order]) == 0
     if (is_same & (until[order][:-1] > first[order][1:])).any():  # not nested, but overlapping
-        still_open: list[tuple[int, int]] = []
+        ends: list[int] = []  # of the ranges around, by depth
         for number, (begin, end) in enumerate(zip(first.tolist(), until.tolist(), strict=True)):
-            still_open = [one for one in still_open if one[0] > begin]
-            depth[number] = max((own for _, own in still_open), default=-1) + 1
-            still_open.append((end, int(depth[number])))
+            while ends and ends[-1] <= begin:
+                ends.pop()
+            depth[number] = len(ends)
+            ends.append(end)
     return depth
 
 

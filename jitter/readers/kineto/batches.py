@@ -124,7 +124,7 @@ class KinetoBatches:
         if "kernel" in found:
             self._add_gpu(found["kernel"])
         if calls := found.get("call"):
-            self._calls.add(calls, self.names.of([event.name for event in calls]), with_args=True)
+            self._calls.add(calls, self.names.of(list(map(_name, calls))), with_args=True)
         if "operator" in found:
             self._operators.add_operators(found["operator"], self.names)
         if "module" in found:
@@ -149,7 +149,7 @@ class KinetoBatches:
                     self._params.setdefault(external, self._same.setdefault(collective_args, collective_args))
 
     def _add_gpu(self, events: list[Event]) -> None:
-        names = self.names.of([event.name for event in events])
+        names = self.names.of(list(map(_name, events)))
         for number in range(self._named, len(self.names.listed)):
             if is_collective(self.names.listed[number]):
                 self._collectives.add(number)

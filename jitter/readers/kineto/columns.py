@@ -1,7 +1,8 @@
 """Columns of events: JSON values are collected as text and decoded per batch, which is faster than per event."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -13,6 +14,7 @@ from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_micr
 ABSENT: Final = Raw(b"null")
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
+_ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args"))
 
 
 class GpuArgs(Struct, gc=False):
@@ -77,12 +79,12 @@ class EventBuffer:
         if not events:
             return
         self.names += names
-        self._starts.append(join_values([event.ts for event in events]))
-        self._durations.append(join_values([event.dur for event in events]))
-        self._pids += [event.pid for event in events]
-        self._tids += [event.tid for event in events]
+        self._starts.append(join_values(list(map(_ts, events))))
+        self._durations.append(join_values(list(map(_dur, events))))
+        self._pids += map(_pid, events)
+        self._tids += map(_tid, events)
         if with_args:
-            self._args.append(b",".join(cast(Sequence[bytes], [event.args for event in events])))
+            self._args.append(b",".join(map(_args, events)))
 
     def times(self) -> Times:
         """Return the times of the events."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ _IS_MODULE: Final = re.compile(r"nn\.Module: ").match
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
 _NO_THREAD: Final = -1
+_name = attrgetter("name")
 Processes = Callable[[Sequence[int | None]], "np.ndarray[tuple[int], np.dtype[np.int32]]"]
 
 
@@ -34,7 +36,7 @@ class OperatorBuffer:
 
     def add_operators(self, events: Sequence[Event], names: NameTable) -> None:
         """Add events that are operators."""
-        self._gathered.add(events, names.of([event.name for event in events]), with_args=False)
+        self._gathered.add(events, names.of(list(map(_name, events))), with_args=False)
         self._is_module += [False] * len(events)
 
     def add_modules(self, events: Sequence[Event], names: NameTable) -> None:

@@ -27,6 +27,16 @@ class Pricing:
         kept = [one for one in priced if self.is_worth_fixing(one.candidate, one.gain_ns, one.marginal_ns)]
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
 
+    @cached_property
+    def beside_loss(self) -> list[PricedFinding]:
+        """Findings about the job whose saving is no part of the loss, with the largest first."""
+        priced = [
+            PricedFinding(one, one.known_gain_ns or 0.0, one.known_gain_ns or 0.0)
+            for one in self._analysis.job_findings
+        ]
+        kept = [one for one in priced if one.gain_ns >= self.min_gain_ns(one.steps)]
+        return sorted(kept, key=lambda one: -one.gain_ns)
+
     def price(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:
         """Return what each scenario saves alone, ns, and what it saves in addition to all the others.
 

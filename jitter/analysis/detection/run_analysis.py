@@ -10,6 +10,7 @@ from jitter.analysis.detection.deviations import TeamDeviations, collect_deviati
 from jitter.analysis.detection.expected_transfers import expected_transfers, slow_communication, slow_in_every_step
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
 from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
 from jitter.analysis.detection.outliers import Outlier, find_outliers, largest_outliers
@@ -182,6 +183,19 @@ class RunAnalysis:
             *attribute_to_ranks(slow),
             *(one for one in lasting if one is not None),
         ]
+
+    @cached_property
+    def job_findings(self) -> list[JobFinding]:
+        """Clusters of ranks and steps that are slow for all: their saving is no part of the loss."""
+        own = [one for one in self.candidates if isinstance(one, Outlier)]
+        found = []
+        for team in self.deviations:
+            known = [one for one in own if one.team == team.team]
+            found += find_clusters(team, self.step_ns, known, self.thresholds)
+        largest = max(self.deviations, key=lambda team: len(team.ranks), default=None)
+        if largest is not None and len(largest.ranks) > 1:
+            found += find_slow_steps(largest, self.step_ns, self.loss_ns, self.thresholds)
+        return found
 
     @cached_property
     def assumed_step_ns(self) -> Floats:

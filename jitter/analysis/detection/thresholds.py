@@ -45,6 +45,16 @@ class Thresholds:
     # the whole job
     min_random_ranks: int = 3
     """Ranks. Events on so many ranks, none of which has more than chance gives, are one finding about the job."""
+    min_cluster_ranks: int = 5
+    """Ranks. Fewer fall into two clusters by chance."""
+    cluster_sigmas: float = 6.0
+    """Standard deviations. Within the clusters. Healthy ranks, cut where they differ most, are less than 3 apart."""
+    cluster_gap_sigmas: float = 2.5
+    """Standard deviations. The slowest fast and the fastest slow rank must be so far apart."""
+    min_cluster_share: float = 0.02
+    """Of a step's time. The clusters must differ by this much to be worth a report."""
+    min_slow_step_share: float = 0.05
+    """Of the usual step. All ranks must be slower by this much in a slow step: less is usual."""
 
     # what is worth reporting
     min_gain_share: float = 0.01

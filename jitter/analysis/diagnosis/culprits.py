@@ -60,6 +60,7 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         kernel_index=_kernel_range(charges, evidence),
         evidence=(describe_excess(group, evidence), *group.evidence),
         look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
+        is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
 
 
@@ -74,7 +75,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     if group.group.scope == "job" and group.parts:
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
-        return f"{format_time(per_step)} per step on the critical path ({share})"
+        where = "on the critical path" if group.known_gain_ns is None else "on these ranks"
+        return f"{format_time(per_step)} per step {where} ({share})"
     per_step = group.excess_ns / len(group.steps) / max(len(ranks), 1)
     if group.is_lead:
         baseline = "the median of the same operations, on the critical path"

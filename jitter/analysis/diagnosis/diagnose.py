@@ -8,7 +8,7 @@ from jitter.analysis.diagnosis.communication_limits import limit_to_communicatio
 from jitter.analysis.diagnosis.conclusion import conclude
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings
+from jitter.analysis.diagnosis.finding_groups import FindingGroup, group_findings, group_job_findings
 from jitter.analysis.diagnosis.leads import find_leads
 from jitter.analysis.diagnosis.limitations import list_limitations
 from jitter.analysis.diagnosis.loss_split import split_loss, sum_charges
@@ -32,10 +32,12 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         groups = [*groups, *leads]
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
+    beside = group_job_findings(evidence)
+    groups, gains = [*groups, *beside], [*gains, *(group.known_gain_ns or 0.0 for group in beside)]
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
     culprits = [
-        make_culprit(group, gain, loss.ns, evidence)
+        make_culprit(group, gain, loss.ns if group.known_gain_ns is None else None, evidence)
         for group, gain in sorted(
             zip(groups, gains, strict=True), key=lambda one: (-max(round(one[1]), 0), -round(one[0].excess_ns))
         )

@@ -85,6 +85,8 @@ class Evidence:
         """Return a candidate's excess, ns, in the run's `number`th step."""
         if isinstance(candidate, SlowCommunication):
             return self.analysis.collective_excess_ns(candidate.meetings, number)
+        if isinstance(candidate, JobFinding) and candidate.known_gain_ns is not None:
+            return candidate.excess_ns / len(candidate.steps) if number in candidate.steps else 0.0
         if isinstance(candidate, JobFinding):
             charges = self.analysis.paths[number].whole
             own = charges.where((charges.part == candidate.part) & np.isin(charges.rank, candidate.ranks))

@@ -30,6 +30,13 @@ class FindingGroup:
     """Whether it rests on the critical path alone, without a test of significance."""
 
     @property
+    def known_gain_ns(self) -> float | None:
+        """The saving, where it is no part of the loss; else None."""
+        candidates = [one.candidate for one in self.findings]
+        known = [one.known_gain_ns for one in candidates if isinstance(one, JobFinding)]
+        return next((gain for gain in known if gain is not None), None)
+
+    @property
     def outliers(self) -> list[Outlier]:
         """The outliers among the findings."""
         candidates = [one.candidate for one in self.findings]
@@ -76,6 +83,12 @@ class FindingGroup:
     def scenario(self) -> Scenario:
         """The what-if scenario in which it is fixed."""
         return together(finding.scenario for finding in self.findings)
+
+
+def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
+    """Return the findings about the job whose saving is no part of the loss."""
+    found = evidence.pricing.beside_loss
+    return [_group_job(one, one.candidate, evidence) for one in found if isinstance(one.candidate, JobFinding)]
 
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:

@@ -117,6 +117,8 @@ class Culprit:
     kernel_index: IndexRange | None
     evidence: tuple[str, ...]
     look_at: ProfileLocation | None
+    is_part_of_job: bool = False
+    """Of scope `job`: whether there are ranks on which it does not occur."""
 
 
 @dataclass(frozen=True)

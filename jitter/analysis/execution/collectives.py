@@ -252,9 +252,11 @@ def _whole_job(
 def _size(group: Group, everyone: int) -> int:
     """How many ranks a group has, as far as its name tells; all there are where it is all ranks'."""
     if group is not None and group[0] == "ranks":
-        return len(group) - 1
+        return len(_ranks_of(group))
     return everyone if group == ("all",) else 0
 
 
 def _ranks_of(group: Group) -> tuple[object, ...]:
-    return group[1:] if group is not None and group[0] == "ranks" else ()
+    """Return the ranks that name a group; after them its own name may stand, where all its ranks agree on it."""
+    listed = group[1:] if group is not None and group[0] == "ranks" else ()
+    return tuple(one for one in listed if isinstance(one, int))

@@ -177,11 +177,20 @@ class RunReader:
         codes, groups = encode_lists(collectives["group_ranks"])
         peers = zip(*(collectives[name].to_pylist() for name in ("source_rank", "destination_rank")), strict=True)
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
+        told = []
+        names: dict[tuple[object, ...], dict[int, set[str | None]]] = {}
         for (rank, ordinal), code, name, pair in zip(places, codes.tolist(), named, peers, strict=True):
             # a send meets its receive, not the group's other transfers
-            ranks_of = pair if None not in pair else groups[code] if code >= 0 else ()
-            # its ranks name a group best, else its own name; where the trace tells neither, None
-            found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of else None if name is None else ("name", name)
+            ranks_of = tuple(pair if None not in pair else groups[code] if code >= 0 else ())
+            told.append((rank, ordinal, name, ranks_of))
+            names.setdefault(ranks_of, {}).setdefault(rank, set()).add(name)
+        # several groups may have the same ranks; a name that only one rank knows (an address) tells nothing
+        agreed = {ranks_of for ranks_of, own in names.items() if len({frozenset(one) for one in own.values()}) == 1}
+        for rank, ordinal, name, ranks_of in told:
+            if ranks_of:
+                found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of not in agreed else ("ranks", *ranks_of, name)
+            else:
+                found[rank][ordinal] = None if name is None else ("name", name)
         return found
 
 

@@ -24,7 +24,6 @@ _CAUSES: Final = {
     "slow_link": {"communication"},
     "slow_network": {"communication"},
 }
-_CLEARS: Final = "no rank, host or link stands out"
 
 
 class Finding(NamedTuple):
@@ -109,6 +108,9 @@ def _score(job: IrregularJob, fault: str) -> IrregularScore:
     outcome = _outcome(job, fault, diagnosis, findings, gains, step_length_ns(traces))
     all_gain = total - duration_ns(run_job(job, *found)) if found else 0.0
     told = float(diagnosis.what_if.culprits_repaired_ns or 0)
+    if fault in ("majority", "all_slow"):
+        # what slows most ranks, or all of them, is no part of the loss
+        told = float(sum(one.gain_ns for one in diagnosis.culprits if one.scope == "job"))
     return IrregularScore(
         job.seed, job.effect, fault, outcome, findings, all_gain, told, _about(job), diagnosis.verdict
     )
@@ -185,7 +187,7 @@ def _outcome(
         costly = list(job.faults) if sum(gains.values()) > COSTLY * run_ns else costly
     if not costly:
         return "small"
-    cleared = not findings and _CLEARS in diagnosis.verdict and not diagnosis.notes
+    cleared = not findings and diagnosis.conclusion.status == "within_noise" and not diagnosis.conclusion.doubts
     if fault == "unrecorded":
         if any(one.scope == "unrecorded" for one in findings):
             return "right"

@@ -1,0 +1,77 @@
+"""Clusters of ranks and steps that are slow for all, against totals whose clusters and steps are known."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import TimePart
+
+THRESHOLDS = Thresholds()
+STEP = 1e6
+
+
+def team(gpu_ns: np.ndarray, usual_ns: np.ndarray | None = None) -> TeamDeviations:
+    """Return deviations of GPU times (steps, ranks); the other parts are quiet."""
+    steps, ranks = gpu_ns.shape
+    own = np.random.default_rng(0).normal(0, 100, (3, steps, ranks))
+    own[TimePart.GPU] = gpu_ns
+    usual = np.full((3, steps, 1), 0.8 * STEP)
+    if usual_ns is not None:
+        usual[TimePart.GPU, :, 0] = usual_ns
+    return TeamDeviations(0, np.arange(ranks), subtract_median_of_others(own), np.full((3, steps, 1), 100.0), usual)
+
+
+def gpus(seed: int, ranks: int, spread: float) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 0.8 * STEP * (1 + spread * rng.standard_normal((1, ranks))) + rng.normal(0, 2e3, (8, ranks))
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("ranks", [5, 8, 16])
+def test_gpus_that_differ_by_chance_are_no_clusters(seed: int, ranks: int):
+    assert find_clusters(team(gpus(seed, ranks, 0.015)), np.full(8, STEP), [], THRESHOLDS) == []
+
+
+@pytest.mark.parametrize("slow", [(0, 2, 3, 5, 7), (1, 2, 3, 4, 5, 6)])
+def test_most_ranks_are_slow(slow: tuple[int, ...]):
+    own = gpus(1, 8, 0.003)
+    own[:, list(slow)] += 0.12 * STEP
+    (found,) = find_clusters(team(own), np.array([np.nan, *[STEP] * 7]), [], THRESHOLDS)
+    assert (found.kind, found.part, found.ranks) == ("two_clusters", TimePart.GPU, slow)
+    assert found.known_gain_ns == pytest.approx(7 * 0.12 * STEP, rel=0.05)
+
+
+def test_few_slow_ranks_are_outliers_and_no_cluster():
+    own = gpus(1, 8, 0.003)
+    own[:, :2] += 0.12 * STEP
+    assert find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS) == []
+
+
+def test_slow_ranks_that_are_known_need_no_other_finding():
+    own = gpus(1, 8, 0.003)
+    own[:, :4] += 0.12 * STEP
+    known = [Outlier(0, rank, TimePart.GPU, tuple(range(8)), 1e6, 20.0, 1e-6, persistent=True) for rank in range(4)]
+    assert find_clusters(team(own), np.full(8, STEP), known, THRESHOLDS) == []
+    assert len(find_clusters(team(own), np.full(8, STEP), known[:2], THRESHOLDS)) == 1
+
+
+def test_steps_in_which_all_ranks_are_slow():
+    own = gpus(1, 8, 0.003)
+    steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
+    usual = np.full(8, 0.8 * STEP)
+    assert find_slow_steps(team(own, usual), steps, np.full(8, 1e4), THRESHOLDS) == []
+    steps[[3, 6]] += 0.3 * STEP
+    usual[[3, 6]] += 0.3 * STEP
+    (found,) = find_slow_steps(team(own, usual), steps, np.full(8, 1e4), THRESHOLDS)
+    assert (found.kind, found.part, found.steps, found.ranks) == ("slow_steps", TimePart.GPU, (3, 6), tuple(range(8)))
+    assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
+
+
+def test_a_step_that_is_slow_by_its_loss_is_not_slow_for_all():
+    steps, loss = np.full(8, STEP), np.full(8, 1e4)
+    steps[3] += 0.3 * STEP
+    loss[3] += 0.3 * STEP
+    assert find_slow_steps(team(gpus(1, 8, 0.003)), steps, loss, THRESHOLDS) == []

@@ -45,7 +45,7 @@ class Thresholds:
     # the whole job
     min_random_ranks: int = 3
     """Ranks. Events on so many ranks, none of which has more than chance gives, are one finding about the job."""
-    min_cluster_ranks: int = 5
+    min_cluster_ranks: int = 6
     """Ranks. Fewer fall into two clusters by chance."""
     cluster_sigmas: float = 6.0
     """Standard deviations. Within the clusters. Healthy ranks, cut where they differ most, are less than 3 apart."""

@@ -113,7 +113,7 @@ def name_culprit(culprit: Culprit) -> str:
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "job":
-        return f"Most ranks ({format_numbers(culprit.ranks)})" if culprit.is_part_of_job else "All ranks"
+        return f"Ranks {format_numbers(culprit.ranks)}" if culprit.is_part_of_job else "All ranks"
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
     if culprit.scope == "ranks":

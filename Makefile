@@ -10,7 +10,7 @@ DEVELOPMENT := $(VENV)/.development
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install lock check format lint types imports test test-quick sample picture bench bench-quick accuracy accuracy-quick fuzz clean
+.PHONY: help demo install lock check format lint types imports test test-quick sample picture bench bench-quick accuracy accuracy-quick fuzz torture torture-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -110,6 +110,12 @@ accuracy-quick: $(DEVELOPMENT)  ## print the same for the tenth of the jobs that
 
 fuzz: $(DEVELOPMENT)  ## read thousands of damaged PyTorch traces
 	$(PYTHON) -m tests.readers.kineto.fuzz 5000
+
+torture: $(DEVELOPMENT)  ## kill, mutate and damage: thousands of cases, hours; CASES=N and ONLY=SECTION for a part
+	$(PYTHON) -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases $(CASES))
+
+torture-quick: $(DEVELOPMENT)  ## the short part of it that the tests run
+	$(PYTHON) -m tests.torture --quick
 
 clean:  ## remove caches and build outputs, and .venv
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache $(VENV)

@@ -1,0 +1,1 @@
+"""Kills, simultaneous work, mutated sources and flipped bits: `make torture` counts what survives them."""

@@ -1,0 +1,35 @@
+"""The sections of the torture, with the number of cases of a whole and of a quick run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from tests.torture.figures import Figures
+from tests.torture.flips import flip_bits
+from tests.torture.kills import kill_changes, send_signals, work_at_once
+from tests.torture.mutations import damage_kineto, damage_logs, mutate_sources
+
+
+class Section(NamedTuple):
+    """One kind of torture: (cases, seed) -> figures."""
+
+    run: Callable[[int, int], Figures]
+    cases: int
+    quick_cases: int
+
+
+SECTIONS = {
+    "kills": Section(kill_changes, 600, 4),
+    "signals": Section(send_signals, 500, 4),
+    "together": Section(work_at_once, 200, 2),
+    "sources": Section(mutate_sources, 12_000, 24),
+    "kineto": Section(damage_kineto, 5_000, 40),
+    "logs": Section(damage_logs, 5_000, 40),
+    "flips": Section(flip_bits, 1_000, 14),
+}
+
+
+def torture(names: Sequence[str], quick: bool, seed: int, cases: int | None = None) -> Iterator[Figures]:
+    """Run sections and yield the figures of each."""
+    for name in names:
+        section = SECTIONS[name]
+        yield section.run(cases or (section.quick_cases if quick else section.cases), seed)

@@ -30,6 +30,7 @@ Faults (KIND:WORD=VALUE,…); rank, step or kernels also as 0-7+12:
   slow_cpu        rank factor kernels  launches take longer
   slow_gpu        rank factor kernels  kernels take longer
   late_start      rank ms loading      the step begins late (loading=no: outside the data-loading range)
+  late_end        rank ms              the CPU pauses between the step's last launch and its end
   unequal_work    rank factor kernels  larger launch shapes, longer kernels
   extra_kernel    rank kernel ms       a kernel that only this rank runs
   missing_kernel  rank kernel          a kernel that only this rank lacks

@@ -80,6 +80,8 @@ class HostEvents:
         self._rows = read_host_events(root, record, ("kind", "name", "thread", "start_ns", "end_ns"))
         self._bounds, keys = step_bounds(record)
         self._number = {key: number for number, key in enumerate(keys)}
+        ends = [step.end_ns for step in sorted(record.steps, key=lambda step: step.start_ns)]
+        self._ends = [int(self._bounds[at + 1]) if end is None else end for at, end in enumerate(ends)]
 
     @cached_property
     def calls(self) -> SyncCalls:
@@ -87,15 +89,18 @@ class HostEvents:
         return select_sync_calls(self._rows)
 
     def loading(self, key: StepKey) -> DataLoading:
-        """Return the waits for data in a step, and those between the previous step and this one."""
+        """Return the waits for the data of a step: those in it, and those since the end of the step before.
+
+        A wait counts for one step only, and ends there at the latest.
+        """
         rows = self._data_loading
         at = self._number.get(key)
         if rows is None or at is None:
             return DataLoading(np.empty(0, np.int64), np.empty(0, np.int64))
         start = rows["start_ns"].to_numpy()
-        end = rows["end_ns"].fill_null(_ENDLESS).to_numpy()
-        since = self._bounds[at - 1] if at else np.iinfo(np.int64).min
-        inside = (start >= since) & (start < self._bounds[at + 1])
+        end = np.minimum(rows["end_ns"].fill_null(_ENDLESS).to_numpy(), self._ends[at])
+        since = min(self._ends[at - 1], int(self._bounds[at])) if at else np.iinfo(np.int64).min
+        inside = (start >= since) & (start < self._ends[at])
         return DataLoading(start[inside], end[inside])
 
     @cached_property

@@ -35,6 +35,8 @@ class PhaseDurations:
     """(ranks,) time to fetch the batch."""
     transfer: Ints
     """(operations, 1 or ranks) of collectives: time from the last arrival to the end, equal on all ranks of a group."""
+    tail: Ints
+    """(ranks,) pause after the last operation, before the phase ends."""
     absent: NDArray[np.bool_] | None = None
     """Mask of operations that do not happen; None if all happen."""
     grid: Ints | None = None
@@ -81,7 +83,7 @@ def draw_durations(
         loading[at] = round(_LOADING_NS * max(_LEAST, 1 + job.cpu_noise * float(z[0, 0])))
     transfer = _transfers(job, groups, ops, phase, ranks, lambda z: _noisy(means, z[1:][draw], noise)[:, 0], rows)
     duration, cpu, call, gap = (np.ascontiguousarray(table[:, :, column].T) for column in range(4))
-    found = PhaseDurations(duration, cpu, call, gap, loading, transfer)
+    found = PhaseDurations(duration, cpu, call, gap, loading, transfer, np.zeros_like(loading))
     if job.variable_work:
         _resize(found, job, ops, phase, ranks)
     if 0 < phase <= job.steps:
@@ -167,7 +169,7 @@ def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
     return next(at for at, op in enumerate(ops) if op.draw == draw)
 
 
-def _afflict(
+def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
     found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
     if fault.kind == "slow_collective":
@@ -185,6 +187,8 @@ def _afflict(
             found.loading[columns] += fault.delay_ns
         else:
             found.cpu[0, columns] += fault.delay_ns
+    elif fault.kind == "late_end":
+        found.tail[columns] += fault.delay_ns
     elif fault.kind == "cpu_stall":
         found.cpu[_row(ops, fault), columns] += fault.delay_ns
     elif fault.kind == "missing_kernel":

@@ -116,7 +116,7 @@ def simulate_phase(
         streams[op.stream] = done
         if state.queue is not None:
             _enqueue(state.queue, ready if costs.absent is None else np.where(costs.absent[at], _NEVER, ready))
-    finish = cpu + _STEP_NS
+    finish = cpu + _STEP_NS + costs.tail
     state.cpu = finish
     return PhaseEvents(
         launch_start,

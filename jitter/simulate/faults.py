@@ -11,6 +11,7 @@ FAULT_CAUSES: Final = {
     "slow_cpu": "cpu_launch",
     "slow_gpu": "gpu_compute",
     "late_start": "late_start",
+    "late_end": "cpu_after",
     "unequal_work": "workload_imbalance",
     "extra_kernel": "workload_imbalance",
     "missing_kernel": "workload_imbalance",
@@ -25,6 +26,7 @@ REQUIRED_OPTIONS: Final = {
     "slow_cpu": ("ranks", "factor"),
     "slow_gpu": ("ranks", "factor"),
     "late_start": ("ranks", "ms"),
+    "late_end": ("ranks", "ms"),
     "unequal_work": ("ranks", "factor"),
     "extra_kernel": ("ranks", "kernel"),
     "missing_kernel": ("ranks", "kernel"),
@@ -52,6 +54,7 @@ class Fault:
     `kernels`. `slow_gpu`: compute durations x `factor` over `kernels`. `late_start`: the step's first launch comes
     `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
     x `factor` over `kernels`. `extra_kernel`: an additional kernel (of `ms`) before index `kernel`.
+    `late_end`: the CPU pauses `ms` after the step's last call, before the step's end.
     `missing_kernel`: no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`:
     transfers x `factor` in every collective whose group has one of the ranks. `pause`: each rank's CPU pauses `ms` in
     every `every`-th step, as garbage collection does; neighbours pause in different steps.
@@ -159,6 +162,7 @@ FAULT_EXAMPLES: Final = {
     "slow_cpu": "slow_cpu:rank=3,factor=4,kernels=100-400",
     "slow_gpu": "slow_gpu:rank=3,factor=1.2",
     "late_start": "late_start:rank=3,every=10,ms=8",
+    "late_end": "late_end:rank=3,every=10,ms=8",
     "unequal_work": "unequal_work:rank=3,factor=1.5,kernels=20-40",
     "extra_kernel": "extra_kernel:rank=3,kernel=17",
     "missing_kernel": "missing_kernel:rank=3,kernel=17",

@@ -36,6 +36,8 @@ class CauseInfo:
     advice: str
     """Behaviour of the culprit and where to look, as the end of a sentence that begins with the culprit."""
     detect: Detector | None
+    other_parts: tuple[TimePart, ...] = ()
+    """Other parts in which its excess may be."""
     job_advice: str = ""
     """The same of all ranks of the job."""
 
@@ -43,11 +45,21 @@ class CauseInfo:
 def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tuple[str, ...]]:
     """Return the candidate's cause and its evidence: the first cause of its part of time whose detector finds it."""
     for cause, info in CAUSES.items():
-        if info.part is candidate.part and info.detect is not None:
+        if candidate.part in (info.part, *info.other_parts) and info.detect is not None:
             found = info.detect(evidence, candidate)
             if found is not None:
                 return cause, found
     return "none", ()
+
+
+def _after_last_launch(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+    ranks = (candidate.rank,) if hasattr(candidate, "rank") else tuple(getattr(candidate, "ranks", ()))
+    shares = [evidence.after_launches.share(rank, candidate.part, candidate.steps) for rank in ranks]
+    share = max(shares, default=0.0)
+    if share < evidence.thresholds.cause_share:
+        return None
+    told = f"{format_percent(min(share, 1.0))} of the excess lies between the last launch of a step and the step's end"
+    return (told,)
 
 
 def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
@@ -121,6 +133,17 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
 
 CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
     {
+        "cpu_after": CauseInfo(
+            words="late step ends",
+            side="CPU",
+            part=TimePart.START,
+            other_parts=(TimePart.CPU,),
+            advice="is late at the end of its steps: check the host work after the last launch (optimizer, logging, "
+            "freeing memory)",
+            detect=_after_last_launch,
+            job_advice="are late at the end of their steps: check the host work after the last launch (optimizer, "
+            "logging, freeing memory)",
+        ),
         "late_start": CauseInfo(
             words="late step starts",
             side="CPU",

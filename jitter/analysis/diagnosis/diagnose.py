@@ -42,7 +42,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             zip(groups, gains, strict=True), key=lambda one: (-max(round(one[1]), 0), -round(one[0].excess_ns))
         )
     ]
-    run, split = analysis.run, _split(analysis, steps, loss)
+    run, split = analysis.run, _split(evidence, steps, loss)
     conclusion = conclude(evidence, loss, steps, culprits)
     what_if = WhatIf(cap_gain(all_gain, loss.ns), loss.ns)
     found = Diagnosis(
@@ -85,11 +85,13 @@ def _select_worth_fixing(
     return [], [], 0.0
 
 
-def _split(analysis: RunAnalysis, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
+def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
     """Split the loss along the critical paths of the steps that have one."""
-    paths = [path for step, path in zip(steps, analysis.paths, strict=True) if step.loss_ns is not None]
+    counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
+    paths = evidence.analysis.paths
     times = [step.step_time_ns for step in steps if step.loss_ns is not None and step.step_time_ns]
-    return split_loss(sum_charges(path.whole for path in paths), loss.ns, sum(times) or None)
+    charged = sum_charges((paths[at].whole, evidence.after_launches.of_step(at)) for at in counted)
+    return split_loss(charged, loss.ns, sum(times) or None)
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:

@@ -12,6 +12,7 @@ from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_collectives import SlowCommunication
+from jitter.analysis.diagnosis.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.locations import KernelLocator
 from jitter.analysis.diagnosis.marker_numbers import describe_marker_numbers
 from jitter.analysis.diagnosis.scopes import RankLocation
@@ -49,6 +50,11 @@ class Evidence:
             for key in self.analysis.keys
             for rank, one in self.records[key].items()
         }
+
+    @cached_property
+    def after_launches(self) -> TimeAfterLaunches:
+        """The time on the critical paths after the last launch of each step."""
+        return TimeAfterLaunches(self.analysis, self.records)
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:

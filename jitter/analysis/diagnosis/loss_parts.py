@@ -28,7 +28,7 @@ LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
     {
         "late_start": LossPartInfo("late step starts (CPU)", "CPU", "late_start"),
         "cpu_launch": LossPartInfo("late kernel launches (CPU)", "CPU", "cpu_launch"),
-        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "CPU", "cpu_launch"),
+        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "CPU", "cpu_after"),
         "gpu": LossPartInfo("GPU time", "GPU", "gpu_compute"),
         "communication": LossPartInfo("communication (network)", "network", "communication"),
         "unexplained": LossPartInfo("unexplained", None, "none"),

@@ -25,10 +25,18 @@ Charged = Mapping[tuple[LossPart, int | None], float]
 """Excess by part and rank, ns; the rank is None for communication, which belongs to a group of ranks."""
 
 
-def sum_charges(paths: Iterable[Charges]) -> dict[tuple[LossPart, int | None], float]:
-    """Return the charges of several paths by part and rank."""
+def sum_charges(
+    paths: Iterable[tuple[Charges, Mapping[tuple[int, TimePart], float]]],
+) -> dict[tuple[LossPart, int | None], float]:
+    """Return the charges of several paths by part and rank.
+
+    With each path comes the time after the last launch among its charges, by rank and charged part.
+    """
     found: dict[tuple[LossPart, int | None], float] = {}
-    for charges in paths:
+    for charges, after in paths:
+        for (rank, part), excess_ns in after.items():
+            found["cpu_after", rank] = found.get(("cpu_after", rank), 0.0) + excess_ns
+            found[PART_OF[part], rank] = found.get((PART_OF[part], rank), 0.0) - excess_ns
         ranks: list[int] = np.unique(charges.rank).tolist()
         for rank, parts in zip(ranks, charges.sums(ranks).tolist(), strict=True):
             for part, name in PART_OF.items():

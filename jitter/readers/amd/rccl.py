@@ -3,13 +3,15 @@
 `ncclDevKernel_Generic` states no operation.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrays import Bools
 from jitter.core.bandwidth import size_of_message
 from jitter.core.kernels import collective_operation, parse_operation
 from jitter.readers.amd.batches import decode_text
@@ -53,16 +55,20 @@ class RcclCalls:
             for found in self._calls.values():
                 found.sort()
             self._sorted = True
-        columns = (calls[name].to_pylist() for name in ("process", "thread", "start_ns", "correlation"))
-        for process, thread, start, correlation in zip(*columns, strict=True):
-            around = self._calls.get((process, thread))
-            if around and start is not None and correlation is not None:
-                at = bisect_right(around, (start, 2**63, "", 0)) - 1
-                if at >= 0 and start <= around[at][1]:
-                    _, _, operation, size = around[at]
-                    self._operations[process, correlation] = operation
-                    if size != _UNKNOWN:
-                        self._sizes[process, correlation] = size
+        processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
+        is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
+        for (process, thread), around in self._calls.items():
+            is_own = pc.is_null(threads) if thread is None else pc.equal(threads, thread).fill_null(False)
+            rows = np.flatnonzero(is_known & pc.and_(is_own, pc.equal(processes, process)).to_numpy(False))
+            at = np.searchsorted([call[0] for call in around], starts[rows], side="right") - 1
+            is_inside = (at >= 0) & (starts[rows] <= np.array([call[1] for call in around])[at])
+            for correlation, call in zip(
+                calls["correlation"].take(pa.array(rows[is_inside])).to_pylist(), at[is_inside].tolist(), strict=True
+            ):
+                _, _, operation, size = around[call]
+                self._operations[process, correlation] = operation
+                if size != _UNKNOWN:
+                    self._sizes[process, correlation] = size
 
     def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
         """Return the operation (string) of each kernel (columns of ACTIVITIES) that an RCCL call launched.
@@ -77,10 +83,10 @@ class RcclCalls:
         is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
         if not pc.any(is_unnamed).as_py():
             return pa.nulls(rows, pa.string())
-        keys = zip(
-            kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), is_unnamed.to_pylist(), strict=True
-        )
-        return pa.array([self._operations.get(key[:2]) if key[2] else None for key in keys], pa.string())
+        found: list[str | None] = [None] * rows
+        for row, key in self._launched(kernels, self._operations, is_unnamed.to_numpy(False)):
+            found[row] = self._operations[key]
+        return pa.array(found, pa.string())
 
     def sizes(self, kernels: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Return `message_bytes` and `size_bytes` (int64) of kernels (columns of ACTIVITIES), by column name.
@@ -89,10 +95,29 @@ class RcclCalls:
         """
         if not self._sizes:
             return {}
-        keys = list(zip(kernels["process"].to_pylist(), kernels["correlation"].to_pylist(), strict=True))
-        messages = [self._sizes.get(key) for key in keys]
-        wholes = [
-            None if size is None else size_of_message(self._operations[key], size, None)
-            for key, size in zip(keys, messages, strict=True)
-        ]
+        messages: list[int | None] = [None] * len(kernels["name"])
+        wholes: list[int | None] = [None] * len(messages)
+        for row, key in self._launched(kernels, self._sizes, np.ones(len(messages), np.bool_)):
+            messages[row] = self._sizes[key]
+            wholes[row] = size_of_message(self._operations[key], self._sizes[key], None)
         return {"message_bytes": pa.array(messages, pa.int64()), "size_bytes": pa.array(wholes, pa.int64())}
+
+    @staticmethod
+    def _launched(
+        kernels: Mapping[str, pa.Array], known: Mapping[tuple[int, int], object], of: Bools
+    ) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield the rows of kernels among those `of` whose process and correlation are known, with these two."""
+        correlations = _numbers(kernels["correlation"])
+        # few are: choose without running Python code for each
+        of = of & np.isin(correlations, [correlation for _, correlation in known])
+        rows = np.flatnonzero(of & kernels["correlation"].is_valid().to_numpy(False))
+        processes = kernels["process"].take(pa.array(rows)).to_pylist()
+        for row, key in zip(rows.tolist(), zip(processes, correlations[rows].tolist(), strict=True), strict=True):
+            if key in known:
+                yield row, key
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return a column's integers, 0 where they are null."""
+    found: npt.NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return found

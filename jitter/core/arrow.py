@@ -42,6 +42,21 @@ def from_numpy(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array
     return pa.array(values, mask=None if known is None else ~known)
 
 
+def to_list(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values as Python objects, None where null: as `to_pylist`, several times faster."""
+    found: list[Any] = []
+    if pa.types.is_dictionary(column.type):
+        for chunk in column.chunks:
+            # one entry more stands for null
+            values = np.array([*chunk.dictionary.to_pylist(), None], object)
+            found += values[to_numpy(chunk.indices, len(values) - 1)].tolist()
+    elif pa.types.is_integer(column.type) and not column.null_count:
+        found = to_numpy(column).tolist()
+    else:
+        found = column.to_pylist()
+    return found
+
+
 def encode_lists(column: pa.ChunkedArray) -> tuple[Ints, list[tuple[int, ...]]]:
     """Return the distinct lists of a column of integer lists, and each row's position among them, shape (rows).
 

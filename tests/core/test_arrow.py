@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.core.arrow import encode_lists, from_numpy, is_valid, to_numpy
+from jitter.core.arrow import encode_lists, from_numpy, is_valid, to_list, to_numpy
 
 pieces = st.lists(st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4)
 
@@ -24,6 +24,17 @@ def test_out_of_arrow(made: list[list[int | None]], kind: pa.DataType, first: in
     assert values.dtype == kind.to_pandas_dtype()
     assert values.tolist() == [0 if value is None else value for value in wanted]
     assert to_numpy(chunked, null=-1).tolist() == [-1 if value is None else value for value in wanted]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(pieces, st.sampled_from(["integers", "texts", "dictionaries"]))
+def test_values_as_objects(made: list[list[int | None]], what: str):
+    kind = pa.int64() if what == "integers" else pa.string()
+    pieces = [[value if what == "integers" or value is None else str(value) for value in piece] for piece in made]
+    chunked = pa.chunked_array([pa.array(piece, kind) for piece in pieces], kind)
+    found = to_list(chunked.dictionary_encode() if what == "dictionaries" else chunked)
+    assert found == chunked.to_pylist()
+    assert {type(value) for value in found} <= {int, str, type(None)}
 
 
 @pytest.mark.parametrize(("kind", "most"), [(pa.uint8(), 2**8 - 1), (pa.uint32(), 2**32 - 1), (pa.uint64(), 2**64 - 1)])

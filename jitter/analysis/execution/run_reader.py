@@ -19,7 +19,7 @@ from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Floats, Ints
-from jitter.core.arrow import encode_lists
+from jitter.core.arrow import encode_lists, to_list
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord
@@ -155,7 +155,7 @@ class RunReader:
     def _example(self, key: StepKey, rank: int) -> Example:
         columns = ("kernel_name", "stream", "launch_thread", "collective")
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
-        names, streams, threads, collectives = (table[column].to_pylist() for column in columns)
+        names, streams, threads, collectives = (to_list(table[column]) for column in columns)
         sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
         numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))

@@ -26,6 +26,7 @@ from jitter.analysis.metrics.cohorts import (
     find_commonest_sequences,
 )
 from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.core.arrow import to_list
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
@@ -185,7 +186,7 @@ class KernelIndices:
             key, rank = self._example(sequence)
             rows = read_step(self._root, key, self._held[key], ("kernel_name", "kind", "stream"), [rank]).table
             main = self._held[key][rank].record.main_stream
-            found = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+            found = list(zip(*map(to_list, rows.columns), strict=True))
             self._collectives.update(name for name, kind, _ in found if kind == "collective")
             self._contents[sequence] = [
                 (name, kind == "collective" or stream != main) for name, kind, stream in found if kind != "memory"

@@ -106,6 +106,7 @@ accuracy: $(DEVELOPMENT)  ## print how often the analysis is right: hundreds of 
 
 accuracy-quick: $(DEVELOPMENT)  ## print the same for the tenth of the jobs that the tests use
 	$(PYTHON) -m tests.accuracy --quick --processes $(JOBS)
+	$(PYTHON) -m tests.accuracy.comparison --pairs 30 --processes $(JOBS)
 	$(PYTHON) -m tests.accuracy --generator irregular --quick --processes $(JOBS)
 
 fuzz: $(DEVELOPMENT)  ## read thousands of damaged PyTorch traces

@@ -34,7 +34,7 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     items: dict[str, LayoutDOM] = {}
     if sections:
         items, _ = draw_page_figures(page, sections, names.names, {section.place for section in sections})
-    body = render_page_body(page, sections, [_choice(section) for section in sections], items, live=False)
+    body = render_page_body(page, sections, [_choice(page, section) for section in sections], items, live=False)
     return render_document(str(lake.root), body, items)
 
 
@@ -67,8 +67,8 @@ def choose_embedded_steps(diagnosis: Diagnosis) -> list[StepAnswer]:
     return [step for step in by_cost if step.key in chosen]
 
 
-def _choice(section: StepSection) -> StepChoice:
-    return StepChoice(section.place, f"{section.text.title} · loss {section.text.loss}")
+def _choice(page: RunReport, section: StepSection) -> StepChoice:
+    return StepChoice(section.place, f"{section.text.title} · loss {section.text.loss}", page.run.labels[section.place])
 
 
 def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:

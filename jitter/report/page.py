@@ -1,5 +1,6 @@
 """The text and tables of the page as HTML, for a written and a live page. Text from traces is escaped."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from jitter.core.formatting import (
 )
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
+from jitter.report.finding_cards import build_cards
 from jitter.report.questions import answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
 from jitter.report.step_text import describe_cause
@@ -33,10 +35,12 @@ MAX_TABLE_ROWS = 200
 
 
 class StepChoice(NamedTuple):
-    """A step that the page can show: its position in the run, and its label."""
+    """A step that the page can show: its position in the run, its label, and its name in the page's address."""
 
     place: int
     label: str
+    step: str
+    """The step in the address of the page, such as `2017` or `1/2017`."""
 
 
 def template_environment() -> Environment:
@@ -85,6 +89,8 @@ def render_page_body(
             excess=page.excess,
             most=_describe_highest(page),
             diagnosis=diagnosis,
+            cards=build_cards(diagnosis, page.lake.root),
+            serve=f"jitter serve {shlex.quote(str(page.lake.root))}",
             questions=answer_questions(diagnosis, hosts),
             alignment=describe_alignment(facts.alignment),
             coverage=describe_coverage(facts),
@@ -120,7 +126,8 @@ def render_step(section: StepSection) -> tuple[Markup, Markup]:
 
 def step_choice(page: RunReport, key: StepKey) -> StepChoice:
     """Return the entry of a step in the list of steps."""
-    return StepChoice(page.run.position(key), f"{key} · loss {format_time(page.answer(key).loss_ns)}")
+    place = page.run.position(key)
+    return StepChoice(place, f"{key} · loss {format_time(page.answer(key).loss_ns)}", page.run.labels[place])
 
 
 def _describe_highest(page: RunReport) -> str:

@@ -54,10 +54,18 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
         assert highest == max(positive) == ns[names.index(rank), at]
     else:
         assert layer.most is None
-    of_steps = [max([0.0, *(v for v in ns[:, at].tolist() if v == v)]) for at in range(steps)]
-    above = sum(value > layer.top_ns for value in of_steps)
-    assert above <= steps / 10
-    assert layer.top_ns == 2.0 or layer.top_ns in of_steps
+    assert layer.low_ns == pytest.approx(0.002)
+    assert layer.high_ns == max([0.04, *positive])
+
+
+def test_cells_off_the_path_have_their_own_excess(tmp_path):
+    drawn = build_excess_heatmap(lake := report_job(tmp_path / "lake"), lake.analyze())
+    assert drawn.covers_path
+    off = np.isnan(drawn.layers[0].excess_ns)
+    assert off.any()
+    assert not np.isnan(drawn.own.excess_ns[off]).any()
+    parts = lake.analyze().deviations[0].total_ns
+    np.testing.assert_allclose(drawn.own.excess_ns, parts.max(axis=0).T, rtol=1e-6)
 
 
 def test_the_path_is_the_sum_of_its_charges(tmp_path):

@@ -10,10 +10,11 @@ from bokeh.models import (
     CustomJS,
     CustomJSHover,
     CustomJSTickFormatter,
+    FixedTicker,
     HoverTool,
     HSpan,
     Image,
-    LinearColorMapper,
+    LogColorMapper,
     Range1d,
 )
 from bokeh.models.annotations import ColorBar
@@ -24,13 +25,14 @@ from jitter.report.figures.frame import read_script
 from jitter.report.figures.palette import (
     BACKGROUND_COLOR,
     DARK_HEAT_PALETTE,
+    GREY_PALETTE,
     LIGHT_HEAT_PALETTE,
     MARK_COLOR,
     OTHERS_COLOR,
     TEXT_COLOR,
 )
 from jitter.report.figures.step_axis import StepAxis, new_bare_step_figure
-from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, ExcessHeatmap, HeatmapLayer
+from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 170, 640, 16
 _FRAME = 62  # px above and below the rows
@@ -53,15 +55,18 @@ def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) 
     plot = new_bare_step_figure(axis, _title(drawn.layers[0]), "excess", _y_range(rows), height)
     sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
     shown = _source(drawn.layers[0], "shown:excess")
-    mapper = LinearColorMapper(
+    mapper = LogColorMapper(
         palette=LIGHT_HEAT_PALETTE,
-        low=0,
-        high=drawn.layers[0].top_ns,
+        low=drawn.layers[0].low_ns,
+        high=drawn.layers[0].high_ns,
         nan_color="rgba(0, 0, 0, 0)",
         name="excess:colours",
         tags=[LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE],
     )
     wide = drawn.columns[0][1] + 1
+    own = None if drawn.own is None else ColumnDataSource(_columns(drawn.own), name="own:excess")
+    if own is not None:
+        _draw_own(plot, drawn, own, wide)
     cells = Image(image="image", x=-0.5, y=-0.5, dw=wide * len(drawn.columns), dh=rows, color_mapper=mapper)
     image = plot.add_glyph(shown, cells, level="image")
     _draw_holes(plot, drawn)
@@ -75,13 +80,14 @@ def build(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) 
         color_mapper=mapper,
         width=10,
         padding=4,
-        formatter=CustomJSTickFormatter(code=read_script("ticks.js")),
+        ticker=FixedTicker(ticks=[mantissa * 10.0**power for power in range(11) for mantissa in (1, 3)]),
+        formatter=CustomJSTickFormatter(code=read_script("one_tick.js")),
         background_fill_color=BACKGROUND_COLOR,
         major_label_text_color=TEXT_COLOR,
         major_tick_line_color=TEXT_COLOR,
     )
     plot.add_layout(bar, "right")
-    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows}
+    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": own}
     cell = CustomJSHover(args=args | {"hosts": list(drawn.hosts)}, code=read_script("excess_hover.js"))
     hover = HoverTool(renderers=[image], point_policy="follow_mouse", attachment="horizontal", tooltips=_TOOLTIP)
     hover.formatters = {"@rank": cell}  # keyed by rank: Bokeh calls no formatter for a NaN image value
@@ -102,13 +108,24 @@ def _title(layer: HeatmapLayer) -> str:
 
 
 def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
-    columns: dict[str, Any] = {"image": [layer.excess_ns], "rank": [layer.rank], "step": [layer.step]}
-    return ColumnDataSource(columns, name=name, tags=[_title(layer), layer.top_ns, _meaning_of_unknown(layer)])
+    """Return a layer as a source. Tags: title, ends of the colour scale, what a cell without a value means."""
+    unknown = "not on the critical path" if layer.on_path else "unknown"
+    return ColumnDataSource(_columns(layer), name=name, tags=[_title(layer), layer.low_ns, layer.high_ns, unknown])
 
 
-def _meaning_of_unknown(layer: HeatmapLayer) -> str:
-    """Return what a cell without a value means in this layer, for the tooltip."""
-    return "not on the critical path" if layer.name in (PATH_LAYER, TRANSFER_LAYER) else "unknown"
+def _columns(layer: HeatmapLayer) -> dict[str, Any]:
+    return {"image": [layer.excess_ns], "rank": [layer.rank], "step": [layer.step]}
+
+
+def _draw_own(plot: figure, drawn: ExcessHeatmap, own: ColumnDataSource, wide: int) -> None:
+    """Draw own excess in grey below the other layers; the page hides it below layers of own time."""
+    assert drawn.own is not None
+    mapper = LogColorMapper(
+        palette=GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color="rgba(0, 0, 0, 0)"
+    )
+    cells = Image(image="image", x=-0.5, y=-0.5, dw=wide * len(drawn.columns), dh=len(drawn.rows), color_mapper=mapper)
+    grey = plot.add_glyph(own, cells, level="image")
+    grey.name, grey.visible = "own:cells", drawn.layers[0].on_path
 
 
 def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:

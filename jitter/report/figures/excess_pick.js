@@ -1,6 +1,7 @@
 // A click on a cell picks its rank and step.
-const [image, ranks, at] = ["image", "rank", "step"].map((name) => shown.data[name][0]);
-const row = Math.round(cb_obj.y), column = Math.floor((cb_obj.x + 0.5) / wide), columns = image.shape[1];
+const row = Math.round(cb_obj.y), column = Math.floor((cb_obj.x + 0.5) / wide);
+const columns = shown.data.image[0].shape[1], i = row * columns + column;
 if (row < 0 || row >= rows || column < 0 || column >= columns) return;
-const i = row * columns + column;
-picked.data = { step: [at[i]], rank: [ranks[i]] };
+const grey = own != null && shown.tags[3] != "unknown" && Number.isNaN(shown.data.image[0][i]);
+const { rank, step } = (grey ? own : shown).data;
+picked.data = { step: [step[0][i]], rank: [rank[0][i]] };

@@ -118,6 +118,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
     columns: dict[str, Any] = {
         "x": list(range(len(run.steps))),
         "step": [str(step.key) for step in run.steps],
+        "label": list(run.labels),
         "time": [_known(step.step_time_ns) for step in run.steps],
         "loss": [_known(step.loss_ns) for step in run.steps],
         "bar": [max(_known(step.loss_ns), 0.0) for step in run.steps],

@@ -1,4 +1,5 @@
 "use strict";
+enableTables(document);
 (async () => {
   const METRICS = ["ttke", "gap", "duration", "launch_latency"];
   const EXCESS = ["self_excess", "self_excess_cpu", "self_excess_gpu", "self_excess_communication"];
@@ -47,6 +48,7 @@
     document.title = figures.title();
     element("body").innerHTML = model("told").data.body[0];  // written by the server, texts from traces escaped
     element("body").ariaBusy = false;
+    enableTables(element("body"));
     // paint before the first drawing: a canvas keeps a rim of its first colours
     if (dark()) paint(true);
     const places = figures.roots().map((root) => element(`figures-${root.name}`));
@@ -76,6 +78,7 @@
   const view = (n, part) => (n == 0 ? first[PARTS.indexOf(part)] : model(`view-${n}:${part}`));
   const kernels = model("kernels");
   let whole = [kernels.start, kernels.end], at = -1;  // position of the kernel chosen with the arrow keys
+  let wantedSpan = null;  // of kernels, once the step in the address is in view
   // update titles, ranges and marks after the sources have changed
   const follow = () => {
     const [, , values, count] = model("shown:ttke").tags;
@@ -85,13 +88,16 @@
     }
     const pad = Math.max(0.5, 0.01 * count);
     whole = [-pad, count - 1 + pad];
-    set(kernels, { start: whole[0], end: whole[1], reset_start: whole[0], reset_end: whole[1] });
+    const [start, end] = wantedSpan ?? whole;
+    wantedSpan = null;
+    set(kernels, { start, end, reset_start: whole[0], reset_end: whole[1] });
     if (model("shown:step")) set(model("shown:step"), { data: { x: [Number(select.value)] } });
     element("kernel").textContent = "";
     at = -1;
   };
-  let asked = 0;
+  let asked = 0, replied = 0;
   const show = () => {
+    element("absent").hidden = true;
     if (live) {
       asked += 1;
       element("status").textContent = "reading…";
@@ -105,16 +111,19 @@
     }
     for (const section of document.querySelectorAll("[data-view]")) section.hidden = section.dataset.view != n;
     follow();
+    remember();
   };
   const answered = () => {
     const { number, place, key, section, problem } = model("told").data;
     if (number[0] != asked) return;  // a newer request is under way
+    replied = asked;
     element("status").textContent = problem[0];
     if (problem[0]) return;
     const changed = document.querySelector("section[data-view]").dataset.place != place[0];
     document.querySelector(".key[data-view]").outerHTML = key[0];
     document.querySelector("section[data-view]").outerHTML = section[0];
     if (changed) follow();  // otherwise keep the zoom
+    remember();
   };
   if (live) {
     const say = (words) => () => (element("status").textContent = words);
@@ -123,32 +132,114 @@
     model("told").properties.data.change.connect(answered);
     ranks.addEventListener("change", show);
   }
+  const optionOf = (value, name) => [...select.options].find((option) => option.dataset[name] == value);
   const choose = (place) => {
-    const found = [...select.options].some((option) => option.value == place);
+    const found = [...select.options].find((option) => option.value == place);
     if (found) {
       select.value = place;
       show();
     }
-    return found;
+    return found != null;
+  };
+  // a step without details here: say so where the reader looks for them, and how to see it
+  const missing = (label, rank) => {
+    const line = element("absent"), state = writeAddress({ step: label, ranks: rank == null ? null : String(rank) });
+    const command = document.createElement("code");
+    command.textContent = document.querySelector("[data-serve]").dataset.serve;
+    line.replaceChildren(
+      `This page does not hold the details of step ${label}. Run `, command,
+      ` and open http://127.0.0.1:5006/${state} to see it. Below is step ${select.selectedOptions[0].dataset.step}.`,
+    );
+    line.hidden = false;
   };
   select.addEventListener("change", show);
   for (const button of document.querySelectorAll("button[data-show]")) {
     button.addEventListener("click", () => {
       choose(button.dataset.show);
-      element("in-view").scrollIntoView();
+      goTo("in-view");
+    });
+  }
+
+  // the state in the address
+  const part = element("excess-part"), layer = element("layer");
+  let place = "", applying = false;  // where the reader went last
+  const current = () => {
+    const zoomed = Math.abs(kernels.start - whole[0]) > 0.5 || Math.abs(kernels.end - whole[1]) > 0.5;
+    const chosen = (list) => (list && list.selectedIndex > 0 ? list.value : null);
+    const state = {
+      ranks: ranks?.value.trim(), part: chosen(part)?.replace("self_excess_", ""), layer: chosen(layer),
+      x: zoomed ? `${Math.round(kernels.start)}-${Math.round(kernels.end)}` : null, at: place,
+    };
+    const first = select.selectedOptions[0]?.defaultSelected;
+    if (!first || state.ranks || state.x) state.step = select.selectedOptions[0]?.dataset.step;
+    return writeAddress(state);
+  };
+  const remember = () => {
+    if (applying || asked != replied) return;
+    const state = current();
+    if (state != decodeURI(location.hash) && state != location.hash) history.pushState(null, "", state || location.pathname + location.search);
+  };
+  const goTo = (id) => {
+    place = id;
+    element(id)?.scrollIntoView();
+    remember();
+  };
+  const showPart = () => {
+    for (const name of EXCESS) set(model(`lines:${name}`), { visible: name == part.value });
+  };
+  const showLayer = () => {
+    const { data, tags } = model(`layer:${layer.value}`);
+    set(shown, { data, tags });
+    set(model("title:excess"), { text: tags[0] });
+    set(model("excess:colours"), { low: tags[1], high: tags[2] });
+    if (model("own:cells")) set(model("own:cells"), { visible: tags[3] != "unknown" });
+  };
+  const follows = (list, value, update) => {
+    if (!list) return;
+    const before = list.value;
+    list.value = value;
+    if (list.selectedIndex < 0) list.selectedIndex = 0;
+    if (list.value != before) update();
+  };
+  const apply = () => {
+    const state = readAddress(location.hash);
+    applying = true;
+    follows(part, `self_excess_${state.part ?? ""}`.replace(/_$/, ""), showPart);
+    follows(layer, state.layer ?? layer?.options[0].value, showLayer);
+    const option = state.step == null ? [...select.options].find((one) => one.defaultSelected) : optionOf(state.step, "step");
+    const lines = state.ranks ?? "", span = readSpan(state.x);
+    if (option && (option.value != select.value || (live && lines != ranks.value.trim()))) {
+      wantedSpan = span;
+      if (live) ranks.value = lines;
+      select.value = option.value;
+      show();
+    } else {
+      const [start, end] = span ?? whole;
+      set(kernels, { start, end });
+    }
+    if (!option) missing(state.step, state.ranks);
+    else if (state.ranks && !live) missing(`${state.step ?? option.dataset.step} with lines of ranks`, state.ranks);
+    place = state.at && element(state.at) ? state.at : "";
+    const target = place || (state.step != null ? "in-view" : "");
+    if (target) element(target).scrollIntoView();
+    applying = false;
+  };
+  window.addEventListener("popstate", apply);
+  let zooming = 0;
+  for (const end of ["start", "end"]) kernels.properties[end].change.connect(() => {
+    clearTimeout(zooming);
+    zooming = setTimeout(remember, 400);
+  });
+  for (const link of document.querySelectorAll('nav a[href^="#"]')) {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      goTo(link.hash.slice(1));
     });
   }
 
   // choose a cell of the map or a step, by pointer or key
   const steps = model("steps"), picked = model("picked"), shown = model("shown:excess"), cursor = model("cursor");
-  const tell = (words, place) => {
-    const line = element("cell");
-    line.textContent = words;
-    if (place == null) return;
-    const link = document.createElement("a");
-    [link.href, link.textContent] = ["#in-view", "See it below"];
-    line.append(" ", link);
-  };
+  const tell = (words) => (element("cell").textContent = words);
   const pick = () => {
     const [at, rank] = [picked.data.step[0], picked.data.rank[0]];
     if (at == null) return;
@@ -157,11 +248,18 @@
     if (live && who && !ranks.value.split(",").some((one) => one.trim() == rank)) {
       ranks.value = ranks.value.trim() ? `${ranks.value.trim()},${rank}` : rank;
     }
-    if (!choose(at)) return tell(`${who}${steps.data.step[at]}: this page does not hold its details; jitter serve shows every step.`);
-    tell(`${who}${steps.data.step[at]} is now in view.`, at);
+    const found = choose(at);
+    if (!found) missing(steps.data.label[at], who ? rank : null);
+    tell(found ? `${who}${steps.data.step[at]} is now in view.` : `${who}${steps.data.step[at]}: no details in this page`);
+    goTo("in-view");
   };
   if (picked) picked.properties.data.change.connect(pick);
 
+  const own = model("own:excess");
+  const off = (i) => {
+    const words = shown.tags[3], ns = own && words != "unknown" ? own.data.image[0][i] : NaN;
+    return words + (Number.isNaN(ns) ? "" : `; own time above the peers' median ${time(ns, true)}`);
+  };
   const cell = { row: 0, column: -1 };
   const move = (rows, columns) => {
     const image = shown.data.image[0], [height, width] = image.shape;
@@ -170,7 +268,7 @@
     const wide = Math.ceil(steps.data.x.length / width), left = cell.column * wide - 0.5;
     set(cursor, { data: { left: [left], right: [left + wide], top: [cell.row - 0.5], bottom: [cell.row + 0.5] } });
     const i = cell.row * width + cell.column, excess = image[i];
-    const words = Number.isNaN(excess) ? shown.tags[2] : time(excess, true);
+    const words = Number.isNaN(excess) ? off(i) : time(excess, true);
     tell(`rank ${shown.data.rank[0][i]}, ${steps.data.step[shown.data.step[0][i]]}: ${words}`);
   };
   const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -182,20 +280,17 @@
     } else return;
     event.preventDefault();
   });
-  const layer = element("layer");
-  if (layer) layer.addEventListener("change", () => {
-    const { data, tags } = model(`layer:${layer.value}`);
-    set(shown, { data, tags });
-    set(model("title:excess"), { text: tags[0] });
-    set(model("excess:colours"), { high: tags[1] });
+  const changed = (list, update) => list?.addEventListener("change", () => {
+    update();
+    remember();
   });
-
-  // the parts of own excess, and the switch that keeps the y ranges
-  const part = element("excess-part");
-  if (part) part.addEventListener("change", () => {
-    for (const name of EXCESS) set(model(`lines:${name}`), { visible: name == part.value });
-  });
+  changed(layer, showLayer);
+  changed(part, showPart);
   element("keep-y").addEventListener("change", (event) => set(kernels, { tags: [event.target.checked] }));
+  for (const button of document.querySelectorAll("button[data-csv]")) {
+    const what = () => (button.dataset.csv == "kernels" ? `kernels:${part && button.previousElementSibling.value == "self_excess" ? part.value : button.previousElementSibling.value}` : button.dataset.csv);
+    button.addEventListener("click", () => copyFrom(button, figureCsv(what(), model)));
+  }
 
   // read kernels with the arrow keys
   const read = (by) => {
@@ -225,7 +320,7 @@
     event.preventDefault();
   });
 
-  if (!live && select.selectedIndex > 0) show();  // after a reload the browser keeps the chosen step
+  apply();
   document.documentElement.dataset.drawn = "true";
 })().catch((error) => {
   document.getElementById("failure").hidden = false;

@@ -21,9 +21,9 @@ Ints = npt.NDArray[np.int32]
 MAX_ROWS = 120
 """Rows that a reader can distinguish; with more ranks, neighbours on a host share a row."""
 MAX_COLUMNS = 300
-MIN_SCALE_FRACTION = 0.02
-"""Smallest end of the colour scale, as a fraction of the median step time."""
-PATH_LAYER, TRANSFER_LAYER = "path", "transfers"
+LOW_SCALE_FRACTION, HIGH_SCALE_FRACTION = 0.001, 0.02
+"""Start of the colour scale, and the smallest end of it, as fractions of the median step time."""
+PATH_LAYER, TRANSFER_LAYER, OWN_LAYER = "path", "transfers", "own"
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,17 @@ class HeatmapLayer:
     """Rank of the value."""
     step: Ints
     """Position in the run of the value's step."""
-    top_ns: float
-    """End of the colour scale: 90th percentile of the steps' maxima, at least `MIN_SCALE_FRACTION` of a step."""
+    low_ns: float
+    """Start of the logarithmic colour scale: `LOW_SCALE_FRACTION` of a step."""
+    high_ns: float
+    """End of it: the highest value, at least `HIGH_SCALE_FRACTION` of a step, so that noise stays pale."""
     most: tuple[int, int, float] | None
     """Rank, step position and excess (ns) of the highest value; None if no value is above 0."""
+
+    @property
+    def on_path(self) -> bool:
+        """Whether it shows the critical path only."""
+        return self.name in (PATH_LAYER, TRANSFER_LAYER)
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,13 @@ class ExcessHeatmap:
     layers: tuple[HeatmapLayer, ...]
     """The layer to show comes first."""
     holes: tuple[MissingCells, ...]
+    own: HeatmapLayer | None = None
+    """Own excess, the largest of its parts: shown where a rank is not on the critical path."""
+
+    @property
+    def covers_path(self) -> bool:
+        """Whether a layer shows the critical path, so that `own` fills its other cells."""
+        return self.own is not None and any(layer.on_path for layer in self.layers)
 
 
 def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LAYER) -> ExcessHeatmap | None:
@@ -92,7 +106,9 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     there = np.zeros((len(ranks), steps), np.bool_)
     for number, key in enumerate(examined.keys):
         there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
-    return arrange_heatmap(ranks, lake.hosts, ordered, there, MIN_SCALE_FRACTION * examined.usual_step_ns)
+    values[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(own))
+    ordered[OWN_LAYER] = values[OWN_LAYER]
+    return arrange_heatmap(ranks, lake.hosts, ordered, there, examined.usual_step_ns)
 
 
 def self_time_layer(part: int) -> str:
@@ -136,12 +152,13 @@ def arrange_heatmap(
     hosts: Mapping[int, str | None],
     values: Mapping[str, tuple[str, npt.NDArray[np.float64]]],
     there: npt.NDArray[np.bool_],
-    least_top_ns: float,
+    step_ns: float,
 ) -> ExcessHeatmap:
     """Arrange layers by host, and merge rows and columns that are too fine to see.
 
     `values` maps a layer's name to its title and its values, shape (ranks, steps), ns. `there` states which rank
-    recorded which step. No colour scale ends below `least_top_ns`, so that noise stays pale.
+    recorded which step. The colour scales are in proportion to the step time `step_ns`. The layer `OWN_LAYER` becomes
+    `own`.
     """
     groups = _by_host(ranks, hosts)
     most = max(MAX_ROWS, len(groups))
@@ -153,14 +170,14 @@ def arrange_heatmap(
     place = {rank: at for at, rank in enumerate(ranks)}
     members = [[place[rank] for rank in row] for row in rows]
     recorded = np.array([[there[m, a : b + 1].any() for a, b in columns] for m in members])
+    layers = [_layer(name, title, ns, ranks, members, columns, step_ns) for name, (title, ns) in values.items()]
     return ExcessHeatmap(
         rows=tuple(rows),
         hosts=tuple(hosts.get(row[0]) for row in rows),
         columns=tuple(columns),
-        layers=tuple(
-            _layer(name, title, ns, ranks, members, columns, least_top_ns) for name, (title, ns) in values.items()
-        ),
+        layers=tuple(layer for layer in layers if layer.name != OWN_LAYER),
         holes=tuple(hole for row, known in enumerate(recorded) for hole in _holes(row, known)),
+        own=next((layer for layer in layers if layer.name == OWN_LAYER), None),
     )
 
 
@@ -179,7 +196,7 @@ def _layer(
     ranks: Sequence[int],
     members: Sequence[Sequence[int]],
     columns: Sequence[tuple[int, int]],
-    least_top_ns: float,
+    step_ns: float,
 ) -> HeatmapLayer:
     comparable = np.where(np.isnan(ns), -np.inf, ns)
     # ranks and steps of each cell; a cell with fewer repeats its last one
@@ -190,8 +207,6 @@ def _layer(
     best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
     rank = np.take_along_axis(which, best // when.shape[1], axis=1)
     step = np.take_along_axis(when.T, best % when.shape[1], axis=0)
-    of_steps = np.sort(np.maximum(comparable.max(axis=0), 0.0))
-    top = float(of_steps[-(-9 * len(of_steps) // 10) - 1])
     most = divmod(int(comparable.argmax()), ns.shape[1])
     highest = float(comparable[most])
     return HeatmapLayer(
@@ -200,7 +215,8 @@ def _layer(
         excess_ns=ns[rank, step].astype(np.float32),
         rank=np.array(ranks)[rank].astype(np.int32),
         step=step.astype(np.int32),
-        top_ns=max(top, least_top_ns),
+        low_ns=LOW_SCALE_FRACTION * step_ns,
+        high_ns=max(highest, HIGH_SCALE_FRACTION * step_ns),
         most=(ranks[most[0]], most[1], highest) if highest > 0 else None,
     )
 

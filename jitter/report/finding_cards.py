@@ -1,0 +1,116 @@
+"""The most expensive findings as short texts: what would help, what it saves a step, where to look, the evidence."""
+
+import shlex
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.core.formatting import (
+    abbreviate,
+    format_numbers,
+    format_percent,
+    format_time,
+    format_timeline_span,
+)
+from jitter.core.kernels import short_name
+
+MAX_CARDS: Final = 3
+MAX_EVIDENCE: Final = 3
+"""Sentences of evidence on a card; the table of findings has all."""
+MAX_EXPORTED_RANKS: Final = 8
+_STALLED: Final = "the input pipeline stalled"
+_REMEDIES: Final[Mapping[str, str]] = {
+    "late_start": "less host work before the first kernel of the step",
+    "cpu_launch": "launches in time (CPU binding, fewer synchronizing calls, no pauses in the step)",
+    "gpu_compute": "a GPU at full speed (check clocks, power, temperature, neighbours)",
+    "workload_imbalance": "equal work on all ranks (batch, sequence lengths, routing)",
+    "communication": "a network link at full speed (check the NIC and the path of these ranks)",
+}
+
+
+class FindingCard(NamedTuple):
+    """One finding as texts."""
+
+    title: str
+    cause: str
+    confidence: str
+    remedy: str
+    place: str
+    """Step, rank and kernels."""
+    file: str
+    """Recording and time range on its own timeline; empty if unknown."""
+    evidence: tuple[str, ...]
+    step: StepAnswer | None
+    """The costliest of its steps."""
+    export: str
+    """The command that writes its timeline for Perfetto; empty without a step."""
+
+
+def build_cards(diagnosis: Diagnosis, lake: Path) -> list[FindingCard]:
+    """Return the cards of the most expensive findings, worst first; `lake` is named in commands."""
+    return [_card(one, diagnosis, lake, number) for number, one in enumerate(diagnosis.culprits[:MAX_CARDS], 1)]
+
+
+def exported_ranks(culprit: Culprit, step: StepAnswer) -> list[int]:
+    """Return the ranks whose timeline shows a finding: its own, and the step's min rank to compare with."""
+    ranks = [rank for rank in (culprit.rank, step.min_rank, *culprit.ranks) if rank is not None]
+    return list(dict.fromkeys(ranks))[:MAX_EXPORTED_RANKS]
+
+
+def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
+    """Return the step of a finding that lost most; of those with one of its ranks as max rank, if there are any."""
+    own = [step for step in diagnosis.steps if step.key in culprit.steps]
+    named = [step for step in own if step.max_rank in culprit.ranks]
+    return max(named or own, key=lambda step: step.loss_ns or 0, default=None)
+
+
+def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return what would help and what it saves a step: `… would save about 2.4 ms a step (3.1%)`."""
+    remedy = _REMEDIES.get(culprit.cause, "fixing it")
+    if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
+        remedy = "more loader workers or prefetching"
+    remedy = f"{remedy[0].upper()}{remedy[1:]}"
+    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    if culprit.gain_ns <= 0 or not counted:
+        return f"{remedy} would help; alone it saves nothing, because other faults hide it"
+    loss = diagnosis.loss
+    share = f" ({format_percent(culprit.gain_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
+    return f"{remedy} would save about {format_time(culprit.gain_ns / counted)} a step{share}"
+
+
+def _card(culprit: Culprit, diagnosis: Diagnosis, lake: Path, number: int) -> FindingCard:
+    step, look = costliest_step(culprit, diagnosis), culprit.look_at
+    return FindingCard(
+        title=name_culprit(culprit),
+        cause=CAUSES[culprit.cause].words,
+        confidence=culprit.confidence,
+        remedy=describe_remedy(culprit, diagnosis),
+        place=_place(culprit, diagnosis),
+        file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
+        evidence=culprit.evidence[:MAX_EVIDENCE],
+        step=step,
+        export="" if step is None else _command(culprit, step, lake, number),
+    )
+
+
+def _place(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    parts = [culprit.step_pattern]
+    index = culprit.kernel_index
+    if index is not None:
+        parts.append(f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}")
+        began = (step.divergence for step in diagnosis.steps if step.max_rank in culprit.ranks and step.divergence)
+        parts += [f"starting at {abbreviate(short_name(one.kernel_name))}" for one in islice(began, 1)]
+    return ", ".join(parts)
+
+
+def _command(culprit: Culprit, step: StepAnswer, lake: Path, number: int) -> str:
+    epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
+    ranks = format_numbers(exported_ranks(culprit, step))
+    return (
+        f"jitter export {shlex.quote(str(lake))} --perfetto finding-{number}.json.gz --step {step.key.step}{epoch} "
+        f"--ranks {ranks}"
+    )

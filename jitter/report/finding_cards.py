@@ -25,7 +25,7 @@ MAX_EXPORTED_RANKS: Final = 8
 _STALLED: Final = "the input pipeline stalled"
 _REMEDIES: Final[Mapping[str, str]] = {
     "late_start": "less host work before the first kernel of the step",
-    "cpu_launch": "launches in time (CPU binding, fewer synchronizing calls, no pauses in the step)",
+    "cpu_launch": "launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
     "gpu_compute": "a GPU at full speed (check clocks, power, temperature, neighbours)",
     "workload_imbalance": "equal work on all ranks (batch, sequence lengths, routing)",
     "communication": "a network link at full speed (check the NIC and the path of these ranks)",

@@ -13,7 +13,18 @@ from tests.support.report_lakes import report_job, report_lake, step_rows
 
 pytestmark = pytest.mark.slow
 
-FIGURES = ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency", "step_split")
+FIGURES = (
+    "excess",
+    "step_ranks",
+    "step_loss",
+    "step_time",
+    "ttke",
+    "gap",
+    "duration",
+    "launch_latency",
+    "self_excess",
+    "step_split",
+)
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
@@ -70,7 +81,7 @@ def hover(page, name, x, y=None):
     across, down = page.evaluate(PLACE, [name, x, y])
     page.mouse.move(across - 30, down)
     page.mouse.move(across, down, steps=3)
-    tip = page.locator(".bk-tooltip-content").filter(has_text="kernel" if name[7:] in FIGURES[4:8] else "step")
+    tip = page.locator(".bk-tooltip-content").filter(has_text="kernel" if name[7:] in FIGURES[4:9] else "step")
     tip.first.wait_for(timeout=10_000)
     return tip.first.inner_text()
 
@@ -269,8 +280,8 @@ def test_steps_that_are_not_in_the_page(browser, tmp_path):
     there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
     absent = next(step for step in range(9) if str(step) not in there)
     page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
-    page.wait_for_function("document.getElementById('cell').textContent.includes('jitter serve')")
-    assert f"step {absent}: this page does not hold its details" in page.locator("#cell").inner_text()
+    page.locator("#absent").wait_for(state="visible")
+    assert f"does not hold the details of step {absent}. Run jitter serve" in page.locator("#absent").inner_text()
     clean(page, path)
 
 

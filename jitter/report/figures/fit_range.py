@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 LINES = ("max", "min", "low", "high")
-PADDING = 0.08
-"""Room above and below, as a fraction of the range."""
+PADDING, HEADROOM = 0.08, 0.25
+"""Room below and above, as a fraction of the range; above where marks have text."""
 
 
-def fit_range(columns: Any, *, zero: bool) -> tuple[float, float]:
+def fit_range(columns: Any, *, zero: bool, flagged: bool = False) -> tuple[float, float]:
     """Return start and end of y for a series; `zero`: 0 is in the range. Of fewer than 100 points all are inside.
 
-    The page's script `fit_y.js` computes the same for the kernels in view.
+    `flagged`: marks have text at the top. The page's script `fit_y.js` computes the same for the kernels in view.
     """
     kept = [0.0] if zero else []
     for line in LINES:
@@ -23,5 +23,5 @@ def fit_range(columns: Any, *, zero: bool) -> tuple[float, float]:
     if not kept:
         return 0.0, 1.0
     least, most = min(kept), max(kept)
-    pad = max(PADDING * (most - least), 0.5)
-    return least - pad, most + pad
+    size = most - least
+    return least - max(PADDING * size, 0.5), most + max((HEADROOM if flagged else PADDING) * size, 0.5)

@@ -25,8 +25,8 @@ const fit = () => {
     if (known.length) kept.push(known[cut], known[known.length - 1 - cut]);
   }
   const [least, most] = kept.length ? [Math.min(...kept), Math.max(...kept)] : [0, 1];
-  const pad = Math.max(0.08 * (most - least), 0.5), local = { sync: false };
-  const [start, end] = [least - pad, most + pad];
+  const local = { sync: false }, size = most - least;
+  const [start, end] = [least - Math.max(below * size, 0.5), most + Math.max(above * size, 0.5)];
   y_range.setv({ start, end, reset_start: start, reset_end: end }, local);
 
   // at most one mark in each of 100 columns of an edge: that of the farthest value
@@ -49,7 +49,7 @@ const fit = () => {
     y: marks.map((one) => (one[1] > end ? end - inside : start + inside)),
     angle: marks.map((one) => (one[1] > end ? 0 : Math.PI)),
     text: marks.map((one) => `beyond the range: kernel ${one[0]}, rank ${one[2].rank(one[3])}: ${time(one[1])}`),
-    label: marks.map((one, n) => (n == 0 ? time(one[1]) : "")),
+    label: marks.map((one, n) => (n == marks.findIndex((other) => other[1] > end == one[1] > end) ? time(one[1]) : "")),
     align: marks.map((one) => (left(one) ? "right" : "left")), offset: marks.map((one) => (left(one) ? -8 : 8)),
   } }, local);
 

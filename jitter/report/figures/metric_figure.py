@@ -7,7 +7,7 @@ from bokeh.models import ColumnDataSource, CrosshairTool, CustomJS, CustomJSHove
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.report.figures.fit_range import fit_range
+from jitter.report.figures.fit_range import HEADROOM, PADDING, fit_range
 from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, read_script
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.kernel_marks import draw_marks
@@ -50,7 +50,7 @@ def draw_metric(
     """
     source = axis.series[metric]
     values = bool(source.tags[2])
-    start, end = fit_range(source.data, zero=signed)
+    start, end = fit_range(source.data, zero=signed, flagged=flagged)
     y_range = Range1d(start=start, end=end)
     plot = new_figure(
         figure_title(title_of_values if values else title, f"title:{metric}", [title, title_of_values]),
@@ -77,6 +77,8 @@ def draw_metric(
             "edges": edges,
             "labels": labels,
             "zero": signed,
+            "below": PADDING,
+            "above": HEADROOM if flagged else PADDING,
         },
         code=read_script("fit_y.js"),
     )

@@ -1,0 +1,76 @@
+"""The cards of the first screen: what would help and what it saves a step, where to look, how to export it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.core.formatting import format_numbers
+from jitter.report.finding_cards import MAX_CARDS, build_cards, costliest_step, describe_remedy, exported_ranks
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
+LAKE = Path("/runs/my lake")
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cards") / "lake"
+    assert main(["ingest", str(SAMPLE), "-o", str(root), "--quiet"]) == 0
+    return jitter.open(root).diagnose()
+
+
+def finding(diagnosis, **changes):
+    (one,) = diagnosis.culprits[:1]
+    return replace(one, **changes)
+
+
+def test_the_remedy_says_what_is_saved_a_step(diagnosis):
+    counted = [step for step in diagnosis.steps if step.loss_ns is not None]
+    one = finding(diagnosis, cause="gpu_compute", gain_ns=1_500_000 * len(counted))
+    whole = diagnosis.loss.ns / diagnosis.loss.fraction
+    share = f"{100 * one.gain_ns / whole:.2f}"[:3]
+    text = describe_remedy(one, diagnosis)
+    assert text.startswith("A GPU at full speed")
+    assert "would save about 1.50 ms a step (" in text
+    assert f"({share}" in text
+
+
+def test_a_stalled_input_pipeline_has_its_own_remedy(diagnosis):
+    stalled = finding(diagnosis, cause="late_start", evidence=("its ranges take 3 ms: the input pipeline stalled",))
+    other = finding(diagnosis, cause="late_start", evidence=("no data-loading range was recorded",))
+    assert describe_remedy(stalled, diagnosis).startswith("More loader workers or prefetching would save")
+    assert describe_remedy(other, diagnosis).startswith("Less host work before the first kernel")
+
+
+def test_what_other_faults_hide_is_not_promised(diagnosis):
+    assert "alone it saves nothing" in describe_remedy(finding(diagnosis, gain_ns=0), diagnosis)
+
+
+def test_a_cause_without_a_remedy_of_its_own_is_fixed(diagnosis):
+    assert describe_remedy(finding(diagnosis, cause="none"), diagnosis).startswith("Fixing it would save")
+
+
+def test_a_card_says_where_to_look_and_how_to_export_it(diagnosis):
+    card = build_cards(diagnosis, LAKE)[0]
+    assert card.title == "Rank 5 (node0001)"
+    assert card.step.key.step == 2003
+    assert "step 2003, kernel 17, starting at " in card.place
+    assert "rank5.sqlite, 76.0565 s to 76.0580 s" in card.file
+    ranks = format_numbers({5, card.step.min_rank})
+    command = "jitter export '/runs/my lake' --perfetto finding-1.json.gz --step 2003 --epoch 1 --ranks"
+    assert card.export == f"{command} {ranks}"
+
+
+def test_only_the_most_expensive_are_on_cards(diagnosis):
+    many = replace(diagnosis, culprits=diagnosis.culprits[:1] * (MAX_CARDS + 2))
+    assert len(build_cards(many, LAKE)) == MAX_CARDS
+
+
+def test_few_ranks_of_a_group_are_exported(diagnosis):
+    whole_host = finding(diagnosis, ranks=tuple(range(40)), rank=5)
+    step = costliest_step(whole_host, diagnosis)
+    ranks = exported_ranks(whole_host, step)
+    assert ranks[:2] == [5, step.min_rank]
+    assert len(ranks) == len(set(ranks)) == 8

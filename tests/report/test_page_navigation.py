@@ -1,0 +1,221 @@
+"""The page as a place to work: its address, the back button, the map, zoom, tables, copies as CSV."""
+
+import csv
+import io
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.report.html import render_html
+from tests.support.chromium import PLACE
+
+pytestmark = pytest.mark.slow
+
+KERNELS = 260
+STEPS = 9
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("navigation")
+    job = [
+        "--ranks",
+        "4",
+        "--gpus-per-node",
+        "2",
+        "--first-step",
+        "0",
+        "--steps",
+        str(STEPS),
+        "--kernels",
+        str(KERNELS),
+    ]
+    faults = ["--fault", "cpu_stall:rank=2,step=4,kernel=5,ms=9", "--fault", "cpu_stall:rank=1,step=7,kernel=8,ms=2"]
+    assert main(["sample", str(folder / "traces"), "--quiet", *job, *faults]) == 0
+    assert main(["ingest", str(folder / "traces"), "-o", str(folder / "my lake"), "--quiet"]) == 0
+    lake = jitter.open(folder / "my lake")
+    path = folder / "page.html"
+    path.write_text(render_html(lake), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def page(browser, path):
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    page = context.new_page()
+    errors = []
+    page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    opened(page, path)
+    yield page
+    assert errors == []
+    context.close()
+
+
+def opened(page, path, address=""):
+    page.goto("about:blank")
+    page.goto(path.as_uri() + address)
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+
+
+def of(page, name, what):
+    return page.evaluate(f"Bokeh.documents[0].get_model_by_name('{name}').{what}")
+
+
+def hash_of(page):
+    return page.evaluate("location.hash")
+
+
+def set_range(page, start, end):
+    page.evaluate(f"Bokeh.documents[0].get_model_by_name('kernels').setv({{start: {start}, end: {end}}})")
+
+
+def shown(page):
+    return page.locator("section:visible").inner_text()
+
+
+def copied(page, button):
+    button.click()
+    page.wait_for_function("window.copied != null")
+    text = page.evaluate("(() => { const text = window.copied; window.copied = null; return text; })()")
+    return list(csv.reader(io.StringIO(text)))
+
+
+def test_the_address_holds_the_view_and_the_back_button_undoes_it(page, path):
+    assert hash_of(page) == ""
+    first = shown(page)
+    assert "step 4" in first
+    page.select_option("#step", index=1)
+    page.wait_for_function("location.hash.includes('step=')")
+    second, step = shown(page), hash_of(page)
+    assert second != first
+    set_range(page, 100, 200)
+    page.wait_for_function("location.hash.includes('x=100-200')")
+    page.select_option("#excess-part", "self_excess_gpu")
+    page.wait_for_function("location.hash.includes('part=gpu')")
+    sent = hash_of(page)
+    for undone in ("!location.hash.includes('part')", "!location.hash.includes('x=')", "location.hash == ''"):
+        page.go_back()
+        page.wait_for_function(undone)
+    assert shown(page) == first
+    assert page.input_value("#excess-part") == "self_excess"
+    page.go_forward()
+    page.wait_for_function(f"location.hash == {step!r}")
+    assert shown(page) == second
+    opened(page, path, sent)  # as a colleague would
+    assert shown(page) == second
+    assert (of(page, "kernels", "start"), of(page, "kernels", "end")) == (100, 200)
+    assert page.input_value("#excess-part") == "self_excess_gpu"
+    assert of(page, "lines:self_excess_gpu", "visible")
+    assert not of(page, "lines:self_excess", "visible")
+    assert hash_of(page) == sent
+
+
+def test_contents_lead_to_every_part_and_back(page):
+    links = page.locator("nav.toc a")
+    for at in range(links.count()):
+        target = links.nth(at).get_attribute("href")
+        assert page.locator(target).count() == 1, target
+    page.locator('nav.toc a[href="#in-view"]').click()
+    page.wait_for_function("document.getElementById('in-view').getBoundingClientRect().top < 100")
+    page.go_back()
+    page.wait_for_function("!location.hash.includes('at=')")
+
+
+def test_a_click_on_the_map_goes_to_the_step_and_says_there_what_is_missing(page):
+    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
+    absent = next(step for step in range(STEPS) if str(step) not in there)
+    page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
+    line = page.locator("#absent")
+    line.wait_for(state="visible")
+    assert f"does not hold the details of step {absent}. Run jitter serve '" in line.inner_text()
+    assert f"my lake' and open http://127.0.0.1:5006/#step={absent}&ranks=1" in line.inner_text()
+    assert 0 <= line.bounding_box()["y"] < 720
+    page.wait_for_timeout(600)  # else the next one makes a double click
+    page.mouse.click(*page.evaluate(PLACE, ["figure:excess", 4, 2]))
+    page.wait_for_function("document.getElementById('absent').hidden")
+    assert page.locator("#in-view").bounding_box()["y"] < 720
+
+
+def test_a_step_of_the_address_that_is_not_here_is_said(page, path):
+    options = page.evaluate("[...document.getElementById('step').options].map((option) => option.dataset.step)")
+    absent = next(step for step in range(STEPS) if str(step) not in options)
+    opened(page, path, f"#step={absent}&ranks=1-2")
+    assert f"details of step {absent}" in page.locator("#absent").inner_text()
+    assert f"#step={absent}&ranks=1-2" in page.locator("#absent").inner_text()
+
+
+def test_zooming_rescales_y_unless_kept_and_marks_what_lies_beyond(page):
+    whole = of(page, "figure:gap", "y_range.end")
+    assert whole < 1_000_000  # one spike of 9 ms does not set the scale
+    assert any("kernel 5, rank 2: +6.6" in text for text in of(page, "edges:gap", "data.text"))
+    set_range(page, 0, 20)
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('figure:gap').y_range.end > 6e6")
+    assert of(page, "edges:gap", "data.text.length") == 0
+    page.check("#keep-y")
+    set_range(page, 100, 120)
+    page.wait_for_timeout(300)
+    assert of(page, "figure:gap", "y_range.end") > 6e6
+    page.uncheck("#keep-y")
+    set_range(page, 101, 120)
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('figure:gap').y_range.end < 1e5")
+
+
+def test_tables_sort_filter_and_copy(page):
+    table = page.locator("#steps table")
+    loss = table.locator("th", has_text="loss").first
+    loss.click()
+    loss.click()  # descending
+    assert loss.get_attribute("aria-sort") == "descending"
+    assert "step 4" in table.locator("tbody tr").first.inner_text()
+    page.locator("#steps input[type=search]").fill("step 7")
+    assert table.locator("tbody tr:visible").count() == 1
+    rows = copied(page, page.locator("#steps button", has_text="copy as CSV"))
+    assert rows[0][:2] == ["step", "step time"]
+    assert len(rows) == 2
+    assert rows[1][0].startswith("epoch 1, step 7")
+
+
+def test_figures_copy_as_csv(page):
+    page.select_option(".copy select", "gap")
+    rows = copied(page, page.locator("[data-csv=kernels]"))
+    assert (
+        page.evaluate("csvText([[`=cmd|'/c calc'!A1`, -1.5]])") == "'=cmd|'/c calc'!A1,-1.5\n"
+    )  # not run by a spreadsheet
+    assert rows[0][:3] == ["kernel_index", "kernel_name", "rank_2_ns"]
+    assert len(rows) == 1 + KERNELS
+    assert float(rows[6][2]) == pytest.approx(6_678_000, rel=0.01)
+    rows = copied(page, page.locator("[data-csv=map]"))
+    assert rows[0] == ["rank", "step", "excess_ns", "own_excess_ns"]
+    assert len(rows) == 1 + 4 * STEPS
+    assert copied(page, page.locator("[data-csv=steps]").first)[1][0] == "epoch 1, step 0"
+
+
+def test_collectives_are_a_strip_if_there_are_many_and_marks_in_a_zoom(page):
+    few = "Bokeh.documents[0].get_model_by_name('{}').data.{}.length"
+    assert 0 < page.evaluate(few.format("ticks", "x")) < 20
+    assert page.evaluate(few.format("density", "left")) == 0
+    many = "new Int32Array(260).map((_, n) => n)"
+    page.evaluate(
+        f"(() => {{ const met = Bokeh.documents[0].get_model_by_name('shown:collectives'); "
+        f"met.data = {{...met.data, kernel_index: {many}}}; }})()"
+    )
+    page.wait_for_function(f"{few.format('density', 'left')} > 100")
+    assert page.evaluate(few.format("ticks", "x")) == 0
+    set_range(page, 100, 200)
+    page.wait_for_function(f"{few.format('ticks', 'x')} == 101")
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720)])
+def test_nothing_is_clipped(page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_first_screen_holds_verdict_findings_and_split(page):
+    for part in (".answer", ".facts", ".loss-split", ".cards"):
+        box = page.locator(part).first.bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 720, part

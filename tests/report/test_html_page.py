@@ -183,8 +183,8 @@ def test_one_rank(tmp_path):
     assert text.count("Unknown: no rank can be compared with another.") == 5
     assert "1 collective; waiting is unknown without the traces of the other ranks." in text
     assert "no rank waited" not in text
-    assert titles(page)[:3] == ["Step time", titles(page)[1], "Time to kernel end"]
-    assert titles(page)[1].endswith("over the median of its other steps")
+    assert {"Step time", "Time to kernel end"} < set(titles(page))
+    assert any(title.endswith("over the median of its other steps") for title in titles(page))
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):

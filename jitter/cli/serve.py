@@ -1,11 +1,17 @@
 """`jitter serve`: the report in the browser, for any step and ranks."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import lake_argument
 from jitter.cli.output.messages import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitter.core.step_key import StepKey
 
 
 @click.command()
@@ -39,9 +45,11 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
         jitter serve run17-lake --port 8080
         ssh -L 5006:localhost:5006 cluster jitter serve run17-lake   # open http://localhost:5006/
     """
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.open_lake import open_lake
 
     opened = open_lake(lake)
+    from jitter.export.aligned_step import AlignedStep
+    from jitter.export.perfetto import write_perfetto
     from jitter.report.request_guard import is_loopback
     from jitter.report.server import ServedRun
     from jitter.report.server import serve as serve_page
@@ -53,5 +61,8 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
             "a random token; the connection is not encrypted"
         )
     say(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks")
-    prepare_diagnosis(opened)
-    serve_page(ServedRun(RunReport(opened)), address, port, say, allowed_hosts)
+
+    def write_timeline(path: Path, step: "StepKey", ranks: "Sequence[int]") -> None:
+        write_perfetto(path, AlignedStep(opened, step, ranks))
+
+    serve_page(ServedRun(RunReport(opened), write_timeline), address, port, say, allowed_hosts)

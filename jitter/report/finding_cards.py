@@ -50,15 +50,24 @@ class FindingCard(NamedTuple):
     """The command that writes its timeline for Perfetto; empty without a step."""
 
 
-def build_cards(diagnosis: Diagnosis, lake: Path) -> list[FindingCard]:
-    """Return the cards of the most expensive findings, worst first; `lake` is named in commands."""
-    return [_card(one, diagnosis, lake, number) for number, one in enumerate(diagnosis.culprits[:MAX_CARDS], 1)]
+def build_cards(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> list[FindingCard]:
+    """Return the cards of the most expensive findings, worst first.
+
+    `cohorts` maps each rank to its cohort; `lake` is named in commands.
+    """
+    return [
+        _card(one, diagnosis, cohorts, lake, number) for number, one in enumerate(diagnosis.culprits[:MAX_CARDS], 1)
+    ]
 
 
-def exported_ranks(culprit: Culprit, step: StepAnswer) -> list[int]:
-    """Return the ranks whose timeline shows a finding: its own, and the step's min rank to compare with."""
+def exported_ranks(culprit: Culprit, step: StepAnswer, cohorts: Mapping[int, int]) -> list[int]:
+    """Return the ranks whose timeline shows a finding: its own, and the step's min rank to compare with.
+
+    Only ranks of the worst rank's cohort: the clocks of different cohorts cannot be aligned.
+    """
     ranks = [rank for rank in (culprit.rank, step.min_rank, *culprit.ranks) if rank is not None]
-    return list(dict.fromkeys(ranks))[:MAX_EXPORTED_RANKS]
+    alike = [rank for rank in ranks if cohorts.get(rank) == cohorts.get(culprit.rank)]
+    return list(dict.fromkeys(alike))[:MAX_EXPORTED_RANKS]
 
 
 def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
@@ -82,7 +91,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     return f"{remedy} would save about {format_time(culprit.gain_ns / counted)} a step{share}"
 
 
-def _card(culprit: Culprit, diagnosis: Diagnosis, lake: Path, number: int) -> FindingCard:
+def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FindingCard:
     step, look = costliest_step(culprit, diagnosis), culprit.look_at
     return FindingCard(
         title=name_culprit(culprit),
@@ -93,7 +102,7 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, lake: Path, number: int) -> Fi
         file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
         evidence=culprit.evidence[:MAX_EVIDENCE],
         step=step,
-        export="" if step is None else _command(culprit, step, lake, number),
+        export="" if step is None else _command(step, exported_ranks(culprit, step, cohorts), lake, number),
     )
 
 
@@ -107,10 +116,9 @@ def _place(culprit: Culprit, diagnosis: Diagnosis) -> str:
     return ", ".join(parts)
 
 
-def _command(culprit: Culprit, step: StepAnswer, lake: Path, number: int) -> str:
+def _command(step: StepAnswer, ranks: list[int], lake: Path, number: int) -> str:
     epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
-    ranks = format_numbers(exported_ranks(culprit, step))
     return (
         f"jitter export {shlex.quote(str(lake))} --perfetto finding-{number}.json.gz --step {step.key.step}{epoch} "
-        f"--ranks {ranks}"
+        f"--ranks {format_numbers(ranks)}"
     )

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -24,6 +24,7 @@ from jitter.core.formatting import (
 )
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
+from jitter.report.figures.rank_lines import RankLine
 from jitter.report.finding_cards import build_cards
 from jitter.report.questions import answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
@@ -78,24 +79,16 @@ def render_page_body(
     `sections` are the steps with details (of a live page only the first), `choices` the steps that can be chosen,
     `roots` the names of the figures that exist.
     """
-    run, facts, diagnosis, hosts = page.run, page.facts, page.diagnosis, page.lake.hosts
+    run = page.run
     text = (
         template_environment()
         .get_template("body.html.j2")
         .render(
-            lake=str(page.lake.root),
-            facts=facts,
+            **_findings(page, live=live),
             run=run,
             excess=page.excess,
             most=_describe_highest(page),
-            diagnosis=diagnosis,
-            cards=build_cards(diagnosis, page.lake.root),
             serve=f"jitter serve {shlex.quote(str(page.lake.root))}",
-            questions=answer_questions(diagnosis, hosts),
-            alignment=describe_alignment(facts.alignment),
-            coverage=describe_coverage(facts),
-            remainder=describe_excluded(facts),
-            kernels_per_step=format_kernels_per_step(facts),
             sections=sections,
             choices=choices,
             embedded={run.steps[choice.place].key: choice.place for choice in choices},
@@ -103,11 +96,33 @@ def render_page_body(
             lines_left_out=max(0, len(run.steps) - MAX_TABLE_ROWS),
             roots=list(roots),
             excess_known=any(section.view.has_self_excess for section in sections),
-            live=live,
             reading=how_to_read(),
         )
     )
     return Markup(text)
+
+
+def render_findings(page: RunReport) -> Markup:
+    """Return the first part of a live page, while the data of its figures are still read."""
+    template = template_environment().get_template("answers.html.j2")
+    return Markup(template.render(**_findings(page, live=True), sections=[], embedded={}))
+
+
+def _findings(page: RunReport, *, live: bool) -> dict[str, Any]:
+    """Return what the first part of the page shows."""
+    facts, diagnosis = page.facts, page.diagnosis
+    return {
+        "lake": str(page.lake.root),
+        "facts": facts,
+        "diagnosis": diagnosis,
+        "cards": build_cards(diagnosis, page.lake.cohorts, page.lake.root),
+        "questions": answer_questions(diagnosis, page.lake.hosts),
+        "alignment": describe_alignment(facts.alignment),
+        "coverage": describe_coverage(facts),
+        "remainder": describe_excluded(facts),
+        "kernels_per_step": format_kernels_per_step(facts),
+        "live": live,
+    }
 
 
 @cache
@@ -116,10 +131,13 @@ def how_to_read() -> Markup:
     return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
-def render_step(section: StepSection) -> tuple[Markup, Markup]:
-    """Return the legend and the text of a step: the parts that a live page replaces when another step is chosen."""
+def render_step(section: StepSection, lines: Sequence[RankLine] = ()) -> tuple[Markup, Markup]:
+    """Return the legend and the text of a step: the parts that a live page replaces when another step is chosen.
+
+    `lines` are the lines of chosen ranks.
+    """
     environment = template_environment()
-    given = {"section": section, "number": 0}
+    given = {"section": section, "number": 0, "live_lines": lines}
     legend, text = (environment.get_template(name).render(given) for name in ("key.html.j2", "section.html.j2"))
     return Markup(legend), Markup(text)
 

@@ -14,6 +14,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
+from threading import Thread
+from typing import Final
 
 from bokeh.application import Application
 from bokeh.application.application import SessionContext
@@ -31,11 +34,20 @@ from jitter.core.interrupts import Interrupted, note_signal
 from jitter.core.step_key import StepKey
 from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
-from jitter.report.figures.rank_lines import draw_ranks
-from jitter.report.page import StepChoice, render_page_body, render_step, step_choice, template_environment
+from jitter.report.figures.rank_lines import draw_ranks, style_ranks
+from jitter.report.loading import Loading
+from jitter.report.page import (
+    StepChoice,
+    render_findings,
+    render_page_body,
+    render_step,
+    step_choice,
+    template_environment,
+)
 from jitter.report.page_figures import draw_page_figures
 from jitter.report.request_guard import GuardedApplication, RequestPolicy, is_loopback
 from jitter.report.server_log import log_in_lines
+from jitter.report.timeline_download import TIMELINE_ROUTE, TimelineHandler, TimelineWriter
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
@@ -48,23 +60,53 @@ _CHECK_SESSIONS_MS = 5_000
 _RELEASE_AFTER_S = 1.0
 _SESSION_LIFETIME_MS = 15_000
 """A page that lost its connection for longer than this starts anew; its session's memory is released."""
+_PROGRESS_MS = 400
+MAX_SESSIONS: Final = 40
+"""Most pages at a time; each keeps the data of its figures in memory."""
 
 
 class ServedRun:
     """The state that all sessions share: the run, and the step that was read last."""
 
-    def __init__(self, page: RunReport) -> None:
-        """Serve this run. Nothing is computed yet."""
+    def __init__(self, page: RunReport, write_timeline: TimelineWriter | None = None) -> None:
+        """Serve this run. Nothing is computed yet. `write_timeline` writes the timelines of findings."""
         self.page = page
+        self.write_timeline = write_timeline
+        self.loading = Loading()
+        self.sessions = 0
         self.names = KernelNames()
-        self.keys = [step.key for step in page.diagnosis.steps]
         self._last: tuple[StepGrid, StepSection] | None = None
         self._first: StepKey | None = None
 
+    @cached_property
+    def keys(self) -> list[StepKey]:
+        """The steps, in order."""
+        return [step.key for step in self.page.diagnosis.steps]
+
     def prepare(self) -> None:
-        """Compute the data that every page shows."""
+        """Compute the data that every page shows, in stages."""
+        page, loading = self.page, self.loading
+        if page.steps == page.lake.steps:  # derived data make later starts faster
+            page.lake.prepare(loading.count, forms=["timings"])
+            loading.enter("diagnosing the run")
+            page.lake.prepare(forms=["answers"])
+        page.diagnosis, page.facts  # noqa: B018
+        loading.enter("reading the costliest step")
         self._first = self._costliest_whole()
-        self.page.excess, self.page.facts  # noqa: B018
+        page.excess  # noqa: B018
+        loading.enter("ready")
+
+    def prepare_on_thread(self, failed: Callable[[], None]) -> None:
+        """Do as `prepare` on a thread; on an error keep it in `loading.failure` and call `failed`."""
+
+        def work() -> None:
+            try:
+                self.prepare()
+            except Exception as error:  # raised again by the thread that serves
+                self.loading.failure = error
+                failed()
+
+        Thread(target=work, name="jitter-prepare", daemon=True).start()
 
     @property
     def first(self) -> StepKey | None:
@@ -117,6 +159,8 @@ def serve(
     finally:
         server.stop()
         server.unlisten()
+    if run.loading.failure is not None:
+        raise run.loading.failure
     if received:
         raise Interrupted
 
@@ -137,6 +181,9 @@ class LiveServer(BaseServer):
             {"/": application},
             prefix=token,
             extra_websocket_origins=["*"],  # the guard compares the origin with the host, which is stricter
+            extra_patterns=[]
+            if run.write_timeline is None
+            else [(TIMELINE_ROUTE, TimelineHandler, {"page": run.page, "write": run.write_timeline})],
             websocket_max_message_size_bytes=_MAX_MESSAGE_BYTES,
             check_unused_sessions_milliseconds=_CHECK_SESSIONS_MS,
             unused_session_lifetime_milliseconds=_SESSION_LIFETIME_MS,
@@ -148,8 +195,10 @@ class LiveServer(BaseServer):
 
 
 def start(run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] = ()) -> LiveServer:
-    """Start a server on the current event loop and return it; raises as `serve` does."""
-    run.prepare()  # once, before the first page is requested
+    """Start a server on the current event loop and return it; raises as `serve` does.
+
+    The run is prepared on a thread; pages show the progress until it is ready.
+    """
     try:
         server = LiveServer(run, address, port, allowed_hosts)
     except OSError as error:
@@ -157,6 +206,8 @@ def start(run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] 
         what = "the port is in use" if taken else error.strerror or str(error)
         raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
     server.start()
+    loop = server.io_loop
+    run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
     return server
 
 
@@ -183,10 +234,19 @@ class ReportSession:
         self._axis: KernelAxis | None = None
         self._shown: StepKey | None = None
         self._waiting = False
+        self._findings_shown = False
 
     def open(self) -> None:
-        """Build the page with its first step."""
+        """Build the page with its first step; while the run is being prepared, a page that shows the progress."""
         run, document = self._run, self._document
+        document.title = f"jitter: {run.page.lake.root}"
+        document.template = template_environment().get_template("live.html.j2")
+        run.sessions += 1
+        document.on_session_destroyed(lambda _context: self._close())
+        document.on_session_destroyed(_release_memory)
+        if run.sessions > MAX_SESSIONS or not run.loading.ready:
+            self._wait()
+            return
         sections: list[StepSection] = []
         choices, items = self._choices(), dict[str, LayoutDOM]()
         if run.first is not None:
@@ -194,15 +254,31 @@ class ReportSession:
             items, self._axis = draw_page_figures(run.page, sections, run.names.names, range(len(run.keys)))
             self._shown = run.first
         self._tell(body=render_page_body(run.page, sections, choices, items, live=True))
-        document.on_session_destroyed(_release_memory)
-        document.title = f"jitter: {run.page.lake.root}"
-        document.template = template_environment().get_template("live.html.j2")
         for name, item in items.items():
             item.name = name
             document.add_root(item)
         for source in (self._wanted, self._told):
             document.add_root(source)
         self._wanted.on_change("data", lambda _name, _old, _new: self._want())
+
+    def _close(self) -> None:
+        self._run.sessions -= 1
+
+    def _wait(self) -> None:
+        """Show the progress of the preparation, and the findings once they are known; the page then loads again."""
+        self._document.add_root(self._told)
+        if self._run.sessions > MAX_SESSIONS:
+            self._tell(body=f"<p class='warning'>{MAX_SESSIONS} pages are open, which is the limit: close one.</p>")
+            return
+        self._tell(body="", loading=self._run.loading.words, fraction=0.0, ready=False)
+        self._document.add_periodic_callback(self._report_progress, _PROGRESS_MS)
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        loading = self._run.loading
+        body = str(render_findings(self._run.page)) if loading.has_findings and not self._findings_shown else ""
+        self._findings_shown = self._findings_shown or loading.has_findings
+        self._tell(body=body, loading=loading.words, fraction=loading.fraction, ready=loading.ready)
 
     def _choices(self) -> list[StepChoice]:
         return [step_choice(self._run.page, key) for key in self._run.keys]
@@ -227,7 +303,7 @@ class ReportSession:
             if key != self._shown:
                 kernel_axis.show_view(self._axis, section.view, self._run.names.names)
                 self._shown = key
-            shown, words = render_step(section)
+            shown, words = render_step(section, style_ranks(chosen))
             self._tell(number=number, place=at, key=shown, section=words, problem="")
         except JitterError as error:
             self._tell(number=number, problem=f"{error.message}; {error.hint}")

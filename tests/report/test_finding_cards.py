@@ -12,6 +12,7 @@ from jitter.report.finding_cards import MAX_CARDS, build_cards, costliest_step, 
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LAKE = Path("/runs/my lake")
+COHORTS = dict.fromkeys(range(40), 0)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_a_cause_without_a_remedy_of_its_own_is_fixed(diagnosis):
 
 
 def test_a_card_says_where_to_look_and_how_to_export_it(diagnosis):
-    card = build_cards(diagnosis, LAKE)[0]
+    card = build_cards(diagnosis, COHORTS, LAKE)[0]
     assert card.title == "Rank 5 (node0001)"
     assert card.step.key.step == 2003
     assert "step 2003, kernel 17, starting at " in card.place
@@ -65,12 +66,18 @@ def test_a_card_says_where_to_look_and_how_to_export_it(diagnosis):
 
 def test_only_the_most_expensive_are_on_cards(diagnosis):
     many = replace(diagnosis, culprits=diagnosis.culprits[:1] * (MAX_CARDS + 2))
-    assert len(build_cards(many, LAKE)) == MAX_CARDS
+    assert len(build_cards(many, COHORTS, LAKE)) == MAX_CARDS
 
 
 def test_few_ranks_of_a_group_are_exported(diagnosis):
     whole_host = finding(diagnosis, ranks=tuple(range(40)), rank=5)
     step = costliest_step(whole_host, diagnosis)
-    ranks = exported_ranks(whole_host, step)
+    ranks = exported_ranks(whole_host, step, COHORTS)
     assert ranks[:2] == [5, step.min_rank]
     assert len(ranks) == len(set(ranks)) == 8
+
+
+def test_ranks_of_another_cohort_are_not_exported(diagnosis):
+    pipeline = finding(diagnosis, ranks=(4, 5, 6), rank=5)
+    step = costliest_step(pipeline, diagnosis)
+    assert exported_ranks(pipeline, step, {4: 1, 5: 1, 6: 2, step.min_rank: 0}) == [5, 4]

@@ -39,6 +39,22 @@ enableTables(document);
     if (colours) set(colours, { palette: colours.tags[dark ? 1 : 0] });
   };
   const live = element("session") != null;
+  // the server still prepares the run: show how far it is, and what is known already; then load the page again
+  const wait = () => {
+    const bar = element("progress");
+    const follow = () => {
+      const { body, loading, fraction, ready } = model("told").data;
+      if (ready[0]) return location.reload();
+      if (body[0]) element("body").innerHTML = body[0];  // written by the server, texts from traces escaped
+      bar.hidden = false;
+      bar.querySelector("progress").value = fraction[0];
+      bar.querySelector("span").textContent = `${loading[0]}…`;
+      if (!element("body").ariaBusy || body[0]) element("loading")?.remove();
+    };
+    model("told").properties.data.change.connect(follow);
+    follow();
+    document.documentElement.dataset.loading = "true";
+  };
   if (live) {
     const token = JSON.parse(element("session").textContent);
     const address = new URL("ws", location.href);
@@ -46,6 +62,7 @@ enableTables(document);
     const session = await Bokeh.require("client/connection").pull_session(address.href, token);
     figures = session.document;
     document.title = figures.title();
+    if (model("told").data.loading) return wait();
     element("body").innerHTML = model("told").data.body[0];  // written by the server, texts from traces escaped
     element("body").ariaBusy = false;
     enableTables(element("body"));

@@ -96,8 +96,8 @@ class ServedRun:
         page.excess  # noqa: B018
         loading.enter("ready")
 
-    def prepare_on_thread(self, failed: Callable[[], None]) -> None:
-        """Do as `prepare` on a thread; on an error keep it in `loading.failure` and call `failed`."""
+    def prepare_on_thread(self, failed: Callable[[], None]) -> Thread:
+        """Run `prepare` on a thread and return it; on an error keep that in `loading.failure` and call `failed`."""
 
         def work() -> None:
             try:
@@ -106,7 +106,9 @@ class ServedRun:
                 self.loading.failure = error
                 failed()
 
-        Thread(target=work, name="jitter-prepare", daemon=True).start()
+        thread = Thread(target=work, name="jitter-prepare", daemon=True)
+        thread.start()
+        return thread
 
     @property
     def first(self) -> StepKey | None:

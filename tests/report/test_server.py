@@ -2,12 +2,15 @@
 
 import asyncio
 import gc
+import gzip
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import weakref
 from contextlib import suppress
@@ -221,6 +224,18 @@ def test_a_closed_session_is_released(run):
         server.unlisten()
 
 
+def test_the_timeline_of_a_finding_is_for_perfetto(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/perfetto/finding-1.json.gz", timeout=60) as answer:
+        events = json.loads(gzip.decompress(answer.read()))["traceEvents"]
+        assert answer.headers["Content-Disposition"] == 'attachment; filename="finding-1.json.gz"'
+    names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert any(name.startswith("rank 5") for name in names)
+    assert len(names) == 2
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/perfetto/finding-7.json.gz", timeout=60)
+    assert answered(port, "GET /perfetto/finding-1.json.gz HTTP/1.1") == 403  # the host it names is not this server
+
+
 @pytest.mark.parametrize("path", ["../../../etc/passwd", "static/../../../../etc/passwd", "lake", "catalog.sqlite"])
 def test_no_file_can_be_asked_for(port, path):
     assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") in (403, 404)
@@ -281,7 +296,7 @@ def test_the_page_is_the_written_one(page, lake):
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
     assert len(re.findall("data-show=", body)) == len(lake.steps) + len(lake.diagnose().culprits[:3])
-    assert re.search(r'<option value="(\d+)" selected>', body)[1] == str(
+    assert re.search(r'<option value="(\d+)" data-step="[^"]*" selected>', body)[1] == str(
         lake.steps.index(lake.diagnose().costliest.key)
     )
 

@@ -46,10 +46,8 @@ enableTables(document);
       const { body, loading, fraction, ready } = model("told").data;
       if (ready[0]) return location.reload();
       if (body[0]) element("body").innerHTML = body[0];  // written by the server, texts from traces escaped
-      bar.hidden = false;
       bar.querySelector("progress").value = fraction[0];
       bar.querySelector("span").textContent = `${loading[0]}…`;
-      if (!element("body").ariaBusy || body[0]) element("loading")?.remove();
     };
     model("told").properties.data.change.connect(follow);
     follow();
@@ -65,6 +63,7 @@ enableTables(document);
     if (model("told").data.loading) return wait();
     element("body").innerHTML = model("told").data.body[0];  // written by the server, texts from traces escaped
     element("body").ariaBusy = false;
+    element("progress").hidden = true;
     enableTables(element("body"));
     // paint before the first drawing: a canvas keeps a rim of its first colours
     if (dark()) paint(true);
@@ -139,7 +138,7 @@ enableTables(document);
     const changed = document.querySelector("section[data-view]").dataset.place != place[0];
     document.querySelector(".key[data-view]").outerHTML = key[0];
     document.querySelector("section[data-view]").outerHTML = section[0];
-    if (changed) follow();  // otherwise keep the zoom
+    if (changed || wantedSpan) follow();  // otherwise keep the zoom
     remember();
   };
   if (live) {

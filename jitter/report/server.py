@@ -84,8 +84,10 @@ class ServedRun:
         return [step.key for step in self.page.diagnosis.steps]
 
     def prepare(self) -> None:
-        """Compute the data that every page shows, in stages."""
+        """Compute the data that every page shows, in stages; once."""
         page, loading = self.page, self.loading
+        if loading.ready:
+            return
         if page.steps == page.lake.steps:  # derived data make later starts faster
             page.lake.prepare(loading.count, forms=["timings"])
             loading.enter("diagnosing the run")

@@ -30,6 +30,7 @@ from jitter.report.questions import answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
 from jitter.report.step_text import describe_cause
 from jitter.report.views.run_report import RunReport, StepSection
+from jitter.report.views.step_tables import PARTS
 
 MAX_TABLE_ROWS = 200
 """Rows of the table of steps."""
@@ -49,7 +50,7 @@ def template_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(version=__version__)
+    environment.globals.update(version=__version__, parts=PARTS)
     environment.filters.update(
         ranges=format_numbers,
         time=format_time,

@@ -138,6 +138,7 @@ enableTables(document);
     const changed = document.querySelector("section[data-view]").dataset.place != place[0];
     document.querySelector(".key[data-view]").outerHTML = key[0];
     document.querySelector("section[data-view]").outerHTML = section[0];
+    enableTables(document.querySelector("section[data-view]"));
     if (changed || wantedSpan) follow();  // otherwise keep the zoom
     remember();
   };

@@ -23,6 +23,7 @@ from jitter.report.views.excess_heatmap import (
 from jitter.report.views.run_overview import RunOverview, build_run_overview
 from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_tables import StepTables, build_step_tables
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
 
 
@@ -37,6 +38,7 @@ class StepSection:
     """Position of the step in the run."""
     max_rank: str
     min_rank: str
+    tables: StepTables
 
 
 class RunReport:
@@ -111,6 +113,7 @@ class RunReport:
             place,
             self._name(view.max_rank, "" if view.values else "max "),
             self._name(view.min_rank, "min "),
+            build_step_tables(self.lake, step.key),
         )
 
     def _name(self, rank: int | None, word: str) -> str:

@@ -1,0 +1,39 @@
+"""The tables of one step: each rank's time by part; kernels by name, operator and phase, across ranks."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jitter.api import Lake
+from jitter.core.step_key import StepKey
+
+MAX_RANKS: Final = 96
+"""Ranks in the table of a step: those that wait least, and those that wait most."""
+MAX_GROUPS: Final = 40
+"""Kernels, operators or phases in a table; those with the most time."""
+PARTS: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
+"""The parts of a rank's step, in the order of columns."""
+GROUPS: Final = ("kernel", "operator", "phase")
+
+
+@dataclass(frozen=True)
+class StepTables:
+    """The rows of the tables, times in ns."""
+
+    ranks: tuple[dict[str, Any], ...]
+    """Columns of `Lake.breakdown` and `host`, by rank."""
+    ranks_left_out: int
+    groups: dict[str, tuple[dict[str, Any], ...]]
+    """By group the columns of `Lake.grouped_times`, without groups of which none is recorded."""
+
+
+def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
+    """Read a step and return its tables."""
+    rows = [row | {"host": lake.hosts.get(row["rank"])} for row in lake.breakdown([key]).to_pylist()]
+    by_wait = sorted(rows, key=lambda row: row["waiting_ns"] or 0)
+    kept = by_wait if len(rows) <= MAX_RANKS else by_wait[: MAX_RANKS // 2] + by_wait[-(MAX_RANKS // 2) :]
+    groups = {by: tuple(lake.grouped_times(by, [key], ranks=[]).slice(0, MAX_GROUPS).to_pylist()) for by in GROUPS}
+    return StepTables(
+        ranks=tuple(sorted(kept, key=lambda row: row["rank"])),
+        ranks_left_out=len(rows) - len(kept),
+        groups={by: found for by, found in groups.items() if any(row[by] is not None for row in found)},
+    )

@@ -27,7 +27,10 @@ const fit = () => {
   const [least, most] = kept.length ? [Math.min(...kept), Math.max(...kept)] : [0, 1];
   const local = { sync: false }, size = most - least;
   const [start, end] = [least - Math.max(below * size, 0.5), most + Math.max(above * size, 0.5)];
-  y_range.setv({ start, end, reset_start: start, reset_end: end }, local);
+  if (y_range.start != start || y_range.end != end) y_range.setv({ start, end, reset_start: start, reset_end: end }, local);
+  const show = (source, data) => {  // a source that does not change costs no drawing
+    if (data.x.length || source.data.x.length) source.setv({ data }, local);
+  };
 
   // at most one mark in each of 100 columns of an edge: that of the farthest value
   const time = (ns) => {
@@ -44,14 +47,14 @@ const fit = () => {
   }
   const marks = [...farthest.values()].sort((a, b) => b[4] - a[4]);
   const left = (one) => one[0] > (from + to) / 2, inside = 0.02 * (end - start);
-  edges.setv({ data: {
+  show(edges, {
     x: marks.map((one) => one[0]),
     y: marks.map((one) => (one[1] > end ? end - inside : start + inside)),
     angle: marks.map((one) => (one[1] > end ? 0 : Math.PI)),
     text: marks.map((one) => `beyond the range: kernel ${one[0]}, rank ${one[2].rank(one[3])}: ${time(one[1])}`),
     label: marks.map((one, n) => (n == marks.findIndex((other) => other[1] > end == one[1] > end) ? time(one[1]) : "")),
     align: marks.map((one) => (left(one) ? "right" : "left")), offset: marks.map((one) => (left(one) ? -8 : 8)),
-  } }, local);
+  });
 
   // labels at the right end of what is in view, at least one line of text apart
   const apart = (14 * (end - start)) / Math.max(plot.inner_height || 200, 50);
@@ -62,10 +65,10 @@ const fit = () => {
   }).filter((one) => one != null).sort((a, b) => a.y - b.y);
   for (let n = 1; n < ended.length; n++) ended[n].y = Math.max(ended[n].y, ended[n - 1].y + apart);
   for (let n = ended.length - 1, top = end - apart / 2; n >= 0; n--, top -= apart) ended[n].y = Math.min(ended[n].y, top);
-  labels.setv({ data: {
+  show(labels, {
     x: ended.map((one) => one.x), y: ended.map((one) => one.y), text: ended.map((one) => `rank ${one.line.rank()}`),
     color: ended.map((one) => one.line.color),
-  } }, local);
+  });
 };
 if (!y_range.waiting) {  // several sources change together: fit once
   y_range.waiting = true;

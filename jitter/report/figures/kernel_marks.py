@@ -132,4 +132,4 @@ def draw_marks(plot: figure, marks: KernelMarks, *, flagged: bool) -> None:
         x_offset="offset",
     )
     drawn = plot.add_glyph(marks.flags, text)
-    drawn.y_range_name = "strip"
+    drawn.y_range_name, drawn.name = "strip", "flags"

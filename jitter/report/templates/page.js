@@ -67,12 +67,14 @@ enableTables(document);
     enableTables(element("body"));
     // paint before the first drawing: a canvas keeps a rim of its first colours
     if (dark()) paint(true);
+    if (isNarrow()) narrowModels(figures, set);
     const places = figures.roots().map((root) => element(`figures-${root.name}`));
     await Bokeh.embed.add_document_standalone(figures, element("body"), places);
   } else {
     let text = element("figures-data").textContent;
     if (dark()) for (const [light, other] of Object.entries(DARK)) text = text.replaceAll(`"${light}"`, `"${other}"`);
     const { document: json, roots } = JSON.parse(text);
+    if (isNarrow()) narrowJson(json);
     const item = { docid: "page", roots, root_ids: Object.keys(roots) };
     const [views] = await Bokeh.embed.embed_items({ page: json }, [item]);
     figures = [...views][0].model.document;
@@ -100,7 +102,7 @@ enableTables(document);
     const [, , values, count] = model("shown:ttke").tags;
     for (const metric of METRICS) {
       const title = model(`title:${metric}`);
-      if (title) set(title, { text: title.tags[values ? 1 : 0] });
+      if (title) set(title, { text: wrapTitle(title.tags[values ? 1 : 0]) });
     }
     const pad = Math.max(0.5, 0.01 * count);
     whole = [-pad, count - 1 + pad];
@@ -207,7 +209,7 @@ enableTables(document);
   const showLayer = () => {
     const { data, tags } = model(`layer:${layer.value}`);
     set(shown, { data, tags });
-    set(model("title:excess"), { text: tags[0] });
+    set(model("title:excess"), { text: wrapTitle(tags[0]) });
     set(model("excess:colours"), { low: tags[1], high: tags[2] });
     if (model("own:cells")) set(model("own:cells"), { visible: tags[3] != "unknown" });
   };

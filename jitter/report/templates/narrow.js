@@ -1,0 +1,37 @@
+"use strict";
+// Figures on a narrow screen: titles in several lines, legends in a column, no text at the marks, which would be cut
+// off. A layout measures titles only when it is made, so all this comes before the first drawing.
+
+const NARROW_PX = 640, TITLE_CHAR_PX = 7.6;
+const isNarrow = () => innerWidth < NARROW_PX;
+const wrapTitle = (text) => {
+  if (!isNarrow()) return text;
+  const most = Math.max(12, Math.floor((innerWidth - 200) / TITLE_CHAR_PX)), lines = [""];
+  for (const word of text.split(/\s+/)) {
+    if (lines.at(-1) && lines.at(-1).length + 1 + word.length > most) lines.push(word);
+    else lines.push(`${lines.pop()} ${word}`.trim());
+  }
+  return lines.join("\n");
+};
+
+// What a narrow screen changes in a model, given its kind, name and present values.
+const narrowValues = (kind, name, values) => {
+  if (kind == "Title" && values.text) return { text: wrapTitle(values.text) };
+  if (kind == "Legend" && values.orientation == "horizontal") return { ncols: 2 };
+  return name == "flags" ? { visible: false } : {};
+};
+// In figures as JSON, of a written page.
+const narrowJson = (node) => {
+  if (node == null || typeof node != "object") return;
+  if (node.type == "object" && node.attributes) {
+    Object.assign(node.attributes, narrowValues(node.name, node.attributes.name, node.attributes));
+  }
+  for (const value of Object.values(node)) narrowJson(value);
+};
+// In the models of a live page; `set` changes a model in this browser only.
+const narrowModels = (figures, set) => {
+  for (const model of figures._all_models.values()) {
+    const { text, orientation } = model;
+    set(model, narrowValues(model.type, model.name, { text: typeof text == "string" ? text : null, orientation }));
+  }
+};

@@ -1,5 +1,6 @@
 """Conversion of one recording to staged parquet files: read, join, divide into steps, write, describe."""
 
+import errno
 import gc
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +74,7 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     except JitterError as error:
         outcome.error = error
     except OSError as error:
-        outcome.error = JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
+        outcome.error = _disk_error(task, error)
     except MemoryError:
         outcome.error = JitterError(f"{task.source.path}: not enough memory to read it", "use fewer jobs: --jobs 1")
     except Exception as error:  # any error of one source must leave the others unaffected
@@ -82,6 +83,17 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
             "this is a bug of jitter: please report it, if possible with the file",
         )
     return outcome
+
+
+def _disk_error(task: Task, error: OSError) -> JitterError:
+    """Return the error for a source that could not be read, or not written; of a full disk, say which one."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
+    temporary = Path(tempfile.gettempdir())
+    is_temporary = error.filename is not None and Path(error.filename).is_relative_to(temporary)
+    is_temporary = is_temporary and not task.staging.is_relative_to(temporary)
+    place = f"TMPDIR ({temporary})" if is_temporary else f"the lake ({task.staging.parents[1]})"
+    return JitterError(f"{task.source.path}: no space in {place} ({error.strerror})", "free space on that disk")
 
 
 @contextmanager

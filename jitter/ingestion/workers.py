@@ -136,10 +136,12 @@ def _alone(task: Task, shared: _Shared) -> Outcome:
         try:
             return pool.submit(_work, task).result()
         except WorkerDied:
-            return worker_died(task, "the process that read it died, and again when tried alone")
+            return worker_died(
+                task, "the process that read it was killed or out of memory, and again when it was tried alone"
+            )
 
 
 def worker_died(task: Task, why: str) -> Outcome:
     """Return the outcome of a task whose worker died."""
-    error = JitterError(f"{task.source.path}: {why}", "was it out of memory? see the system's log")
+    error = JitterError(f"{task.source.path}: {why}", "use fewer processes (--jobs), or see the system's log")
     return Outcome(task.source, "", task.staging, error=error)

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -51,17 +52,16 @@ def preload() -> None:
 
 def holds(root: Path, records: Sequence[SourceRecord]) -> bool:
     """Return whether the tables hold exactly these records. Raises `sqlite3.Error` if the catalog cannot be read."""
-    wanted = {
-        "sources": [[getattr(record, name) for name in plain_fields(SourceRecord)] for record in records],
-        "steps": [
-            [getattr(step, name) for name in plain_fields(StepRecord)] for record in records for step in record.steps
-        ],
-        "problems": [[record.digest, problem] for record in records for problem in record.problems],
-    }
     columns = {
         "sources": list(plain_fields(SourceRecord)),
         "steps": list(plain_fields(StepRecord)),
         "problems": ["source", "problem"],
+    }
+    of_source, of_step = attrgetter(*columns["sources"]), attrgetter(*columns["steps"])
+    wanted: dict[str, list[tuple[object, ...]]] = {
+        "sources": [of_source(record) for record in records],
+        "steps": [of_step(step) for record in records for step in record.steps],
+        "problems": [(record.digest, problem) for record in records for problem in record.problems],
     }
     connection = _open(root)
     if connection is None:

@@ -142,7 +142,8 @@ def _chance(own: Floats) -> float:
     known = ~np.isnan(apart).any(axis=1)
     spread = np.empty(len(apart))
     spread[known] = np.median(apart[known], axis=1)
-    spread[~known] = [np.nanmedian(one) for one in apart[~known]]
+    # a collective that no two ranks share has no known time, and no spread
+    spread[~known] = [0.0 if np.isnan(one).all() else np.nanmedian(one) for one in apart[~known]]
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.limitations import NO_SYNC_CALLS, explain_no_peers, explain_unrecorded, find_peerless
+from jitter.analysis.diagnosis.limitations import (
+    NO_COMMON_STEP,
+    NO_SYNC_CALLS,
+    explain_no_peers,
+    explain_unrecorded,
+    find_peerless,
+    lacks_common_step,
+)
 from jitter.analysis.diagnosis.loss_noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, Status, StepAnswer
 
@@ -29,6 +36,8 @@ def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprit
 
 def _doubts(evidence: Evidence) -> Iterator[str]:
     run = evidence.analysis.run
+    if lacks_common_step(evidence):
+        yield NO_COMMON_STEP
     if evidence.has_unrecorded_ranks:
         yield explain_unrecorded(evidence.missing_ranks)
     if evidence.analysis.lacks_sync_calls:

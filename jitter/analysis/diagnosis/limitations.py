@@ -19,6 +19,10 @@ NO_SYNC_CALLS: Final = (
     "Synchronising calls were not recorded, although hosts wait for their GPUs: waiting counts as host time, and the "
     "loss of a step may be too large."
 )
+NO_COMMON_STEP: Final = (
+    "The ranks recorded no step in common, so they cannot be compared, and no rank can be cleared: "
+    "record the same steps on all ranks."
+)
 _MAX_UNPRICED = 3
 
 
@@ -26,6 +30,8 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
     found: list[str] = []
+    if lacks_common_step(evidence):
+        found.append(NO_COMMON_STEP)
     if evidence.has_unrecorded_ranks:
         found.append(explain_unrecorded(evidence.missing_ranks))
     if evidence.analysis.lacks_sync_calls:
@@ -48,6 +54,12 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append("Only one step was recorded: changes from step to step cannot be seen.")
     found += describe_side_work(evidence.records)
     return tuple(found)
+
+
+def lacks_common_step(evidence: Evidence) -> bool:
+    """Return whether there are several ranks, and no two of them recorded the same step."""
+    analysis = evidence.analysis
+    return len(analysis.run.team_of) > 1 and all(len(evidence.records[key]) < 2 for key in analysis.keys)
 
 
 def find_peerless(run: RunModel) -> list[int]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP
 from jitter.analysis.diagnosis.loss_parts import describe_split, main_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
@@ -36,6 +37,8 @@ def write_verdict(
     if ranks == 1 and not culprits:
         own = "" if loss.ns is None else f"; its own steps lose {format_time(max(loss.ns, 0))} against their median"
         return f"Only one rank was recorded, so jitter between ranks cannot be measured{own}."
+    if NO_COMMON_STEP in conclusion.doubts and not culprits:
+        return NO_COMMON_STEP
     cost = _describe_cost(loss, steps)
     if not culprits:
         return " ".join([f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}.", *conclusion.doubts])

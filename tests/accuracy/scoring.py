@@ -183,7 +183,8 @@ def _naming(run: Run, culprits: Sequence[Any], fault: Fault) -> list[Any]:
     Faults of one cause may be told as one culprit with the ranks of several. What befalls many ranks together must be
     told as one; two may be told one by one. Of a transfer that is slow for a group it may be the group that is named.
     """
-    alike = [culprit for culprit in culprits if culprit.cause == fault.cause]
+    causes = {fault.cause, "gpu_time"} if fault.kind in ("slow_gpu", "unequal_work") else {fault.cause}
+    alike = [culprit for culprit in culprits if culprit.cause in causes]
     if fault.cause == "communication":
         return [one for one in alike if not fault.ranks or not one.ranks or fault.ranks <= _ranks(one)]
     guilty = frozenset(rank for other in run.faults if other.cause == fault.cause for rank in other.ranks)

@@ -5,7 +5,16 @@ from typing import Any
 
 NULL = type(None)
 INT, FLOAT, TEXT = (int,), (int, float), (str,)
-CAUSES = {"late_start", "cpu_launch", "cpu_after", "gpu_compute", "workload_imbalance", "communication", "none"}
+CAUSES = {
+    "late_start",
+    "cpu_launch",
+    "cpu_after",
+    "gpu_compute",
+    "workload_imbalance",
+    "gpu_time",
+    "communication",
+    "none",
+}
 
 STEP = {
     "epoch": (int, NULL),

@@ -75,6 +75,10 @@ class Thresholds:
     # causes
     cause_share: float = 0.5
     """Of an excess. A cause (more work, data loading) must explain at least this part of it."""
+    unaffected_factor: float = 0.3
+    """Factor on the mean slowdown. A kernel below it is unaffected: slow clocks slow memory-bound kernels by half."""
+    min_unaffected_share: float = 0.03
+    """Of the GPU time. From so many unaffected kernels on, a slow GPU and more work cannot be told apart."""
     max_compared_peers: int = 128
     """Ranks. Launch shapes are compared with at most this many peers: each costs one file per outlier and step."""
     max_compared_steps: int = 8

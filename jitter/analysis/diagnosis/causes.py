@@ -104,6 +104,17 @@ def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, 
     return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""), *stated)
 
 
+def _undecided(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+    found, thresholds = evidence.workload(cast("Outlier", candidate)), evidence.thresholds
+    share = 0.0 if found.own_steps else found.unaffected_share(thresholds.unaffected_factor)
+    if share < thresholds.min_unaffected_share:
+        return None
+    return (
+        f"kernels with {format_percent(share)} of the GPU time are hardly slower, all others are, with the same launch "
+        "shapes: more work in launches of a fixed size, or a cause that slows some kernels only",
+    )
+
+
 def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
     found = evidence.workload(cast("Outlier", candidate))
     same = found.operations - found.differing
@@ -167,6 +178,14 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="has more or different work: check how work is divided",
             detect=_different_work,
             job_advice="have more or different work in these steps: check how work is divided over the steps",
+        ),
+        "gpu_time": CauseInfo(
+            words="slower execution, or more work in launches of the same size",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="takes longer for some of its kernels: check its share of the work, then its GPU",
+            detect=_undecided,
+            job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",

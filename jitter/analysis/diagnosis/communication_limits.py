@@ -43,7 +43,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
 
 
 def _rests_on_communication(culprit: Culprit, survey: CommunicationSurvey) -> bool:
-    return not survey.is_recognized or survey.is_graphs_only or culprit.cause == "gpu_compute"
+    return not survey.is_recognized or survey.is_graphs_only or culprit.cause in ("gpu_compute", "gpu_time")
 
 
 def _reason(survey: CommunicationSurvey) -> str | None:

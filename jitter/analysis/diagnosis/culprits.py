@@ -111,7 +111,7 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if not group.parts:
         is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
         return "high" if is_strong else "medium"
-    chance = group.chance
+    chance = max(group.chance, thresholds.high_chance * 2) if group.cause == "gpu_time" else group.chance
     if evidence.peers(group.group.ranks) < thresholds.min_peers_for_high or chance > thresholds.medium_chance:
         return "low"
     return "high" if chance <= thresholds.high_chance else "medium"

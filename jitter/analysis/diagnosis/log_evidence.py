@@ -317,6 +317,7 @@ def far_gpu(binding: Mapping[str, Any], device: int | None, near: Mapping[int, s
 _OF_CAUSE: Final[dict[Cause, Callable[[Collection[int], JobLogs], list[str]]]] = {
     "communication": network_evidence,
     "gpu_compute": gpu_evidence,
+    "gpu_time": gpu_evidence,
     "cpu_launch": cpu_evidence,
 }
 

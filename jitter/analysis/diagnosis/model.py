@@ -5,7 +5,9 @@ from typing import Final, Literal, get_args
 
 from jitter.core.step_key import StepKey
 
-Cause = Literal["late_start", "cpu_launch", "cpu_after", "gpu_compute", "workload_imbalance", "communication", "none"]
+Cause = Literal[
+    "late_start", "cpu_launch", "cpu_after", "gpu_compute", "workload_imbalance", "gpu_time", "communication", "none"
+]
 Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
 Status = Literal["unknown", "within_noise", "spread", "found"]
 """The state of a run: its loss is unknown, within the noise, spread over ranks or parts, or findings explain it."""

@@ -35,6 +35,30 @@ class WorkloadComparison:
     """How many of those most ranks lack."""
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
+    times: tuple[tuple[int, float, float], ...] = ()
+    """Of each of its operations the kernel's name as a number, its time and its baseline, ns."""
+
+    def unaffected_share(self, least: float) -> float:
+        """Return which part of the GPU time is in kernels that are hardly slower: by less than `least` of the mean.
+
+        Times are summed by kernel name; the name's mean must be below by twice its standard error.
+        """
+        names: dict[int, list[tuple[float, float]]] = {}
+        for name, own, usual in self.times:
+            names.setdefault(name, []).append((own, usual))
+        total = sum(usual for _, _, usual in self.times)
+        slower = sum(own for _, own, _ in self.times) / total - 1 if total > 0 else 0.0
+        if slower <= 0:
+            return 0.0
+        unaffected = 0.0
+        for pairs in names.values():
+            ratios = np.array([own / usual - 1 for own, usual in pairs])
+            if len(ratios) < 2:
+                continue
+            error = float(ratios.std(ddof=1)) / np.sqrt(len(ratios))
+            if float(ratios.mean()) + 2 * error < least * slower:
+                unaffected += sum(usual for _, usual in pairs)
+        return unaffected / total
 
     def __add__(self, other: "WorkloadComparison") -> "WorkloadComparison":
         """Return the comparison over the steps of both."""
@@ -45,6 +69,7 @@ class WorkloadComparison:
             self.differing + other.differing,
             self.extra + other.extra,
             self.own_steps or other.own_steps,
+            self.times + other.times,
         )
 
 
@@ -104,7 +129,14 @@ def compare_launch_shapes(
         len(slow),
         int((explained > 0).sum()),
         int(lacked.sum()),
+        times=_times(rows_of[:, column], gpu, baseline, shapes[column]),
     )
+
+
+def _times(row: Ints, gpu: Floats, baseline: Floats, shape: Shapes) -> tuple[tuple[int, float, float], ...]:
+    """Return each operation's kernel name, time and baseline; `row` (operations,) is its row, -1 for none."""
+    there = np.flatnonzero((row >= 0) & (gpu > 0) & (baseline > 0))
+    return tuple(zip(shape.name[row[there]].tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
 
 
 def _names_and_threads(rows_of: Ints, shapes: Sequence[Shapes]) -> tuple[Ints, Floats]:

@@ -12,5 +12,5 @@ SELECT epoch,                  -- null: markers name none
        start_ns,               -- of the max rank's excess: before its first kernel
        cpu_ns,                 -- of the max rank's excess: between launches
        gpu_ns,                 -- of the max rank's excess: in kernels and copies
-       cause                   -- late_start, cpu_launch, gpu_compute, workload_imbalance, communication or none
+       cause                   -- late_start, cpu_launch, gpu_compute, workload_imbalance, gpu_time, communication, none
 FROM answers_rows

@@ -5,7 +5,7 @@ SELECT scope,                  -- rank, host, device or ranks
        ranks,                  -- all of them
        host,                   -- null: no host's own matter, or not recorded
        device,                 -- null: no device's own matter
-       cause,                  -- late_start, cpu_launch, gpu_compute, workload_imbalance or communication
+       cause,                  -- late_start, cpu_launch, gpu_compute, workload_imbalance, gpu_time or communication
        confidence,             -- high, medium or low
        excess_ns,              -- own time above the others', in its steps
        gain_ns,                -- what the run gains if it alone is repaired

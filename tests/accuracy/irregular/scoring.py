@@ -19,7 +19,7 @@ _CAUSES: Final = {
     "slow_gpu": {"gpu_compute", "gpu_time"},
     "all_slow": {"gpu_compute", "gpu_time", "workload_imbalance"},
     "more_work": {"workload_imbalance", "gpu_time"},
-    "pause": {"cpu_launch", "late_start"},
+    "pause": {"cpu_launch", "late_start", "cpu_after"},
     "late": {"late_start"},
     "slow_link": {"communication"},
     "slow_network": {"communication"},
@@ -160,6 +160,8 @@ def _is_true_of_all(job: IrregularJob, fault: str, culprit: Any) -> bool:
     host = culprit.cause in ("cpu_launch", "late_start")
     if fault in ("all_slow", "slow_network"):
         return True
+    if fault == "slow_link" and culprit.cause == "communication":
+        return True  # of one group of all ranks, no finding can tell which link
     if host and (job.collections or job.checkpoints):
         return True
     uneven = job.lengths or job.long_inputs or job.heavy_tails or job.wander or job.common_wander or job.spread

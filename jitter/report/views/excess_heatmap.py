@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int32]
 MAX_ROWS = 120
 """Rows that a reader can distinguish; with more ranks, neighbours on a host share a row."""
 MAX_COLUMNS = 300
-LOW_SCALE_FRACTION, HIGH_SCALE_FRACTION = 0.001, 0.02
+LOW_SCALE_FRACTION, HIGH_SCALE_FRACTION = 0.003, 0.02
 """Start of the colour scale, and the smallest end of it, as fractions of the median step time."""
 PATH_LAYER, TRANSFER_LAYER, OWN_LAYER = "path", "transfers", "own"
 

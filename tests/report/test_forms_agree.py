@@ -27,6 +27,9 @@ JOBS: dict[str, tuple[Job, list[str], tuple[int, ...]]] = {
     "slow GPU": (small(ranks=4, steps=6), ["slow_gpu:rank=2,factor=1.6"], ()),
     "late starts": (small(ranks=4, steps=6), ["late_start:rank=1,every=2,ms=6"], ()),
     "pauses on all ranks": (small(ranks=8, steps=12), ["pause:every=5,ms=3"], ()),
+    "most ranks are slow": (small(ranks=8, steps=8), ["slow_gpu:ranks=0-4,factor=1.2"], ()),
+    "all ranks are slow in two steps": (small(ranks=8, steps=12), ["slow_gpu:ranks=0-7,steps=4+9,factor=1.5"], ()),
+    "late step ends": (small(ranks=4, steps=6), ["late_end:rank=1,ms=4"], ()),
     "slow collectives": (small(ranks=4, steps=8), ["slow_collective:steps=4-5,factor=20"], ()),
     "tensor parallel": (small("tensor_parallel", ranks=4, steps=5), ["slow_cpu:ranks=0+2,factor=3"], ()),
     "pipeline": (small("pipeline", ranks=4, steps=6), [], ()),
@@ -100,7 +103,9 @@ def test_findings_agree_with_steps_and_answers(lake: "jitter.Lake", forms: dict[
             assert name in text, form
         if culprit.scope != "unrecorded":
             assert CAUSES[culprit.cause].words in answers["CPU or GPU?"]
-        assert diagnosis.loss.ns is None or culprit.gain_ns <= max(diagnosis.loss.ns, 0)
+        inside = diagnosis.loss.ns is not None and not culprit.is_beyond_loss
+        assert not inside or culprit.gain_ns <= max(diagnosis.loss.ns or 0, 0)
+        assert culprit.gain_ns <= max(diagnosis.what_if.culprits_repaired_ns or 0, 0)
     for row in rows:
         mine = [
             culprit

@@ -60,6 +60,7 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         kernel_index=_kernel_range(charges, evidence),
         evidence=(describe_excess(group, evidence), *group.evidence),
         look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
+        is_beyond_loss=group.known_gain_ns is not None,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
 
@@ -75,7 +76,11 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     if group.group.scope == "job" and group.parts:
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
-        where = "on the critical path" if group.known_gain_ns is None else "on these ranks"
+        where = "on these ranks"
+        if group.is_lead:
+            where = "on the critical path"
+        elif group.known_gain_ns is None:
+            where = "over all ranks together"
         return f"{format_time(per_step)} per step {where} ({share})"
     per_step = group.excess_ns / len(group.steps) / max(len(ranks), 1)
     if group.is_lead:

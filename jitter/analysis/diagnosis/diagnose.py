@@ -44,7 +44,9 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     ]
     run, split = analysis.run, _split(evidence, steps, loss)
     conclusion = conclude(evidence, loss, steps, culprits)
-    what_if = WhatIf(cap_gain(all_gain, loss.ns), loss.ns)
+    # findings beyond the loss may overlap: the largest counts
+    beyond = max((one.gain_ns for one in culprits if one.is_beyond_loss), default=0)
+    what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
     found = Diagnosis(
         loss=loss,
         steps=steps,

@@ -5,6 +5,7 @@ from typing import Final
 
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.first_starts import describe_first_starts
 from jitter.analysis.diagnosis.side_work import describe_side_work
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
@@ -34,6 +35,8 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append(NO_COMMON_STEP)
     if evidence.has_unrecorded_ranks:
         found.append(explain_unrecorded(evidence.missing_ranks))
+    if (starts := describe_first_starts(evidence.analysis)) is not None:
+        found.append(starts)
     if evidence.analysis.lacks_sync_calls:
         found.append(NO_SYNC_CALLS)
     if run.matching.unrecorded:

@@ -121,6 +121,8 @@ class Culprit:
     look_at: ProfileLocation | None
     is_part_of_job: bool = False
     """Of scope `job`: whether there are ranks on which it does not occur."""
+    is_beyond_loss: bool = False
+    """Whether the loss, which compares ranks within a step, does not contain it."""
 
 
 @dataclass(frozen=True)

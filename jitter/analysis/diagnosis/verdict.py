@@ -94,7 +94,8 @@ def describe_gain(culprit: Culprit) -> str:
         return "fixing it alone would save nothing in these steps, because the other ranks would be late then"
     if culprit.gain_ns <= 0:
         return "fixing it alone would save nothing, because other faults hide it"
-    return f"fixing it would save about {format_time(culprit.gain_ns)}"
+    beyond = " beyond this loss" if culprit.is_beyond_loss else ""
+    return f"fixing it would save about {format_time(culprit.gain_ns)}{beyond}"
 
 
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:

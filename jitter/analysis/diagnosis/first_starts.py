@@ -1,0 +1,39 @@
+"""How far apart the ranks start in the first recorded step: what caused it lies before the recording."""
+
+import numpy as np
+
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.core.formatting import format_time
+
+_MIN_SHARE = 0.25
+"""Of a step's time. A smaller spread is not worth a sentence."""
+_MIN_NS = 1_000_000.0
+
+
+def first_start_spread(analysis: RunAnalysis) -> float:
+    """Return the spread, ns, of the ranks' first kernels in the first step; 0 where it is unknown.
+
+    Starts are compared by the time to the step's last aligning collective, which all ranks leave together.
+    """
+    run, widest = analysis.run, 0.0
+    for team, size in run.sizes.items():
+        step = run.team_times(run.keys[0], team)
+        if size < 2 or len(step.ranks) < 2:
+            continue
+        places = [place for place in analysis.ends.aligning(team) if not np.isnan(step.end[place]).any()]
+        begun = step.start[run.programs[team].first_kernel] if run.programs[team].first_kernel >= 0 else np.array([])
+        if places and len(begun) and not np.isnan(begun).any():
+            last = max(places, key=lambda place: float(np.median(step.end[place])))
+            widest = max(widest, float(np.ptp(step.end[last] - begun)))
+    return widest
+
+
+def describe_first_starts(analysis: RunAnalysis) -> str | None:
+    """Return a sentence on the spread of the first starts; None if it is small."""
+    spread = first_start_spread(analysis)
+    if spread < max(_MIN_SHARE * analysis.usual_step_ns, _MIN_NS):
+        return None
+    return (
+        f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "
+        "recording, so no rank is charged for it."
+    )

@@ -1,0 +1,22 @@
+"""Ranks that start apart in the first recorded step: the spread is said, and no rank is charged for it."""
+
+from pathlib import Path
+
+import pytest
+
+from jitter.analysis.diagnosis.first_starts import first_start_spread
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
+
+
+def test_a_late_first_start_is_said(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=5), [Fault.parse("late_start:rank=1,step=0,ms=7.6,loading=no")])
+    lake = ingest_run(run, tmp_path, "nsys")
+    assert first_start_spread(lake.analyze()) == pytest.approx(7.6e6, rel=0.05)
+    found = lake.diagnose()
+    assert [note for note in found.notes if note.startswith("In the first recorded step, ranks start up to 7.")]
+
+
+def test_ranks_that_start_together_need_no_note(tmp_path: Path):
+    found = ingest_run(simulate(small(ranks=4, steps=5)), tmp_path, "nsys").diagnose()
+    assert not [note for note in found.notes if "first recorded step" in note]

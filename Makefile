@@ -103,6 +103,7 @@ bench-quick: $(DEVELOPMENT)  ## measure at a tenth of the size, without HTA
 accuracy: $(DEVELOPMENT)  ## print how often the analysis is right: hundreds of simulated jobs with known faults
 	$(PYTHON) -m tests.accuracy --processes $(JOBS)
 	$(PYTHON) -m tests.accuracy --generator irregular --processes $(JOBS)
+	$(PYTHON) -m tests.accuracy.comparison --processes $(JOBS)
 
 accuracy-quick: $(DEVELOPMENT)  ## print the same for the tenth of the jobs that the tests use
 	$(PYTHON) -m tests.accuracy --quick --processes $(JOBS)

@@ -103,3 +103,22 @@ def test_empty_history(tmp_path, capsys):
 @pytest.mark.parametrize("label", ["commit", "=ab", ","])
 def test_unreadable_labels(label, lake, tmp_path):
     assert main(["history", "add", str(lake), "--job", "gpt", "--label", label, "--db", str(tmp_path / "h")]) == 2
+
+
+@pytest.mark.slow
+def test_a_click_on_a_run_opens_its_comparison(history, tmp_path, browser):
+    page = tmp_path / "page.html"
+    assert main(["history", "show", "--job", "gpt", "--html", "-o", str(page)]) == 0
+    context = browser.new_context(offline=True, viewport={"width": 1100, "height": 800})
+    shown = context.new_page()
+    errors = []
+    shown.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+    shown.on("pageerror", lambda error: errors.append(str(error)))
+    shown.goto(page.as_uri())
+    shown.wait_for_selector("html[data-drawn]", timeout=60_000)
+    assert not shown.evaluate("document.getElementById('run-digest6').open")
+    select = "Bokeh.documents.at(-1).get_model_by_name('history:runs').selected.indices = [6]"
+    shown.evaluate(select)
+    assert shown.evaluate("document.getElementById('run-digest6').open")
+    assert errors == []
+    context.close()

@@ -78,7 +78,10 @@ def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
 
 
 def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return what would help and what it saves a step: `… would save about 2.4 ms a step (3.1%)`."""
+    """Return what would help and what it saves a step: `… would save about 2.4 ms a step (3.1%)`.
+
+    A finding of low confidence is a lead: it "might" save.
+    """
     remedy = _REMEDIES.get(culprit.cause, "fixing it")
     if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
         remedy = "more loader workers or prefetching"
@@ -88,7 +91,8 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
         return f"{remedy} would help; alone it saves nothing, because other faults hide it"
     loss = diagnosis.loss
     share = f" ({format_percent(culprit.gain_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
-    return f"{remedy} would save about {format_time(culprit.gain_ns / counted)} a step{share}"
+    verb = "might" if culprit.confidence == "low" else "would"
+    return f"{remedy} {verb} save about {format_time(culprit.gain_ns / counted)} a step{share}"
 
 
 def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FindingCard:

@@ -24,7 +24,7 @@ def diagnosis(tmp_path_factory):
 
 def finding(diagnosis, **changes):
     (one,) = diagnosis.culprits[:1]
-    return replace(one, **changes)
+    return replace(one, **{"confidence": "high", **changes})
 
 
 def test_the_remedy_says_what_is_saved_a_step(diagnosis):
@@ -43,6 +43,10 @@ def test_a_stalled_input_pipeline_has_its_own_remedy(diagnosis):
     other = finding(diagnosis, cause="late_start", evidence=("no data-loading range was recorded",))
     assert describe_remedy(stalled, diagnosis).startswith("More loader workers or prefetching would save")
     assert describe_remedy(other, diagnosis).startswith("Less host work before the first kernel")
+
+
+def test_a_lead_is_worded_as_one(diagnosis):
+    assert "no pauses) might save about" in describe_remedy(finding(diagnosis, confidence="low"), diagnosis)
 
 
 def test_what_other_faults_hide_is_not_promised(diagnosis):

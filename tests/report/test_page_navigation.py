@@ -210,8 +210,13 @@ def test_collectives_are_a_strip_if_there_are_many_and_marks_in_a_zoom(page):
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720)])
 def test_nothing_is_clipped(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
-    page.wait_for_timeout(300)
+    page.reload()
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    title = of(page, "title:self_excess", "text")
+    assert ("\n" in title) is (width < 640)  # a title in one line would be cut off
+    assert max(map(len, title.split("\n"))) * 7 < width
+    assert of(page, "flags", "visible") is (width >= 640)
 
 
 def test_the_first_screen_holds_verdict_findings_and_split(page):

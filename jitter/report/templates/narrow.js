@@ -18,6 +18,7 @@ const wrapTitle = (text) => {
 const narrowValues = (kind, name, values) => {
   if (kind == "Title" && values.text) return { text: wrapTitle(values.text) };
   if (kind == "Legend" && values.orientation == "horizontal") return { ncols: 2 };
+  if (kind == "BasicTicker" && values.min_interval == 1 && (values.desired_num_ticks ?? 6) == 6) return { desired_num_ticks: 3 };
   return name == "flags" ? { visible: false } : {};
 };
 // In figures as JSON, of a written page.
@@ -31,7 +32,8 @@ const narrowJson = (node) => {
 // In the models of a live page; `set` changes a model in this browser only.
 const narrowModels = (figures, set) => {
   for (const model of figures._all_models.values()) {
-    const { text, orientation } = model;
-    set(model, narrowValues(model.type, model.name, { text: typeof text == "string" ? text : null, orientation }));
+    const { text, orientation, min_interval, desired_num_ticks } = model;
+    const values = { text: typeof text == "string" ? text : null, orientation, min_interval, desired_num_ticks };
+    set(model, narrowValues(model.type, model.name, values));
   }
 };

@@ -70,7 +70,8 @@ def _new_culprits(culprits: CulpritChanges) -> str:
 
 
 def _signed(fraction: float) -> str:
-    return f"+{format_percent(fraction)}" if fraction > 0 else format_percent(fraction)
+    text = format_percent(fraction)
+    return f"+{text}" if fraction > 0 and text[0].isdigit() else text
 
 
 def _span(effect: StepEffect) -> str:

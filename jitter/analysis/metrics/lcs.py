@@ -1,4 +1,4 @@
-"""Longest common subsequence, exact and bit-parallel, in memory that grows with the root of the sequences' product.
+"""Longest common subsequence, exact and bit-parallel; of n rows of bits, some two times the root of n are in memory.
 
 The recurrence is that of Hyyrö (2004), "Bit-parallel LCS-length computation revisited": one integer per element of one
 sequence, whose bit j is 0 where the length grows at element j of the other.

@@ -67,13 +67,19 @@ _FIELDS: Final = [
     ("dur", Raw, NULL),
     ("args", Raw, NULL),
 ]
+_PYTHON: Final = "python_function"
 _FIELDS_OF_KIND: Final = {
     "range": _FIELDS[:-1],
     "operator": _FIELDS[:-1],
-    "module": _FIELDS[:-1],
     "pass link": [("ph", Any, UNSET), ("id", Any, UNSET), *_FIELDS[1:4]],
 }
 """The fields that are decoded, of kinds that need not all."""
+
+
+def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
+    """Return a type for events of one category; the category is an attribute of the type."""
+    name = f"Event_{category}"
+    return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)
 
 
 class EventSelection:
@@ -90,28 +96,30 @@ class EventSelection:
         }
         self.skipped: Final = tuple(category for category in _COMMON if category not in self.kind_by_category)
         """Known categories that are not wanted."""
+        self.module_type: Final = _of_category(_PYTHON, _FIELDS[:-1]) if _PYTHON in self.kind_by_category else None
+        """The type of modules, which are found in the text: decoding all Python functions would take longer."""
+        self.python_type: Final = _of_category(_PYTHON, [])
+        """The type of Python functions, without fields."""
 
     @cached_property
     def kind_by_type(self) -> dict[object, str]:
         """The kind of row by event type; events of other types become no rows."""
-        return {
+        types: dict[object, str] = {
             _of_category(str(category), _FIELDS_OF_KIND.get(kind, _FIELDS)): kind
             for category, kind in self.kind_by_category.items()
+            if category != _PYTHON
         }
+        return types if self.module_type is None else types | {self.module_type: self.kind_by_category[_PYTHON]}
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
         """Decodes a list of events of known categories; those that are not wanted have no fields."""
         # types without fields: msgspec skips their values in C
-        known = (*self.kind_by_type, *(_of_category(category, []) for category in self.skipped))
+        decoded = [one for one in self.kind_by_type if one is not self.module_type]
+        passed = (_of_category(category, []) for category in self.skipped if category != _PYTHON)
+        known = (*decoded, self.python_type, *passed)
         return msgspec.json.Decoder(list[Union[known]])  # type: ignore[valid-type]  # noqa: UP007
 
 
 ROWS: Final = EventSelection()
 """The events that become rows."""
-
-
-def _of_category(category: str, fields: Sequence[tuple[str, Any, Any]]) -> type[Struct]:
-    """Return a type for events of one category; the category is an attribute of the type."""
-    name = f"Event_{category}"
-    return defstruct(name, fields, tag_field="cat", tag=category, namespace={"cat": category}, gc=False)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
-from operator import attrgetter
+from operator import attrgetter, not_
 from typing import Any, Final
 
 import numpy as np
@@ -17,10 +17,32 @@ from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
 
 _IS_MODULE: Final = re.compile(r"nn\.Module: ").match
+_LAUNCHES_NOTHING: Final = frozenset(
+    {
+        *("aten::view", "aten::view_as", "aten::as_strided", "aten::as_strided_", "aten::_reshape_alias"),
+        *("aten::t", "aten::transpose", "aten::transpose_", "aten::permute", "aten::expand", "aten::expand_as"),
+        *(
+            "aten::detach",
+            "aten::detach_",
+            "detach",
+            "detach_",
+            "aten::alias",
+            "aten::_unsafe_view",
+            "aten::lift_fresh",
+        ),
+        *("aten::slice", "aten::select", "aten::narrow", "aten::squeeze", "aten::unsqueeze", "aten::unbind"),
+        *("aten::split", "aten::chunk", "aten::flatten", "aten::set_", "aten::resize_", "aten::result_type"),
+        *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::is_pinned", "aten::lift_fresh"),
+    }
+)
+"""Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
+_LONG_NS: Final = 50_000
+"""Duration from which such an operator is read: it may explain a gap between launches."""
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
 _NO_THREAD: Final = -1
 _name = attrgetter("name")
+_duration = attrgetter("dur")
 Processes = Callable[[Sequence[int | None]], "np.ndarray[tuple[int], np.dtype[np.int32]]"]
 
 
@@ -35,7 +57,16 @@ class OperatorBuffer:
         return len(self._gathered)
 
     def add_operators(self, events: Sequence[Event], names: NameTable) -> None:
-        """Add events that are operators."""
+        """Add events that are operators, without short ones that launch nothing: they are about half of all."""
+        texts = list(map(_name, events))
+        if isinstance(texts[0], str):
+            is_pure = list(map(_LAUNCHES_NOTHING.__contains__, texts))
+            pure = list(compress(events, is_pure))
+            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))]) if pure else ((), None)
+            events = list(compress(events, map(not_, is_pure)))
+            events += [pure[row] for row in np.flatnonzero(np.asarray(durations) >= _LONG_NS).tolist()]
+            if not events:
+                return
         self._gathered.add(events, names.of(list(map(_name, events))), with_args=False)
         self._is_module += [False] * len(events)
 
@@ -89,8 +120,11 @@ class PassLinks:
         if not self._ids:
             return None
         at_ns, known = parse_microseconds(self._times)
-        known &= np.array([type(value) in (int, str) for value in self._ids], np.bool_)
-        _, number = np.unique(np.array([str(value) for value in self._ids]), return_inverse=True)
+        if set(map(type, self._ids)) == {int} and max(map(abs, self._ids)) < 2**63:
+            number = np.array(self._ids, np.int64)
+        else:
+            known &= np.array([type(value) in (int, str) for value in self._ids], np.bool_)
+            _, number = np.unique(np.array([str(value) for value in self._ids]), return_inverse=True)
         is_start = np.array(self._is_start, np.bool_)
         thread = integer_column([parse_int(tid) for tid in self._tids], pa.int64()).fill_null(_NO_THREAD).to_numpy()
         process = processes([parse_int(pid) for pid in self._pids])

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from jitter.readers.kineto.event_selection import NULL, RECORD_PARAM_COMMS, Event, EventSelection
+from jitter.readers.kineto.modules import put_modules
 
 
 class DecodeFault(NamedTuple):
@@ -46,7 +47,10 @@ def decode_events(text: bytes, selection: EventSelection) -> tuple[list[Event], 
     """
     if text.rfind(RECORD_PARAM_COMMS) < 0:  # takes a third of the time of `in`
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return selection.decoder.decode(text), None
+            events = selection.decoder.decode(text)
+            if selection.module_type is not None:
+                put_modules(text, events, selection.python_type, selection.module_type)
+            return events, None
     try:
         return _EVENTS.decode(text), None
     except (msgspec.ValidationError, UnicodeDecodeError):

@@ -51,10 +51,11 @@ def find_mismatch(
     GPU model and the kernels with those of the same rank, since stages of a pipeline run other kernels.
     """
     same_rank: list[SourceRecord] = []
+    own = _utc_range(new)
     for other in records:
         if other.file_digest == new.file_digest:
             continue
-        reason = _of_another_run(new, other)
+        reason = _of_another_run(new, own, other)
         if reason is not None:
             return Mismatch(other, reason)
         if other.rank == new.rank:
@@ -161,10 +162,11 @@ def _kernel_counts(files: Sequence[StepFile]) -> Counter[str]:
     return counts
 
 
-def _of_another_run(new: SourceRecord, other: SourceRecord) -> str | None:
+def _of_another_run(new: SourceRecord, own: tuple[int, int] | None, other: SourceRecord) -> str | None:
+    """Return why two records are not of one run; `own` is the UTC range of `new`, which is compared with many."""
     if new.world_size and other.world_size and new.world_size != other.world_size:
         return f"its world size is {new.world_size}, and {other.world_size} in the lake"
-    own, theirs = _utc_range(new), _utc_range(other)
+    theirs = None if own is None else _utc_range(other)
     if own is not None and theirs is not None:
         apart = max(own[0] - theirs[1], theirs[0] - own[1])
         if apart > _DAY_NS:

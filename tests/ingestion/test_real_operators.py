@@ -53,6 +53,25 @@ def test_nsys_against_plain_sql(name: str, tmp_path: Path):
         assert (row["operator"], row["scope"]) in expected[row["start_ns"], row["end_ns"]]
 
 
+def test_waits_in_the_operating_system(tmp_path: Path):
+    """Long calls of the thread that launches, in the step, are operations of the host."""
+    path = Path(TRACES or "", "nsys", "extrap_exgpu_s1000.sqlite")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
+        expected = connection.execute(
+            """WITH launches AS (SELECT r.start, r.globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME r
+                                JOIN CUPTI_ACTIVITY_KIND_KERNEL k ON k.correlationId = r.correlationId)
+               SELECT s.value, o.start, o.end FROM OSRT_API o JOIN StringIds s ON s.id = o.nameId
+               WHERE o.end - o.start >= 50000 AND o.globalTid IN (SELECT globalTid FROM launches)
+                 AND o.start >= (SELECT min(start) FROM launches) ORDER BY o.start"""
+        ).fetchall()
+    assert len(expected) >= 5
+    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
+    rows = jitter.open(tmp_path / "lake").sql(
+        "select name, start_ns, end_ns from host where kind = 'operation' and step is not null order by start_ns"
+    )
+    assert [tuple(row.values()) for row in rows.to_pylist()] == expected
+
+
 KINETO = [
     *(f"amd-4rank/rank-{rank}" for rank in range(4)),
     "hta/df_index_resolver",

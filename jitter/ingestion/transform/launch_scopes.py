@@ -51,6 +51,7 @@ class LaunchScopes:
         self._names = names
         self._nodes = [_Node(None, None, None, None)]
         self._known: dict[tuple[int, int, int], int] = {}
+        self._launching: set[tuple[int, int]] = set()
 
     def annotate(self, process: int, activities: pa.Table) -> pa.Table:
         """Return the activities of one process with the columns `operator`, `scope` and `phase` (dictionaries)."""
@@ -60,11 +61,9 @@ class LaunchScopes:
         launches = activities["launch_start_ns"]
         known = launches.is_valid().to_numpy()
         nodes = np.zeros(len(activities), np.int64)
-        nodes[known] = self._nodes_of(
-            process,
-            activities["launch_thread"].fill_null(-1).to_numpy()[known],
-            launches.fill_null(0).to_numpy()[known],
-        )
+        threads = activities["launch_thread"].fill_null(NO_THREAD).to_numpy()[known]
+        self._launching.update((process, thread) for thread in np.unique(threads).tolist())
+        nodes[known] = self._nodes_of(process, threads, launches.fill_null(0).to_numpy()[known])
         used, which = np.unique(nodes, return_inverse=True)
         found = [self._nodes[number] for number in used.tolist()]
         for name in ("operator", "scope"):
@@ -82,7 +81,7 @@ class LaunchScopes:
         """
         found: list[tuple[str, int, int, int]] = []
         for thread, ranges in self._ranges.threads(process):
-            if ranges.has_launch.any() and thread != NO_THREAD:
+            if (process, thread) in self._launching and thread != NO_THREAD:
                 took = ranges.end_ns - ranges.start_ns
                 is_open = ranges.end_ns == np.iinfo(np.int64).max
                 rows = np.flatnonzero(~ranges.has_launch & ~is_open & (took >= LONG_OPERATION_NS))
@@ -168,13 +167,14 @@ class LaunchScopes:
             linked = (at >= 0) & (ranges.backward_ns[at] >= outer_ns)
             rows = np.flatnonzero(linked)
             forward = self._nodes_of(process, ranges.forward_thread[at[rows]], ranges.forward_ns[at[rows]])
-            pairs, which = np.unique(np.stack([nodes[rows], forward]), axis=1, return_inverse=True)
-            nodes[rows] = np.array([self._backward(*pair) for pair in pairs.T.tolist()], np.int64)[which]
+            known = len(self._nodes)
+            pairs, which = np.unique(nodes[rows] * known + forward, return_inverse=True)
+            nodes[rows] = np.array([self._backward(*divmod(pair, known)) for pair in pairs.tolist()], np.int64)[which]
         if len(ranges.forward_of):
             at = np.searchsorted(ranges.forward_of, times, side="right") - 1
             rows = np.flatnonzero((at >= 0) & (ranges.forward_of[at] >= outer_ns))
-            known, which = np.unique(nodes[rows], return_inverse=True)
-            nodes[rows] = np.array([self._forward(node) for node in known.tolist()], np.int64)[which]
+            own, which = np.unique(nodes[rows], return_inverse=True)
+            nodes[rows] = np.array([self._forward(node) for node in own.tolist()], np.int64)[which]
         return nodes
 
     def _backward(self, number: int, forward: int) -> int:

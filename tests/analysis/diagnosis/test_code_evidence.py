@@ -33,7 +33,8 @@ def add_operators(events: list[Event]) -> None:
         place = {"ph": "X", "pid": own[0]["pid"], "tid": own[0]["tid"]}
         first, last = own[0]["ts"], own[-1]["ts"] + own[-1]["dur"]
         module = {"cat": "python_function", "name": "nn.Module: MLP_3", "ts": first - 0.2, "dur": last - first + 0.4}
-        events.append({**place, **module})
+        # in PyTorch's order of the fields
+        events.append({"ph": "X", **{name: module[name] for name in ("cat", "name")}, **place, **module})
         for number, one in enumerate(own):
             name = f"my::operator_{number}"
             events.append({**place, "cat": "cpu_op", "name": name, "ts": one["ts"] - 0.1, "dur": one["dur"] + 0.2})

@@ -171,6 +171,9 @@ def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found 
     # a step that is far below the usual one is not among its steps
     with np.errstate(invalid="ignore"):
         steps = known & (own >= level - np.maximum(level / 2, 3 * sample.noise[:, column]))
+    if steps[known].all():
+        # nor is a step an exception of which no rank's total is known: the first one, by its start
+        steps = steps | np.isnan(sample.total).all(axis=1)
     return _Found(steps, level / noise, chance, persistent=True)
 
 

@@ -62,6 +62,9 @@ class Thresholds:
     unrecorded_factor: float = 2.0
     """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks."""
 
+    max_exact_shares: int = 6
+    """Findings. Of so many the joint saving is shared out exactly, by replays of all subsets; of more in one order."""
+
     # confidence
     high_confidence_factor: float = 2.0
     """Factor on `step_sigmas`. Slow collectives need so large a deviation for high confidence."""

@@ -19,12 +19,15 @@ _MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a per
 _MAX_SIGMAS = 10.0  # noise is not known well enough to tell larger deviations apart
 
 
-def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None, evidence: Evidence) -> Culprit:
+def make_culprit(
+    group: FindingGroup, gain_ns: float, share_ns: float, max_gain_ns: float | None, evidence: Evidence
+) -> Culprit:
     """Return the culprit of a group of findings.
 
     Args:
         group: the findings.
         gain_ns: what fixing them alone would save.
+        share_ns: their share of what fixing all findings would save.
         max_gain_ns: the loss, which no saving exceeds; None if unknown.
         evidence: of the analysis.
 
@@ -58,11 +61,18 @@ def make_culprit(group: FindingGroup, gain_ns: float, max_gain_ns: float | None,
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
         kernel_index=_kernel_range(charges, evidence),
-        evidence=(describe_excess(group, evidence), *group.evidence),
+        evidence=(describe_excess(group, evidence), *group.evidence, *_describe_share(gain_ns, share_ns, evidence)),
         look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
+
+
+def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
+    """Say what the findings' share of the joint saving is, where it differs from what they save alone."""
+    if abs(share_ns - gain_ns) < evidence.thresholds.min_gain_share * evidence.analysis.usual_step_ns:
+        return ()
+    return (f"its share of what fixing all findings would save is {format_time(max(share_ns, 0.0))}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

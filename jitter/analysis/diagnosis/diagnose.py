@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from jitter.analysis.detection.joint_saving import share_saving
 from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
@@ -32,14 +33,17 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         groups = [*groups, *leads]
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
+    shares = share_saving(analysis, [group.scenario for group in groups], gains, all_gain)
     beside = group_job_findings(evidence)
-    groups, gains = [*groups, *beside], [*gains, *(group.known_gain_ns or 0.0 for group in beside)]
+    known = [group.known_gain_ns or 0.0 for group in beside]
+    groups, gains, shares = [*groups, *beside], [*gains, *known], [*shares, *known]
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
     culprits = [
-        make_culprit(group, gain, loss.ns if group.known_gain_ns is None else None, evidence)
-        for group, gain in sorted(
-            zip(groups, gains, strict=True), key=lambda one: (-max(round(one[1]), 0), -round(one[0].excess_ns))
+        make_culprit(group, gain, share, loss.ns if group.known_gain_ns is None else None, evidence)
+        for group, gain, share in sorted(
+            zip(groups, gains, shares, strict=True),
+            key=lambda one: (-max(round(one[2]), 0), -max(round(one[1]), 0), -round(one[0].excess_ns)),
         )
     ]
     run, split = analysis.run, _split(evidence, steps, loss)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import xxhash
 
-from jitter.core.errors import JitterError
+from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.ingestion.discover import Source
 from jitter.ingestion.ranks import GpuEvidence, RankOptions, decide_ranks
@@ -197,6 +197,11 @@ def _reader_errors(name: str, path: Path) -> Iterator[None]:
         yield
     except (JitterError, OSError, MemoryError):
         raise
+    except RecursionError:
+        raise UnreadableTraceError(
+            f"{path}: reader {name!r} failed: RecursionError: the content is nested too deeply",
+            "the file may be damaged: copy it again, or record again",
+        ) from None
     except Exception as error:
         raise ReaderError(
             f"{path}: reader {name!r} failed: {describe_error(error)}",

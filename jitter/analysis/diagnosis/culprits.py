@@ -119,6 +119,7 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if (
         group.is_lead
         or evidence.analysis.lacks_sync_calls
+        or evidence.has_guessed_steps
         or evidence.is_doubtful(group.group.ranks, communication=not group.parts)
     ):
         return "low"

@@ -67,6 +67,11 @@ class Evidence:
         """Whether the job has ranks that the lake lacks."""
         return bool(self.missing_ranks) or self.analysis.has_unrecorded_ranks
 
+    @cached_property
+    def has_guessed_steps(self) -> bool:
+        """Whether the steps of some recording were found without markers."""
+        return any(one.record.has_guessed_steps for of_step in self.records.values() for one in of_step.values())
+
     @property
     def is_single_rank(self) -> bool:
         """Whether the lake holds one rank only."""

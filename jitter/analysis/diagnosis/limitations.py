@@ -39,6 +39,8 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append(starts)
     if evidence.analysis.lacks_sync_calls:
         found.append(NO_SYNC_CALLS)
+    if evidence.has_guessed_steps:
+        found.append("The traces have no step markers: where steps begin is inferred, so confidence is low.")
     if run.matching.unrecorded:
         found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
     if run.matching.unpaired:

@@ -236,7 +236,7 @@ def test_host_rows_lie_in_their_steps(lake: Path):
     for record in records(lake):
         rows = pd.read_parquet(lake / f"host/rank={record['rank']}/{record['digest']}.parquet")
         assert record["host_rows"] == len(rows)
-        assert set(rows["kind"]) <= {"sync", "data_loading"}
+        assert set(rows["kind"]) <= {"sync", "data_loading", "operation"}
         assert "data_loading" in set(rows["kind"])
         spans = {step["step"]: (step["start_ns"], step["end_ns"]) for step in record["steps"]}
         for row in rows.itertuples():

@@ -86,13 +86,3 @@ def test_a_host_without_its_file_is_no_quiet_host(
         lost.write_bytes(lost.read_bytes()[:200])
     assert main([words[0], str(copy), *words[1:]]) == 3
     assert capsys.readouterr().err.splitlines()[-2].startswith(f"jitter: {lost}: cannot be read (")
-
-
-def test_what_was_derived_of_a_host_stands_in_for_its_file(small_lake: Path, tmp_path: Path, capsys):
-    copy = tmp_path / "lake"
-    shutil.copytree(small_lake, copy)
-    assert main(["report", str(copy), "--json"]) == 0
-    before = capsys.readouterr().out
-    shutil.rmtree(copy / "host")
-    assert main(["report", str(copy), "--json"]) == 0
-    assert capsys.readouterr().out == before

@@ -24,12 +24,12 @@ from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.analysis.detection.passes import StepExecutor
+    from jitter.analysis.detection.executors.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.model import Diagnosis
-    from jitter.analysis.execution.dependencies import RowDependency
-    from jitter.analysis.execution.run_reader import RunReader
+    from jitter.analysis.execution.dependencies.inference import RowDependency
+    from jitter.analysis.execution.recorded.run_reader import RunReader
     from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.metrics.communication.measure import Communication
     from jitter.analysis.metrics.tables import MetricTable
@@ -247,7 +247,7 @@ class Lake:
         Operations are numbered in launch order of the cohort's commonest sequence. If ranks of the cohort exchange
         data in different orders (pipeline stages), the dependencies are those of its first stage.
         """
-        from jitter.analysis.execution.dependencies import row_dependencies
+        from jitter.analysis.execution.dependencies.inference import row_dependencies
 
         chosen = self._choose_cohort(cohort)
         run = self.analyze().run
@@ -324,7 +324,7 @@ class Lake:
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
-        from jitter.analysis.execution.run_reader import RunReader
+        from jitter.analysis.execution.recorded.run_reader import RunReader
 
         return RunReader(self.root, self._by_step, self.kernel_indices, steps)
 
@@ -408,7 +408,7 @@ class Lake:
     def _diagnose(self, steps: tuple[StepKey, ...], executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.answer_cache import Answers
         from jitter.analysis.diagnosis.diagnose import diagnose
-        from jitter.analysis.diagnosis.evidence import Evidence
+        from jitter.analysis.diagnosis.evidence.facts import Evidence
 
         analysis = self.analyze(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
@@ -418,13 +418,13 @@ class Lake:
         """Add what the program and the job's logs tell of the culprits."""
         from dataclasses import replace
 
-        from jitter.analysis.diagnosis.code_evidence import add_code_evidence
+        from jitter.analysis.diagnosis.evidence.code import add_code_evidence
 
         answers = replace(answers, diagnosis=add_code_evidence(answers.diagnosis, self))
         if not self.logs:
             return answers
 
-        from jitter.analysis.diagnosis.log_evidence import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+        from jitter.analysis.diagnosis.evidence.logs import EVIDENCE_RELATIONS, add_log_evidence, job_logs
         from jitter.lake.records import step_times_utc
 
         tables = {name: self.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
@@ -452,10 +452,10 @@ class Lake:
         return AnswerCache(self.root, self.sources, digests) if activities >= MIN_ACTIVITIES else None
 
     def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
-        from jitter.analysis.detection.local_executor import ThreadedStepExecutor
+        from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
 
         if isinstance(executor, DaskExecutor):
-            from jitter.analysis.detection.dask_executor import dask_executor
+            from jitter.analysis.detection.executors.dask_executor import dask_executor
 
             return self._connections.enter_context(dask_executor(executor.address, self.root))
         if isinstance(executor, LocalExecutor):

@@ -54,8 +54,8 @@ def collectives(
         jitter collectives run17-lake --steps 2005-2049 --json
         jitter collectives --by group --format csv -o collectives.csv
     """
-    from jitter.cli.collectives_text import CollectiveReport, format_report, report_document, report_rows
     from jitter.cli.open_lake import open_lake
+    from jitter.cli.output.collectives import CollectiveReport, format_report, report_document, report_rows
     from jitter.cli.output.files import check_overwrite, write_text
     from jitter.cli.output.table import choose_format, write_table
     from jitter.core.errors import UsageError

@@ -88,7 +88,7 @@ def _write(bases: "list[Document]", new: "Document", comparison: "Comparison", c
     if chosen.stdout == "terminal":
         from rich.console import Console
 
-        from jitter.report.comparison_terminal import render_comparison_terminal
+        from jitter.report.runs.comparison_terminal import render_comparison_terminal
 
         Console(highlight=False).print(render_comparison_terminal(comparison))
     elif chosen.stdout is not None:
@@ -100,13 +100,13 @@ def _write(bases: "list[Document]", new: "Document", comparison: "Comparison", c
 
 def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", form: str) -> str:
     if form == "html":
-        from jitter.report.comparison_html import render_comparison_html
+        from jitter.report.runs.comparison_html import render_comparison_html
 
         return render_comparison_html(bases, new, comparison)
     if form == "json":
         from jitter.comparison.json_form import render_comparison_json
 
         return render_comparison_json(comparison)
-    from jitter.report.comparison_markdown import render_comparison_markdown
+    from jitter.report.runs.comparison_markdown import render_comparison_markdown
 
     return render_comparison_markdown(comparison)

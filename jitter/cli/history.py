@@ -77,7 +77,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """
     import json
 
-    from jitter.report.history_text import history_document, history_rows
+    from jitter.report.runs.history_text import history_document, history_rows
     from jitter.report.text_table import format_text_table
 
     runs = _load(db, lambda database: _runs(database, job))
@@ -123,12 +123,12 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
         raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")
     if is_page:
         from jitter.cli.output.files import write_text
-        from jitter.report.history_html import render_history_html
+        from jitter.report.runs.history_html import render_history_html
 
         write_text(path, render_history_html(job, runs, documents))
         click.echo(path)
         return
-    from jitter.report.history_text import describe_history
+    from jitter.report.runs.history_text import describe_history
     from jitter.report.text_table import format_text_table
 
     sentences, heads, rows = describe_history(runs, documents)

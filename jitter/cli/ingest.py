@@ -71,7 +71,7 @@ def ingest(
         jitter ingest nccl-tests.log --label fabric-baseline
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    from jitter.cli.ingest_text import print_ingest_report
+    from jitter.cli.output.ingest import print_ingest_report
 
     report = run_ingest(
         paths, lake, quiet=quiet, label=label, replace=replace, same_job=same_job, scheduler=scheduler, **options

@@ -25,7 +25,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
         jitter inspect traces/
         jitter inspect report3.sqlite --json
     """
-    from jitter.cli.inspect_text import format_inspection, inspection_document
+    from jitter.cli.output.inspect import format_inspection, inspection_document
     from jitter.ingestion.inspect import inspect as inspect_traces
 
     with byte_progress("Reading", quiet) as progress:

@@ -50,9 +50,9 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
     opened = open_lake(lake)
     from jitter.export.aligned_step import AlignedStep
     from jitter.export.perfetto import write_perfetto
-    from jitter.report.request_guard import is_loopback
-    from jitter.report.server import ServedRun
-    from jitter.report.server import serve as serve_page
+    from jitter.report.live.request_guard import is_loopback
+    from jitter.report.live.server import ServedRun
+    from jitter.report.live.server import serve as serve_page
     from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from jitter.analysis.diagnosis.loss_parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time

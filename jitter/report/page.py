@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.loss_parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     abbreviate,

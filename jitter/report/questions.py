@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.loss_parts import (
+from jitter.analysis.diagnosis.loss.parts import (
     LOSS_PART_INFO,
     describe_ranks,
     describe_ranks_of_loss,

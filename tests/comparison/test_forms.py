@@ -8,9 +8,9 @@ from rich.console import Console
 
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
-from jitter.report.comparison_html import render_comparison_html
-from jitter.report.comparison_markdown import render_comparison_markdown
-from jitter.report.comparison_terminal import render_comparison_terminal
+from jitter.report.runs.comparison_html import render_comparison_html
+from jitter.report.runs.comparison_markdown import render_comparison_markdown
+from jitter.report.runs.comparison_terminal import render_comparison_terminal
 from tests.comparison.test_kernel_changes import USUAL, document
 from tests.support.page import sources, titles
 

@@ -2,7 +2,7 @@
 
 from bokeh.document import Document
 
-from jitter.report.server import ReportSession, ServedRun
+from jitter.report.live.server import ReportSession, ServedRun
 from jitter.report.views.run_report import RunReport
 from tests.support.report_lakes import report_lake, step_rows
 

@@ -8,9 +8,9 @@ from markupsafe import escape
 
 import jitter
 from jitter.cli import main
-from jitter.report.loading import STAGES, Loading
-from jitter.report.server import MAX_SESSIONS, ReportSession, ServedRun
-from jitter.report.timeline_download import write_finding
+from jitter.report.live.loading import STAGES, Loading
+from jitter.report.live.server import MAX_SESSIONS, ReportSession, ServedRun
+from jitter.report.live.timeline_download import write_finding
 from jitter.report.views.run_report import RunReport
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"

@@ -22,7 +22,7 @@ from bokeh.document import Document
 import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
-from jitter.report.server import ReportSession, ServedRun, start
+from jitter.report.live.server import ReportSession, ServedRun, start
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
 

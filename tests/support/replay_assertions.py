@@ -3,7 +3,7 @@
 import numpy as np
 
 import jitter
-from jitter.analysis.execution.carried_state import unknown_state
+from jitter.analysis.execution.dependencies.carried_state import unknown_state
 from jitter.analysis.execution.job_arrays import count_streams, count_threads
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.replay import Change, replay_step

@@ -10,9 +10,9 @@ import numpy as np
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
-from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.execution.time_part import OWN_PARTS
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Floats, Ints

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.slow_collectives import SlowCollectives, SlowCommunication
+from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, Baseline
 from jitter.core.arrays import Bools, Floats
 from jitter.core.bandwidth import bus_factor

@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.arrays import Bools, Floats
 from jitter.core.kernels import SYNC
 

@@ -7,18 +7,18 @@ import numpy as np
 
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
+from jitter.analysis.detection.executors.passes import StepExecutor, StepPath, StepStatistics
 from jitter.analysis.detection.expected_transfers import expected_transfers, slow_communication, slow_in_every_step
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
-from jitter.analysis.detection.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
 from jitter.analysis.detection.outliers import Outlier, find_outliers, largest_outliers
-from jitter.analysis.detection.passes import StepExecutor, StepPath, StepStatistics
 from jitter.analysis.detection.random_events import split_random_events
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps

@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA

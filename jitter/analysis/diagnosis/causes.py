@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Candidate
     from jitter.analysis.detection.outliers import Outlier
     from jitter.analysis.detection.slow_collectives import SlowCommunication
-    from jitter.analysis.diagnosis.evidence import Evidence
+    from jitter.analysis.diagnosis.evidence.facts import Evidence
 
 Side = Literal["CPU", "GPU", "network"]
 Detector = Callable[["Evidence", "Candidate"], tuple[str, ...] | None]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
-from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.limitations import (
     NO_COMMON_STEP,
     NO_SYNC_CALLS,
@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.limitations import (
     find_peerless,
     lacks_common_step,
 )
-from jitter.analysis.diagnosis.loss_noise import loss_from_noise
+from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, Status, StepAnswer
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.locations import find_profile_location
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.evidence.locations import find_profile_location
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
-from jitter.analysis.diagnosis.step_pattern import describe_step_pattern
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.critical_path import Charges

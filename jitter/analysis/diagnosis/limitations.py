@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
 from jitter.analysis.diagnosis.first_starts import describe_first_starts
-from jitter.analysis.diagnosis.side_work import describe_side_work
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.formatting import format_count, format_numbers, format_time

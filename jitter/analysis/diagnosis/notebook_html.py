@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.loss_parts import LOSS_PART_INFO, describe_ranks, format_share
+from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import format_time

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from jitter.analysis.detection.passes import StepPath
-from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.finding_groups import FindingGroup
+from jitter.analysis.detection.executors.passes import StepPath
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.critical_path import Charge, Charges

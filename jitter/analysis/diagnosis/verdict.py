@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP
-from jitter.analysis.diagnosis.loss_parts import describe_split, main_rank
+from jitter.analysis.diagnosis.loss.parts import describe_split, main_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Floats, Ints
 

@@ -8,22 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import StateTracker, unknown_state
-from jitter.analysis.execution.collectives import (
+from jitter.analysis.execution.collectives.matching import (
     CollectiveArrays,
     CollectiveMatching,
     Group,
     flatten_collectives,
     match,
 )
-from jitter.analysis.execution.dependencies import Dependencies, infer
+from jitter.analysis.execution.collectives.schedule import Schedule, schedule
+from jitter.analysis.execution.collectives.synchronisation import find_unsynchronised
+from jitter.analysis.execution.dependencies.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.dependencies.inference import Dependencies, infer
 from jitter.analysis.execution.job_arrays import JobArrays, count_streams, count_threads, job_arrays
 from jitter.analysis.execution.program import Example, Program, lay_out
 from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
-from jitter.analysis.execution.sampling import SampledSteps, threads_of
-from jitter.analysis.execution.schedule import Schedule, schedule
-from jitter.analysis.execution.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
-from jitter.analysis.execution.synchronisation import find_unsynchronised
+from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
+from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
 from jitter.core.arrays import Bools, Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_awaited, find_ready_times
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.ready_times import ReadyTimes, find_awaited, find_ready_times
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats
 from jitter.core.compilation import compiled

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import CarriedState
-from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.dependencies.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
-from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import CarriedState
-from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import CarriedState, push_pending, turn_pending
-from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
 from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
-from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.compilation import compiled

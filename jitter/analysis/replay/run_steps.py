@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.run_model import InferredModel, RunModel
-from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import CollectiveArrays
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep

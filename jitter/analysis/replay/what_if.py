@@ -6,7 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import CarriedState, unknown_state
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
 from jitter.analysis.execution.job_arrays import count_streams, count_threads
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes

@@ -32,7 +32,7 @@ from jitter.report.figures.palette import (
     TEXT_COLOR,
     TRANSFER_COLOR,
 )
-from jitter.report.history_text import format_change, format_labels
+from jitter.report.runs.history_text import format_change, format_labels
 
 _NAN = float("nan")
 _PART_COLORS = {

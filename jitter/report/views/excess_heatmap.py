@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives import CollectiveMatching
+from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.api import Lake
 

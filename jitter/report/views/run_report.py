@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey

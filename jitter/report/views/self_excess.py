@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.uncoupled_replay import EXCESS_PARTS, accumulate_excess
 from jitter.core.step_key import StepKey

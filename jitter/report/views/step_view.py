@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.passes import StepPath
+from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection import local_executor
+from jitter.analysis.detection.executors import local_executor
 from jitter.analysis.detection.pricing import Pricing
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate

@@ -5,7 +5,7 @@ import pytest
 
 from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.collectives import match
+from jitter.analysis.execution.collectives.matching import match
 from tests.support.programs import program
 
 STEPS = 12

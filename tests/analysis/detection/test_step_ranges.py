@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.passes import measure_steps, walk_paths
+from jitter.analysis.detection.executors.passes import measure_steps, walk_paths
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.analysis.diagnosis.code_evidence import describe_code
+from jitter.analysis.diagnosis.evidence.code import describe_code
 from jitter.simulate import Fault, Job, simulate, write
 
 Event = dict[str, Any]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.diagnosis.log_evidence import (
+from jitter.analysis.diagnosis.evidence.logs import (
     JobLogs,
     add_log_evidence,
     cpu_evidence,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.diagnosis.loss_parts import describe_ranks, describe_split
-from jitter.analysis.diagnosis.loss_split import split_loss
+from jitter.analysis.diagnosis.loss.parts import describe_ranks, describe_split
+from jitter.analysis.diagnosis.loss.split import split_loss
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

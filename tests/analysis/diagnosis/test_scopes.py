@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.diagnosis.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
-from jitter.analysis.diagnosis.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.diagnosis.workload import compare_launch_shapes
-from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
+from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern, format_ordinal
+from jitter.analysis.execution.recorded.launch_shapes import Shapes
 from jitter.core.step_key import StepKey
 
 TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}

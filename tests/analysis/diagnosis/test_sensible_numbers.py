@@ -9,7 +9,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
 from jitter.analysis.diagnosis.diagnose import diagnose
-from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.report.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.diagnosis.workload import WorkloadComparison
+from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison
 
 
 def comparison(factors: tuple[float, ...], noise: float = 0.01, seed: int = 0) -> WorkloadComparison:

@@ -19,7 +19,7 @@ from jitter.analysis.diagnosis.model import (
     WhatIf,
 )
 from jitter.analysis.diagnosis.verdict import write_verdict
-from jitter.analysis.execution.step_times import TeamTimes
+from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.questions import answer_questions
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.program import Operation, Program
-from jitter.analysis.execution.sampling import threads_of
-from jitter.analysis.execution.step_times import TeamTimes
+from jitter.analysis.execution.recorded.sampling import threads_of
+from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.core.kernels import COMPUTE
 
 NONE = np.nan

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives import match
-from jitter.analysis.execution.dependencies import Wait
-from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
-from jitter.analysis.execution.step_times import TeamTimes, of_team
-from jitter.analysis.execution.synchronisation import find_unsynchronised
+from jitter.analysis.execution.collectives.matching import match
+from jitter.analysis.execution.collectives.schedule import EndCollective, RunOperations, schedule
+from jitter.analysis.execution.collectives.synchronisation import find_unsynchronised
+from jitter.analysis.execution.dependencies.inference import Wait
+from jitter.analysis.execution.recorded.step_times import TeamTimes, of_team
 from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
 from tests.support.programs import dependencies, program, step_of
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives import flatten_collectives, match
-from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.collectives.matching import flatten_collectives, match
+from jitter.analysis.execution.collectives.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, baselines, follow_step
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives import (
+from jitter.analysis.execution.collectives.matching import (
     Collective,
     CollectiveMatching,
     Participants,
     RankBlock,
     flatten_collectives,
 )
-from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.dependencies.inference import Wait
 from jitter.analysis.execution.self_times import baselines, follow_step
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.critical_path import Charge, PathWalker

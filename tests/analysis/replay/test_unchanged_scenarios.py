@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.local_executor import ThreadedStepExecutor
+from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay

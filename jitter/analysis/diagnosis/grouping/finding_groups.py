@@ -9,10 +9,10 @@ from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.causes import find_cause
-from jitter.analysis.diagnosis.evidence import Evidence
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup, group_late_ranks
+from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
 from jitter.analysis.diagnosis.model import Cause
-from jitter.analysis.diagnosis.scopes import RankGroup, group_late_ranks
-from jitter.analysis.diagnosis.step_pattern import format_ordinal
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.core.formatting import format_count, format_numbers

@@ -13,8 +13,8 @@ import numpy as np
 
 from jitter.analysis.detection.data_quality import StepQuality, assess_step_quality
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
+from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.step_times import of_team
 from jitter.analysis.replay.critical_path import Charges, PathWalker
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.run_steps import RunSteps

@@ -13,11 +13,11 @@ from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
-from jitter.analysis.diagnosis.evidence import Evidence
-from jitter.analysis.diagnosis.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.loss_noise import loss_from_noise
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup
+from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cause
-from jitter.analysis.diagnosis.scopes import RankGroup
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Floats
 from jitter.core.formatting import format_count

@@ -14,7 +14,7 @@ from math import isnan
 from typing import NamedTuple
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.core.arrays import Floats
 from jitter.core.compilation import compiled
 from jitter.core.selection import later

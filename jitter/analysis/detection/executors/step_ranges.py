@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.passes import StepPath, StepStatistics, measure_steps, replay_steps, walk_paths
-from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.detection.executors.passes import StepPath, StepStatistics, measure_steps, replay_steps, walk_paths
+from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.metrics.kernel_index import KernelIndices
 from jitter.analysis.replay.run_steps import RunSteps, Shared

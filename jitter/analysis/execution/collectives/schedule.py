@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import CollectiveMatching
-from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.collectives.matching import CollectiveMatching
+from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Ints
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.launch_shapes import Shapes
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import lower_median
 from jitter.core.step_key import StepKey

@@ -35,7 +35,10 @@ from jitter.core.step_key import StepKey
 from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.rank_lines import draw_ranks, style_ranks
-from jitter.report.loading import Loading
+from jitter.report.live.loading import Loading
+from jitter.report.live.request_guard import GuardedApplication, RequestPolicy, is_loopback
+from jitter.report.live.server_log import log_in_lines
+from jitter.report.live.timeline_download import TIMELINE_ROUTE, TimelineHandler, TimelineWriter
 from jitter.report.page import (
     StepChoice,
     render_findings,
@@ -45,9 +48,6 @@ from jitter.report.page import (
     template_environment,
 )
 from jitter.report.page_figures import draw_page_figures
-from jitter.report.request_guard import GuardedApplication, RequestPolicy, is_loopback
-from jitter.report.server_log import log_in_lines
-from jitter.report.timeline_download import TIMELINE_ROUTE, TimelineHandler, TimelineWriter
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames

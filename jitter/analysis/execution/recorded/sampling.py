@@ -6,13 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.carried_state import StateTracker, unknown_state
-from jitter.analysis.execution.dependencies import Dependencies, Sample
+from jitter.analysis.execution.dependencies.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.dependencies.inference import Dependencies, Sample
+from jitter.analysis.execution.dependencies.launch_queue import Launches
+from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_ready_times
 from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
-from jitter.analysis.execution.launch_queue import Launches
 from jitter.analysis.execution.program import Program
-from jitter.analysis.execution.ready_times import ReadyTimes, find_ready_times
-from jitter.analysis.execution.step_times import StepTimes, TeamTimes
+from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jitter.analysis.execution.collectives import CollectiveMatching
-from jitter.analysis.execution.step_times import TeamTimes
+from jitter.analysis.execution.collectives.matching import CollectiveMatching
+from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
 
 

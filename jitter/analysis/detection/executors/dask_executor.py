@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitter.analysis.detection.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
-from jitter.analysis.detection.step_ranges import (
+from jitter.analysis.detection.executors.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
+from jitter.analysis.detection.executors.step_ranges import (
     RemoteRun,
     baselines_of,
     measure_remotely,

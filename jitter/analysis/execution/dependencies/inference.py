@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.launch_queue import Launches, queue_limit
+from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
 from jitter.analysis.execution.program import Program
 from jitter.core.arrays import Floats, Ints
 from jitter.core.compilation import compiled

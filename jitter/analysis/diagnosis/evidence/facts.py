@@ -12,12 +12,12 @@ from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_collectives import SlowCommunication
-from jitter.analysis.diagnosis.after_last_launch import TimeAfterLaunches
-from jitter.analysis.diagnosis.locations import KernelLocator
-from jitter.analysis.diagnosis.marker_numbers import describe_marker_numbers
-from jitter.analysis.diagnosis.scopes import RankLocation
-from jitter.analysis.diagnosis.side_work import explain_by_side_work
-from jitter.analysis.diagnosis.workload import WorkloadComparison, compare_workload
+from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator
+from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers
+from jitter.analysis.diagnosis.evidence.side_work import explain_by_side_work
+from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_workload
+from jitter.analysis.diagnosis.grouping.scopes import RankLocation
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from jitter.analysis.detection.passes import ReplayAndPaths, StepStatistics, measure_steps, replay_steps, step_ranges
+from jitter.analysis.detection.executors.passes import (
+    ReplayAndPaths,
+    StepStatistics,
+    measure_steps,
+    replay_steps,
+    step_ranges,
+)
 from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario

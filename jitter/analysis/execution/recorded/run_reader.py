@@ -10,13 +10,13 @@ from threading import Lock
 import numpy as np
 import pyarrow.compute as pc
 
-from jitter.analysis.execution.activity_reader import ActivityReader
-from jitter.analysis.execution.collectives import Group
-from jitter.analysis.execution.launch_shapes import Shapes
+from jitter.analysis.execution.collectives.matching import Group
 from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
 from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
+from jitter.analysis.execution.recorded.activity_reader import ActivityReader
+from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
 from jitter.analysis.execution.run_model import Member, Source
-from jitter.analysis.execution.sync_calls import RunSyncCalls
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Floats, Ints
 from jitter.core.arrow import encode_lists, to_list

@@ -1,0 +1,1 @@
+"""The live page: server, request checks, loading, downloads."""

@@ -1,0 +1,1 @@
+"""Reports about several runs: comparisons, gates, history."""

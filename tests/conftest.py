@@ -1,6 +1,7 @@
 """Fixtures that several packages' tests share. Tests must not change what a session fixture returns."""
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
 
 __all__ = ["browser", "dask_cluster"]
+
+
+def pytest_configure() -> None:
+    """Let commands that tests start end on SIGINT: a shell's background job ignores it, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,8 @@ class Outlier:
     """At most this is the probability that chance alone makes any rank, step and part of the run stand out so."""
     persistent: bool = False
     """Whether the rank stands out in its usual step; else in single steps."""
+    may_be_random: bool = False
+    """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
 
 
 def find_outliers(deviations: TeamDeviations, step_ns: Floats, thresholds: Thresholds) -> list[Outlier]:

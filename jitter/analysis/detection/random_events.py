@@ -49,7 +49,7 @@ def split_random_events(
     for one in single:
         usual = binomial_tail(len(one.steps), len(events), 1 / ranks) * ranks
         chance = max(one.chance, min(usual, 1.0)) if steps > 1 else one.chance
-        uncertain.append(replace(one, chance=chance))
+        uncertain.append(replace(one, chance=chance, may_be_random=chance > one.chance))
     return others + uncertain, []
 
 

@@ -13,7 +13,7 @@ from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.critical_path import Charges
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_count, format_percent, format_time
 
 _MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage
 _MAX_SIGMAS = 10.0  # noise is not known well enough to tell larger deviations apart
@@ -61,7 +61,12 @@ def make_culprit(
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
         kernel_index=_kernel_range(charges, evidence),
-        evidence=(describe_excess(group, evidence), *group.evidence, *_describe_share(gain_ns, share_ns, evidence)),
+        evidence=(
+            describe_excess(group, evidence),
+            *group.evidence,
+            *_describe_share(gain_ns, share_ns, evidence),
+            *_describe_chance(group, evidence),
+        ),
         look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
@@ -73,6 +78,14 @@ def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tupl
     if abs(share_ns - gain_ns) < evidence.thresholds.min_gain_share * evidence.analysis.usual_step_ns:
         return ()
     return (f"its share of what fixing all findings would save is {format_time(max(share_ns, 0.0))}",)
+
+
+def _describe_chance(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:
+    """Say why a finding is no more than a lead although its excess is far above the noise."""
+    if not group.outliers or not all(outlier.may_be_random for outlier in group.outliers):
+        return ()
+    seen = f"{len(group.steps)} of {format_count(len(evidence.analysis.keys), 'step')}"
+    return (f"seen in {seen}: too few to tell this rank from a pause that could hit any rank",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

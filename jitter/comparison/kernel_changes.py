@@ -13,8 +13,8 @@ import numpy as np
 
 from jitter.comparison.document import Document, Team
 from jitter.comparison.sequence_alignment import Block, TeamPair, align_teams
-from jitter.comparison.student import two_sided_p
 from jitter.core.arrays import Floats
+from jitter.core.student_t import student_tail
 
 Kind = Literal["changed", "appeared", "went", "replaced"]
 
@@ -185,7 +185,7 @@ def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
     prior = max(float(np.median(pooled)), _MIN_RELATIVE_NOISE**2)
     moderated = (_PRIOR_WEIGHT * prior + degrees * pooled) / (_PRIOR_WEIGHT + degrees)
     deviation = 1.25 * scale * np.sqrt(moderated * (1 / counts).sum(axis=1))
-    found[usable] = two_sided_p((means[:, 1] - means[:, 0]) / deviation, degrees + _PRIOR_WEIGHT)
+    found[usable] = 2 * student_tail(np.abs(means[:, 1] - means[:, 0]) / deviation, degrees + _PRIOR_WEIGHT)
     return found
 
 

@@ -7,12 +7,13 @@ and the new run gets the difference of a base run from their median: equal runs 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
-from jitter.comparison.student import quantile
 from jitter.core.arrays import Floats
+from jitter.core.student_t import student_quantile
 
 _DRAWS: Final = 4000
 _SEED: Final = 20200324
@@ -105,7 +106,7 @@ def _widening(bases: Sequence[Floats], new: Floats) -> float:
     if fewest >= _ENOUGH:
         return 1.0
     upper = (1 + _COVERAGE) / 2
-    return quantile(upper, max(fewest - 1, 1)) / quantile(upper, 1e6)
+    return student_quantile(upper, max(fewest - 1, 1)) / NormalDist().inv_cdf(upper)
 
 
 def _noise(bases: Sequence[Floats], medians: Floats, base_ns: float) -> float:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.comparison.step_effect import MIN_NOISE
-from jitter.comparison.student import two_sided_p
 from jitter.core.arrays import Floats
+from jitter.core.student_t import student_tail
 
 MIN_RUNS: Final = 4
 """Runs before a change, without which their spread is unknown."""
@@ -63,4 +63,4 @@ def _differ(before: Floats, pair: Floats) -> bool:
         return False  # the change begins with the second one
     spread = max(float(before.std(ddof=1)) / centre, _MIN_SPREAD)
     t = float(apart.mean()) / (spread * np.sqrt(1 / len(pair) + 1 / len(before)))
-    return float(two_sided_p(np.array([t]), np.array([len(before) - 1.0]))[0]) < _CHANCE
+    return 2 * float(student_tail(abs(t), len(before) - 1.0)) < _CHANCE

@@ -7,11 +7,12 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.significance import binomial_tail, qn_sigma, quiet_level, student_tail
+from jitter.analysis.detection.significance import binomial_tail, qn_sigma, quiet_level
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Floats
 from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.student_t import student_tail
 
 
 def find_clusters(

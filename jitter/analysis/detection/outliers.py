@@ -19,12 +19,12 @@ from jitter.analysis.detection.significance import (
     qn_sigma,
     quiet_level,
     spread_of_others,
-    student_tail,
 )
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Bools, Floats
 from jitter.core.stats import MAD_TO_SIGMA
+from jitter.core.student_t import student_tail
 
 StepPositions = tuple[int, ...]
 """Positions of steps in the run."""

@@ -1,4 +1,4 @@
-"""How likely chance alone is: tails of Student's t and the binomial distribution, robust spreads, effective counts."""
+"""How likely chance alone is: the tail of the binomial distribution, robust spreads, effective counts."""
 
 import math
 from typing import Final
@@ -12,32 +12,6 @@ QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
 _QUARTILE: Final = 0.6745
 _MAX_TERMS: Final = 60
-
-
-def student_tail(t: Floats | float, degrees: int) -> Floats:
-    """Return P(T > t) of Student's t distribution with an integer number of degrees of freedom (at least 1).
-
-    Closed form for integer degrees: Abramowitz and Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4;
-    far out the leading term of the tail, where the closed form would cancel.
-    """
-    values = np.asarray(t, np.float64)
-    degrees = max(int(degrees), 1)
-    angle = np.arctan(values / math.sqrt(degrees))
-    cosine2 = np.cos(angle) ** 2
-    term = np.cos(angle) if degrees % 2 else np.ones_like(angle)
-    total = np.zeros_like(angle)
-    first = 1 if degrees % 2 else 0
-    for power in range(first, degrees - 1, 2):
-        total += term
-        term = term * cosine2 * (power + 1) / (power + 2)
-    within = np.sin(angle) * total
-    if degrees % 2:
-        within = 2 / math.pi * (angle + within)
-    exact = (1 - within) / 2
-    log_scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(math.pi * degrees) / 2
-    far = math.exp(log_scale + (degrees - 1) / 2 * math.log(degrees)) * np.maximum(np.abs(values), 1.0) ** -degrees
-    found: Floats = np.where((values > 0) & (exact < 1e-9), far, exact)
-    return np.clip(found, 0.0, 1.0)
 
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:

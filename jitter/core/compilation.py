@@ -7,7 +7,9 @@ stand. They then get memoryviews instead of arrays: their elements are Python's 
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from threading import Lock
 from types import CodeType, FunctionType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
@@ -86,8 +88,11 @@ class CompiledFunction(Generic[P, R]):
         return self._fast
 
     def digest(self) -> bytes:
-        """Digest of the bytecode and constants of the function and of the functions that it calls."""
-        found = blake2b(_content(self.function.__code__), digest_size=6)
+        """Digest of the bytecode and constants of the function and of the functions that it calls.
+
+        The package's module names count too: machine code on disk names the modules of its arguments' types.
+        """
+        found = blake2b(_content(self.function.__code__) + _module_names(), digest_size=6)
         for called in self._called().values():
             found.update(called.digest())
         return found.digest()
@@ -122,6 +127,12 @@ def _memory(value: Any) -> Any:
 
 def _content(code: CodeType) -> bytes:
     return code.co_code + repr([one for one in code.co_consts if not isinstance(one, CodeType)]).encode()
+
+
+@cache
+def _module_names() -> bytes:
+    package = Path(__file__).parents[1]
+    return repr(sorted(str(path.relative_to(package)) for path in package.rglob("*.py"))).encode()
 
 
 _warned: list[str] = []

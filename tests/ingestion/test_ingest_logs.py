@@ -27,7 +27,7 @@ def logs(tmp_path: Path) -> Path:
 
 def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["ingest", str(logs), "-o", str(tmp_path / "lake")]) == 0
-    assert "2 logs added" in capsys.readouterr().err
+    assert "3 logs added" in capsys.readouterr().err
     lake = jitter.open(tmp_path / "lake")
     assert lake.steps == []
     rows = lake.sql("select distinct label, collective, ranks from bandwidth").to_pylist()
@@ -42,9 +42,9 @@ def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys
 def test_beside_traces_and_again(logs: Path, tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16)), logs, "nsys")
     first = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
-    assert (len(first.added), len(first.logs.added), first.other_files) == (2, 2, 0)
+    assert (len(first.added), len(first.logs.added), first.other_files) == (2, 3, 0)
     again = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
-    assert (len(again.logs.added), again.logs.unchanged) == (0, 2)
+    assert (len(again.logs.added), again.logs.unchanged) == (0, 3)
 
 
 def test_a_changed_log_replaces_its_former_content(logs: Path, tmp_path: Path):
@@ -86,10 +86,14 @@ def test_other_texts_are_left_alone(tmp_path: Path):
 
 def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
     found = inspect([logs], executor=HERE)
-    assert {one.format for one in found} == {"nccl-tests", "nccl-debug"}
+    assert {one.format for one in found} == {"nccl-tests", "nccl-debug", "nvidia-smi"}
     assert main(["inspect", str(logs), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
-    assert {tuple(file["log"]["relations"]) for file in files} == {("bandwidth",), ("communicators", "edges")}
+    assert {tuple(file["log"]["relations"]) for file in files} == {
+        ("bandwidth",),
+        ("communicators", "edges"),
+        ("gpu_clocks",),
+    }
 
 
 def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

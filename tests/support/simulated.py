@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pandas as pd
 
 import jitter
 from jitter.core.step_key import StepKey
+from jitter.lake.folder import LakeFolder
 from jitter.simulate import Job, Run, write
 from tests.support.partial_run import PartialRun
 
@@ -43,9 +45,15 @@ def ingest_partial_run(
     return ingest_run(PartialRun(run, absent, sees), folder, form)  # type: ignore[arg-type]
 
 
-def remove_derived_data(lake: "jitter.Lake") -> None:
-    """Remove what was derived of files that a test has changed since: no record tells of that."""
+def accept_changed_files(lake: "jitter.Lake") -> "jitter.Lake":
+    """Open a lake anew after a test changed its files: without their checksums and what was derived of them."""
+    folder = LakeFolder(lake.root)
+    for record in folder.records():
+        steps = [msgspec.structs.replace(step, checksum=None) for step in record.steps]
+        folder.write_record(msgspec.structs.replace(record, steps=steps, host_checksum=None))
+    folder.close()
     shutil.rmtree(lake.root / "derived")
+    return jitter.open(lake.root)
 
 
 class OnDisk(NamedTuple):

@@ -64,10 +64,15 @@ def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
         for charge in path.charges:
             parts = excess.setdefault(charge.rank, {"START": 0.0, "CPU": 0.0, "GPU": 0.0, "TRANSFER": 0.0})
             parts[charge.part] += charge.excess
+        for tail in job.examined.paths[number].tail:  # the oracle's path ends at the step before
+            parts = excess.setdefault(tail.rank, {"START": 0.0, "CPU": 0.0, "GPU": 0.0, "TRANSFER": 0.0})
+            parts[TimePart(tail.part).name] += tail.excess_ns
         own = {rank: parts["START"] + parts["CPU"] + parts["GPU"] for rank, parts in excess.items()}
         worst = max(own, key=lambda rank: (own[rank], -rank))
         answer = answers[number]
-        assert own[worst] > 0
+        if own[worst] <= 0:  # whatever it takes longer, it makes up in the tail
+            assert answer.max_rank is None
+            continue
         assert answer.max_rank == worst
         split = answer.split
         assert split is not None

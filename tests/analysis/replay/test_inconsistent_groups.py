@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from jitter.simulate import simulate
 from tests.support.replay_assertions import assert_replay_matches_recording
-from tests.support.simulated import ingest_run, remove_derived_data, small
+from tests.support.simulated import accept_changed_files, ingest_run, small
 
 GROUPS = {0: ["one", "two"], 1: ["two", "one"]}
 
@@ -26,7 +26,7 @@ def test_the_run_is_replayed_as_recorded_all_the_same(tmp_path: Path):
             field = rows.schema.field(place)
             rows = rows.set_column(place, field, pa.array(values, field.type))
         pq.write_table(rows, path)
-    remove_derived_data(lake)
+    lake = accept_changed_files(lake)
     examined = lake.analyze()
     assert len(examined.run.schedule.uncoupled) == 1
     assert len(examined.run.matching.collectives) > 2

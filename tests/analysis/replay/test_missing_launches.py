@@ -11,12 +11,12 @@ import jitter
 from jitter.analysis.execution.self_times import GPU
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.simulate import Fault, simulate
-from tests.support.simulated import ingest_partial_run, remove_derived_data, small
+from tests.support.simulated import accept_changed_files, ingest_partial_run, small
 
 STEPS = 6
 
 
-def forget_launches(lake: "jitter.Lake") -> None:
+def forget_launches(lake: "jitter.Lake") -> jitter.Lake:
     for path in (lake.root / "kernels").rglob("*.parquet"):
         rows = pq.read_table(path, partitioning=None)
         for name in ("launch_name", "launch_start_ns", "launch_end_ns", "launch_thread"):
@@ -24,7 +24,7 @@ def forget_launches(lake: "jitter.Lake") -> None:
             field = rows.schema.field(at)
             rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
         pq.write_table(rows, path)
-    remove_derived_data(lake)
+    return accept_changed_files(lake)
 
 
 @pytest.mark.parametrize("shape", ["tensor_parallel", "sharded"])
@@ -33,7 +33,7 @@ def test_who_joins_later_joins_where_the_others_then_are(tmp_path: Path, shape: 
     fault = Fault.parse("slow_gpu:rank=1,factor=1.6")
     run = simulate(small(shape, steps=STEPS, noise=0.0, cpu_noise=0.0), [fault])
     lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (3, 2))
-    forget_launches(lake)
+    lake = forget_launches(lake)
     examined = lake.analyze()
     repaired = Scenario({(1, GPU): frozenset(range(STEPS))})
     replay = ScenarioReplay(examined.run, examined.ends, [repaired], examined.baseline_transfers)

@@ -13,7 +13,7 @@ from jitter.analysis.execution.dependencies.inference import Wait
 from jitter.core.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 from tests.support.oracles.replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
-from tests.support.simulated import ingest_run, on_disk, remove_derived_data, small
+from tests.support.simulated import accept_changed_files, ingest_run, on_disk, small
 
 FAULTS = [
     Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=1.5"),
@@ -90,7 +90,7 @@ def group_of(run: Run, rank: int, at: int) -> object:
     return name, int(run.plan.groups[name][rank])
 
 
-def blur(lake: "jitter.Lake") -> None:
+def blur(lake: "jitter.Lake") -> jitter.Lake:
     """What no simulated recording has: calls that return after their kernel began, kernels that overlap the next."""
     rng = np.random.default_rng(4)
     for path in sorted((lake.root / "kernels").rglob("*.parquet")):
@@ -107,10 +107,10 @@ def blur(lake: "jitter.Lake") -> None:
             place = rows.schema.get_field_index(name)
             rows = rows.set_column(place, rows.schema.field(place), pa.array(values))
         pq.write_table(rows, path)
-    remove_derived_data(lake)
+    return accept_changed_files(lake)
 
 
-def alternate(lake: "jitter.Lake") -> None:
+def alternate(lake: "jitter.Lake") -> jitter.Lake:
     """Every other activity is launched by another thread, which does not wait until the one before is launched."""
     for path in sorted((lake.root / "kernels").rglob("*.parquet")):
         rows = pq.read_table(path, partitioning=None)
@@ -124,14 +124,14 @@ def alternate(lake: "jitter.Lake") -> None:
         back[:-2] = np.maximum(back[:-2], np.minimum(called[1:-1] + 500, called[2:] - 1))
         at = rows.schema.get_field_index(TIMES[1])
         pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(back)), path)
-    remove_derived_data(lake)
+    return accept_changed_files(lake)
 
 
 EARLY, QUEUED = 1, 40
 """Ordinals of what `aside` puts on streams of their own."""
 
 
-def aside(lake: "jitter.Lake") -> None:
+def aside(lake: "jitter.Lake") -> jitter.Lake:
     """Two kernels run beside the main stream until the next one may start, which waits for them.
 
     One begins before the last step's last collective has ended; the other's launch waits for a place in the queue, and
@@ -155,7 +155,7 @@ def aside(lake: "jitter.Lake") -> None:
                 field = rows.schema.field(place)
                 rows = rows.set_column(place, field, pa.array(values, field.type))
             pq.write_table(rows, path)
-    remove_derived_data(lake)
+    return accept_changed_files(lake)
 
 
 TIMES = ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns")
@@ -165,11 +165,11 @@ def oracle_job(name: str, folder: Path) -> OracleJob:
     run = simulate(JOBS[name], FAULTS)
     lake = ingest_run(run, folder)
     if name == "two threads":
-        alternate(lake)
+        lake = alternate(lake)
     if name == "late returns and overlap":
-        blur(lake)
+        lake = blur(lake)
     if name == "a full queue beside":
-        aside(lake)
+        lake = aside(lake)
     examined = lake.analyze()
     assert list(examined.run.programs) == [0]
     program, rules = examined.run.programs[0], examined.run.dependencies[0]

@@ -17,6 +17,8 @@ from jitter.core.stats import lower_median
 from jitter.core.step_key import StepKey
 
 _T = TypeVar("_T")
+_WINDOW_SHARE = 0.98
+"""Of a step's GPU excess: the operations that hold this part of it are compared by kernel."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class WorkloadComparison:
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
     times: tuple[tuple[int, float, float], ...] = ()
-    """Of each of its operations the kernel's name as a number, its time and its baseline, ns."""
+    """Of its operations from the first to the last slow one: the kernel's name as a number, time and baseline, ns."""
 
     def unaffected_share(self, least: float) -> float:
         """Return which part of the GPU time is in kernels that are hardly slower: by less than `least` of the mean.
@@ -134,8 +136,16 @@ def compare_launch_shapes(
 
 
 def _times(row: Ints, gpu: Floats, baseline: Floats, shape: Shapes) -> tuple[tuple[int, float, float], ...]:
-    """Return each operation's kernel name, time and baseline; `row` (operations,) is its row, -1 for none."""
+    """Return the kernel name, time and baseline of each operation from the first to the last that is much slower.
+
+    Kernels before and after them tell nothing: a clock may be slow for a part of a step. `row` (operations,) is each
+    operation's row, -1 for none.
+    """
     there = np.flatnonzero((row >= 0) & (gpu > 0) & (baseline > 0))
+    excess = np.maximum(gpu[there] - baseline[there], 0.0).cumsum()
+    if len(there) and excess[-1] > 0:
+        edge = (1 - _WINDOW_SHARE) / 2 * excess[-1]
+        there = there[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1]
     return tuple(zip(shape.name[row[there]].tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
 
 

@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_patter
 from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.critical_path import Charges
+from jitter.analysis.replay.charges import Charges
 from jitter.core.formatting import format_count, format_percent, format_time
 
 _MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage

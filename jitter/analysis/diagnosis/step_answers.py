@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.analysis.replay.critical_path import Charge, Charges
+from jitter.analysis.replay.charges import Charge, Charges
 from jitter.core.arrays import Ints
 from jitter.core.step_key import StepKey
 

@@ -6,95 +6,29 @@ for); from a launch along the thread's calls to the one that waited for the GPU 
 comparisons between ranks are of arrivals at a common end, so no shared clock is needed.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.dependencies.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.dependencies.ready_times import ReadyTimes
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.charges import Charges, no_charges
+from jitter.analysis.replay.path_loops import (
+    AT_COLLECTIVE,
+    AT_LAUNCH,
+    AT_OPERATION,
+    STREAM_BEFORE,
+    THREAD_BEFORE,
+    Standing,
+    find_last_collective,
+    walk_back,
+)
 from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.compilation import compiled
-from jitter.core.kernels import COLLECTIVE, SYNC
-from jitter.core.selection import later, select_median
-
-_END, _COLLECTIVE, _OPERATION, _START, _LAUNCH, _STREAM_BEFORE, _THREAD_BEFORE = range(7)
-"""Position of a walk: at its end, at a collective, at the end of an operation, at its start, at its launch; or at what
-a stream or a thread did in the step before.
-"""
-
-
-class Charge(NamedTuple):
-    """An operation on the path; `rank` is the last to arrive where it is a transfer."""
-
-    rank: int
-    team: int
-    place: int
-    part: TimePart
-    excess_ns: float
-    collective: int | None = None
-    group: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Charges:
-    """The operations on a path, the last first; (charges,) each."""
-
-    rank: Ints
-    team: Ints
-    place: Ints
-    part: Ints
-    """`TimePart`."""
-    excess_ns: Floats
-    collective: Ints
-    """Of a transfer; -1 elsewhere."""
-    group: Ints
-    """Of a transfer, among its collective's; -1 elsewhere."""
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    def __getitem__(self, at: int) -> Charge:
-        return next(iter(self.where(np.array([at]))))
-
-    def __iter__(self) -> Iterator[Charge]:
-        columns = (self.rank, self.team, self.place, self.part, self.excess_ns, self.collective, self.group)
-        for rank, team, place, part, excess, *where in zip(*(column.tolist() for column in columns), strict=True):
-            yield Charge(rank, team, place, TimePart(part), excess, *(where if part == TRANSFER else (None, None)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Charges) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def where(self, chosen: Bools | Ints) -> "Charges":
-        """Some of them."""
-        return Charges(*(getattr(self, field.name)[chosen] for field in fields(self)))
-
-    def joined(self, other: "Charges") -> "Charges":
-        """Return these charges and the other ones."""
-        return Charges(*(np.concatenate([getattr(one, field.name) for one in (self, other)]) for field in fields(self)))
-
-    def sums(self, ranks: Sequence[int]) -> Floats:
-        """(ranks, parts): the excess of these ranks, which must ascend and be all that are charged."""
-        found = np.zeros((len(ranks), len(TimePart)))
-        np.add.at(found, (np.searchsorted(ranks, self.rank), self.part), self.excess_ns)
-        return found
-
-    def own_sums(self, ranks: Sequence[int]) -> Floats:
-        """(ranks,): the excess of these ranks without transfers; see `sums`."""
-        found: Floats = self.sums(ranks)[:, list(OWN_PARTS)].sum(axis=1)
-        return found
+from jitter.core.arrays import Floats, Ints
+from jitter.core.kernels import COLLECTIVE
 
 
 class StepWalk(NamedTuple):
@@ -158,17 +92,17 @@ class PathWalker:
         last_end = np.full(ranks, np.nan)
         number, group = find_last_collective(collectives, step.times, job, self._coupled, last_end, np.empty(ranks))
         if number < 0:
-            return StepWalk(_no_charges(), _no_charges())
-        found, ended = self._walk_from(step, baseline, _Standing(_COLLECTIVE, -1, -1), (number, group))
+            return StepWalk(no_charges(), no_charges())
+        found, ended = self._walk_from(step, baseline, Standing(AT_COLLECTIVE, -1, -1), (number, group))
         begin = self._last_of_step_before(step, ended)
         if begin is None or self._before is None:
-            return StepWalk(found, _no_charges())
+            return StepWalk(found, no_charges())
         return StepWalk(found, self._walk_from(*self._before, begin, None)[0])
 
-    def _last_of_step_before(self, step: RecordedStep, ended: "_Standing") -> "_Standing | None":
+    def _last_of_step_before(self, step: RecordedStep, ended: Standing) -> Standing | None:
         """Return the last operation that a stream or thread did in the step before; None where that is not known."""
         rank = ended.rank
-        if self._before is None or ended.where not in (_STREAM_BEFORE, _THREAD_BEFORE) or step.fresh[rank]:
+        if self._before is None or ended.where not in (STREAM_BEFORE, THREAD_BEFORE) or step.fresh[rank]:
             return None
         job, times = self._job, self._before[0].times
         team, row = int(times.team[rank]), int(times.row[rank])
@@ -176,17 +110,17 @@ class PathWalker:
             return None
         its = slice(int(job.first[team]), int(job.first[team + 1]))
         cells = slice(row, row + its.stop - its.start)
-        if ended.where == _STREAM_BEFORE:
+        if ended.where == STREAM_BEFORE:
             places = np.flatnonzero((job.stream[its] == ended.which) & ~np.isnan(times.start[cells]))
-            where = _OPERATION
+            where = AT_OPERATION
         else:
             places = np.flatnonzero((job.thread[its] == ended.which) & ~np.isnan(times.call[cells]))
-            where = _LAUNCH
-        return _Standing(where, rank, int(places[-1])) if len(places) else None
+            where = AT_LAUNCH
+        return Standing(where, rank, int(places[-1])) if len(places) else None
 
     def _walk_from(
-        self, step: RecordedStep, baseline: SelfTimes, begin: "_Standing", last: tuple[int, int] | None
-    ) -> tuple[Charges, "_Standing"]:
+        self, step: RecordedStep, baseline: SelfTimes, begin: Standing, last: tuple[int, int] | None
+    ) -> tuple[Charges, Standing]:
         """Walk back through a step; `last` is the (collective, group) that it begins at, if it begins at one."""
         job, collectives, ranks = self._job, self._collectives, len(step.fresh)
         ready = ReadyTimes(*np.empty((3, len(step.times.start))))
@@ -231,22 +165,7 @@ class PathWalker:
             which.copy(),
             shared,
         )
-        return found, _Standing(*standing.tolist())
-
-
-class _Standing(NamedTuple):
-    """Where a walk stands."""
-
-    where: int
-    rank: int
-    """Number of the rank in the run."""
-    which: int
-    """The place of an operation; the stream or thread of the step before."""
-
-
-def _no_charges() -> Charges:
-    nothing = np.zeros(0, np.int64)
-    return Charges(nothing, nothing, nothing, nothing, np.zeros(0), nothing, nothing)
+        return found, Standing(*standing.tolist())
 
 
 def _previous_on_stream(job: JobArrays) -> Ints:
@@ -258,245 +177,3 @@ def _previous_on_stream(job: JobArrays) -> Ints:
             places = np.flatnonzero(streams == stream)
             found[first + places[1:]] = places[:-1]
     return found
-
-
-@compiled
-def find_last_collective(
-    collectives: CollectiveArrays, step: StepTimes, job: JobArrays, coupled: Bools, last_end: Floats, room: Floats
-) -> tuple[int, int]:
-    """Return the (collective, group) that ends the step: of those that come last the largest; (-1, -1): there is none.
-
-    It comes last after which, in the median of its ranks, the least of the step is left, in whole µs. `last_end` and
-    `room` (ranks,) are overwritten.
-    """
-    for rank in range(len(step.row)):
-        last_end[rank] = -math.inf
-        if step.row[rank] >= 0:
-            for cell in range(
-                step.row[rank], step.row[rank] + job.first[step.team[rank] + 1] - job.first[step.team[rank]]
-            ):
-                last_end[rank] = max(last_end[rank], step.end[cell])
-    number, which, left_us, left_ns, size = -1, -1, 0, 0.0, 0
-    for collective in range(len(coupled)):
-        if not coupled[collective]:
-            continue
-        for group in range(collectives.first_group[collective], collectives.first_group[collective + 1]):
-            count = 0
-            for at in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
-                rank = collectives.rank[collectives.by_group[at]]
-                cell = step.row[rank] + collectives.place[collectives.by_group[at]]
-                if step.row[rank] >= 0 and not isnan(step.start[cell]):
-                    room[count] = last_end[rank] - step.end[cell]
-                    count += 1
-            if count < 2:
-                continue
-            since = select_median(room, count)
-            since_us = round(since / 1e3)
-            if (
-                number < 0
-                or since_us < left_us
-                or (since_us == left_us and (count > size or (count == size and since < left_ns)))
-            ):
-                number, which, left_us, left_ns, size = collective, group, since_us, since, count
-    return number, which
-
-
-@compiled
-def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may stand
-    job: JobArrays,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    own: SelfTimes,
-    baseline: SelfTimes,
-    before: CarriedState,
-    fresh: Bools,
-    baseline_transfers: Floats,
-    coupled: Bools,
-    previous_on_stream: Ints,
-    left: Floats,
-    state: CarriedState,
-    visited: Bools,
-    ready: ReadyTimes,
-    standing: Ints,
-    number: int,
-    group: int,
-    is_tail: bool,
-    numbers: Ints,
-    excess: Floats,
-) -> int:
-    """Walk from a collective's group back to where the step began; return how many operations are charged.
-
-    `standing` (3,) is where to begin, as `_Standing`, and becomes where the walk ends. A tail, what a rank does after
-    its last collective, ends at that collective.
-
-    Each is a row of `numbers` (room, 5): rank, place, part, and of a transfer the collective and the group, else -1;
-    and its `excess` (room,). Returns -1 if there is too little room. `before` is how the ranks come to the step;
-    `state`, a copy of it, `visited` (ranks,) all False and `ready` (cells,) are overwritten.
-    """
-    count, where, rank, op = 0, standing[0], standing[1], standing[2]
-    if rank >= 0:
-        visited[rank] = True
-        find_ready_times(job, step, rank, state.stream_end, state.back, step.row[rank], ready)
-    while _END < where < _STREAM_BEFORE:
-        if where == _COLLECTIVE:
-            rank, op, latest = find_last_arrival(collectives, step, group)
-            if rank < 0:
-                where = _END
-                break
-            if not visited[rank]:
-                visited[rank] = True
-                find_ready_times(job, step, rank, state.stream_end, state.back, step.row[rank], ready)
-            count = charge(
-                numbers, excess, count, rank, op, TRANSFER, -latest - baseline_transfers[group], number, group
-            )
-            where = _START
-        elif where == _OPERATION:
-            first, row = job.first[step.team[rank]], step.row[rank]
-            stream = job.stream[first + op]
-            while op >= 0 and isnan(step.start[row + op]):
-                op = previous_on_stream[first + op]  # the rank lacks it: what was waited for is the one before it
-            if op < 0:
-                where, op = _STREAM_BEFORE, stream
-                break
-            if is_tail and step.end[row + op] <= left[rank]:
-                where = _END
-                break
-            at = collectives.first_place[collectives.block[rank]] + op
-            if collectives.number_at[at] >= 0 and coupled[collectives.number_at[at]]:
-                number = collectives.number_at[at]
-                group = collectives.group[collectives.attendance_at[at] + collectives.column[rank]]
-                where = _COLLECTIVE
-            else:
-                more = own.gpu[row + op] - baseline.gpu[first + op]
-                count = charge(numbers, excess, count, rank, op, GPU, more, -1, -1)
-                where = _START
-        elif where == _START:
-            team, row = step.team[rank], step.row[rank]
-            place = job.first[team] + op
-            if step.start[row + op] <= left[rank]:
-                where = _END
-                break
-            launched = ready.submit[row + op] + job.launch_ns[team]
-            stream = ready.end_before[row + op] + job.stream_ns[team]
-            awaited, other = find_awaited(job, step, rank, op, before.stream_end, row, ready)
-            held = later(later(launched, stream), awaited)
-            more = own.delay[row + op] - baseline.delay[place]
-            if fresh[rank] and isnan(stream):
-                more = 0.0  # what its stream did before is not known
-            part = GPU
-            if held == launched:
-                # the GPU had it before the call returned: that much of the call held nothing up
-                part = CPU
-                more -= own.lead[row + op] - baseline.lead[place]
-            count = charge(numbers, excess, count, rank, op, part, more, -1, -1)
-            if held == awaited:
-                where, op = (_OPERATION, other) if other >= 0 else (_STREAM_BEFORE, ~other)
-            elif held == launched:
-                where = _LAUNCH
-            elif isnan(held):
-                where = _END
-            else:
-                op = previous_on_stream[place]
-                if op >= 0:
-                    where = _OPERATION
-                else:
-                    where, op = _STREAM_BEFORE, job.stream[place]
-        else:
-            count, where, op = walk_launches(
-                job, step, own, baseline, before, left, ready, rank, op, numbers, excess, count
-            )
-        if count < 0 or count + 2 > len(excess):
-            return -1
-    standing[0], standing[1], standing[2] = where, rank, op
-    return count
-
-
-@compiled
-def walk_launches(  # noqa: PLR0911  # one walk, five places where it may stop
-    job: JobArrays,
-    step: StepTimes,
-    own: SelfTimes,
-    baseline: SelfTimes,
-    before: CarriedState,
-    left: Floats,
-    ready: ReadyTimes,
-    rank: int,
-    op: int,
-    numbers: Ints,
-    excess: Floats,
-    count: int,
-) -> tuple[int, int, int]:
-    """Walk back along a thread's calls to one that waited for the GPU or for its queue, or to the step before.
-
-    Return how many operations are charged then (-1: too little room), where the walk stands, and at which operation,
-    or of the step before at which stream or thread.
-    """
-    team, row = step.team[rank], step.row[rank]
-    first = job.first[team]
-    thread = job.thread[first + op]
-    for place in range(op, -1, -1):
-        cell = row + place
-        called = step.call[cell]
-        if job.thread[first + place] != thread or isnan(called):
-            continue
-        if count + 4 > len(excess):
-            return -1, _END, -1
-        part = START if place <= job.first_kernel[team] else CPU
-        more = own.call[cell] - baseline.call[first + place]
-        count = charge(numbers, excess, count, rank, place, part, more, -1, -1)
-        if job.kind[first + place] == SYNC:
-            awaited, other = find_awaited(job, step, rank, place, before.stream_end, row, ready)
-            if other != NOT_AWAITED and awaited > called:
-                if other >= 0:
-                    return count, _OPERATION, other
-                return count, _STREAM_BEFORE, ~other
-        else:
-            begun = step.back[cell] - own.call[cell]
-            if begun > called:
-                # the queue was full until this started
-                for other in range(job.first[team + 1] - first):
-                    if step.start[row + other] == begun:
-                        return count, _START, other
-                return count, _END, -1
-        host = own.host[cell]
-        if isnan(host):
-            return count, _END, -1
-        count = charge(numbers, excess, count, rank, place, part, host - baseline.host[first + place], -1, -1)
-        if called - host <= left[rank]:
-            return count, _END, -1
-    return count, _THREAD_BEFORE, thread
-
-
-@compiled
-def find_last_arrival(collectives: CollectiveArrays, step: StepTimes, group: int) -> tuple[int, int, float]:
-    """Return the rank of a group that arrived last, its place there, and its start less its end; rank -1: none came."""
-    found, place, latest = -1, -1, -math.inf
-    for at in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
-        one = collectives.by_group[at]
-        rank = collectives.rank[one]
-        cell = step.row[rank] + collectives.place[one]
-        if step.row[rank] >= 0 and step.start[cell] - step.end[cell] > latest:
-            found, place, latest = rank, collectives.place[one], step.start[cell] - step.end[cell]
-    return found, place, latest
-
-
-@compiled
-def charge(
-    numbers: Ints,
-    excess: Floats,
-    count: int,
-    rank: int,
-    place: int,
-    part: int,
-    excess_ns: float,
-    number: int,
-    group: int,
-) -> int:
-    """Write one charge behind `count` others; return how many there are."""
-    numbers[count, 0] = rank
-    numbers[count, 1] = place
-    numbers[count, 2] = part
-    numbers[count, 3] = number
-    numbers[count, 4] = group
-    excess[count] = excess_ns
-    return count + 1

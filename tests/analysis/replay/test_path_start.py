@@ -15,7 +15,8 @@ from jitter.analysis.execution.collectives.matching import (
 from jitter.analysis.execution.dependencies.inference import Wait
 from jitter.analysis.execution.self_times import baselines, follow_step
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.critical_path import Charge, PathWalker
+from jitter.analysis.replay.charges import Charge
+from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.step_key import StepKey
 from tests.support.loops import WAYS, run_loops

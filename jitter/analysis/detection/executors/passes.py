@@ -15,7 +15,8 @@ from jitter.analysis.detection.data_quality import StepQuality, assess_step_qual
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
 from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.critical_path import Charges, PathWalker
+from jitter.analysis.replay.charges import Charges
+from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations

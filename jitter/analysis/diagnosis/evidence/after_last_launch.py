@@ -10,7 +10,7 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.critical_path import Charges
+from jitter.analysis.replay.charges import Charges
 from jitter.core.arrays import Ints
 from jitter.core.kernels import SYNC
 from jitter.core.stats import lower_median

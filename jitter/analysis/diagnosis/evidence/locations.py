@@ -9,7 +9,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.critical_path import Charge, Charges
+from jitter.analysis.replay.charges import Charge, Charges
 from jitter.core.arrays import Ints
 from jitter.core.kernels import MEMORY
 from jitter.core.step_key import StepKey

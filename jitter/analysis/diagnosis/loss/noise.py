@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.critical_path import Charges
+from jitter.analysis.replay.charges import Charges
 
 
 def expected_maximum(count: int) -> float:

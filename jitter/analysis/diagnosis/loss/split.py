@@ -11,7 +11,7 @@ import numpy as np
 
 from jitter.analysis.diagnosis.model import LOSS_PARTS, LossPart, LossShare, RankShare
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.critical_path import Charges
+from jitter.analysis.replay.charges import Charges
 
 PART_OF: Final[Mapping[TimePart, LossPart]] = {
     TimePart.START: "late_start",

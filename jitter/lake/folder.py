@@ -53,12 +53,12 @@ class LakeFolder:
     def create(self) -> None:
         """Make the folder a lake unless it is one; raise `LakeError` if it holds other files or cannot be made."""
         if self.root.exists() and not self.root.is_dir():
-            raise LakeError(f"{self.root}: is a file", "name another place with -o")
+            raise LakeError(f"{self.root}: is a file", "name another place with -o (`jitter report`: -L)")
         try:
             self._create()
         except OSError as error:
             raise LakeError(
-                f"{self.root}: cannot be made here: {error.strerror}", "name another place with -o"
+                f"{self.root}: cannot be made here: {error.strerror}", "name another place with -o (`jitter report`: -L)"
             ) from None
 
     def _create(self) -> None:
@@ -66,7 +66,7 @@ class LakeFolder:
         # a run killed while it made the lake leaves its staging folder and no mark; a run on another machine may have
         # put the mark just after the listing
         if _MARK not in there and there - {staging.NAME} and not (self.root / _MARK).exists():
-            raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o")
+            raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o (`jitter report`: -L)")
         if _MARK not in there:
             self._write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
         self.require()

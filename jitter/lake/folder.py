@@ -58,7 +58,8 @@ class LakeFolder:
             self._create()
         except OSError as error:
             raise LakeError(
-                f"{self.root}: cannot be made here: {error.strerror}", "name another place with -o (`jitter report`: -L)"
+                f"{self.root}: cannot be made here: {error.strerror}",
+                "name another place with -o (`jitter report`: -L)",
             ) from None
 
     def _create(self) -> None:
@@ -66,7 +67,9 @@ class LakeFolder:
         # a run killed while it made the lake leaves its staging folder and no mark; a run on another machine may have
         # put the mark just after the listing
         if _MARK not in there and there - {staging.NAME} and not (self.root / _MARK).exists():
-            raise LakeError(f"{self.root}: is not empty and no lake of jitter's", "name another place with -o (`jitter report`: -L)")
+            raise LakeError(
+                f"{self.root}: is not empty and no lake of jitter's", "name another place with -o (`jitter report`: -L)"
+            )
         if _MARK not in there:
             self._write(self.root / _MARK, json.dumps({"layout_version": _LAYOUT_VERSION}).encode())
         self.require()

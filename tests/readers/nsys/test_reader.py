@@ -116,6 +116,35 @@ def test_an_export_with_nothing_but_graph_replays_is_readable(at: Path, form: st
     assert len(rows["activities"]) == 1
 
 
+def test_copies_of_unified_memory_are_copies(at: Path, form: str) -> None:
+    """CUPTI's copy kinds 11 to 13 are migrations of unified memory."""
+    recording, rows = read(
+        at,
+        form,
+        CUPTI_ACTIVITY_KIND_MEMCPY=[
+            memory(start=300 + kind, end=330, copyKind=kind, bytes=64) for kind in (11, 12, 13)
+        ],
+    )
+    copies = [(recording.names[row["name"]], row["size_bytes"]) for row in rows["activities"] if row["is_memory"]]
+    assert copies == [
+        (f"[CUDA memcpy Unified {way}]", 64) for way in ("Host-to-Device", "Device-to-Host", "Device-to-Device")
+    ]
+
+
+def test_kernels_of_green_contexts_are_kernels_and_samples_are_left_alone(at: Path, form: str) -> None:
+    """A green context is a part of a GPU; page faults and hardware counters are no activities."""
+    recording, rows = read(
+        at,
+        form,
+        CUPTI_ACTIVITY_KIND_KERNEL=[kernel(greenContextId=3), kernel(start=210, end=220, greenContextId=None)],
+        CUDA_UM_CPU_PAGE_FAULT_EVENTS=[{"start": 120, "globalPid": global_id(7), "address": 1}],
+        CUDA_UM_GPU_PAGE_FAULT_EVENTS=[{"start": 130, "end": 140, "globalPid": global_id(7), "numberOfPageFaults": 2}],
+        GPU_METRICS=[{"timestamp": 125, "typeId": 1, "metricId": 2, "value": 97}],
+    )
+    assert [(row["start_ns"], row["end_ns"]) for row in rows["activities"]] == [(100, 200), (210, 220)]
+    assert recording.problems == []
+
+
 def test_call_chain_rows_are_not_calls(at: Path, form: str) -> None:
     calls = [call(start=10, eventClass=0), call(start=11, eventClass=1), call(start=12, eventClass=67)]
     _, rows = read(at, form, CUPTI_ACTIVITY_KIND_RUNTIME=calls)

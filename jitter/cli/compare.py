@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option
+from jitter.cli.options import force_option, form_options
 from jitter.cli.report_outputs import ReportOutputs, choose_outputs
 from jitter.core.errors import UsageError
 
@@ -21,17 +21,7 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 @click.argument("runs", nargs=-1, metavar="BASE... NEW", type=click.Path(path_type=Path))
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--base-steps", "base_numbers", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
-@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Write to this file; .html, .json and .md pick the form. Repeatable, one file per form.",
-)
+@form_options(DEFAULT_PAGE)
 @force_option
 def compare(
     runs: tuple[Path, ...],

@@ -92,3 +92,35 @@ def ingest_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def form_options(default_page: Path) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options which choose the forms of a report; `default_page` names its page."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(
+            (
+                click.option(
+                    "--html",
+                    "as_html",
+                    is_flag=True,
+                    help=f"Write one self-contained page. Default file: ./{default_page}.",
+                ),
+                click.option(
+                    "--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts."
+                ),
+                click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat."),
+                click.option(
+                    "-o",
+                    "--output",
+                    "outputs",
+                    multiple=True,
+                    type=click.Path(path_type=Path),
+                    help="Write to this file; .html, .json and .md pick the form. Repeatable, one file per form.",
+                ),
+            )
+        ):
+            command = option(command)
+        return command
+
+    return add

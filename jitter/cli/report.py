@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, force_option, ingest_options, quiet_option, same_job_option
+from jitter.cli.options import IngestOptions, force_option, form_options, ingest_options, quiet_option, same_job_option
 from jitter.cli.output.messages import say
 from jitter.cli.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
 from jitter.core.errors import ExitCode, UsageError
@@ -25,17 +25,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help=f"Lake that TRACES are ingested into; created if missing. Default: ./{DEFAULT_LAKE}.",
 )
-@click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts.")
-@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Write to this file; .html, .json and .md pick the form. Repeatable, one file per form.",
-)
+@form_options(DEFAULT_PAGE)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the desktop's browser.")
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--scheduler", metavar="ADDRESS", help="Analyze on a Dask cluster, such as tcp://host:8786.")

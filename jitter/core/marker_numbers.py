@@ -20,7 +20,7 @@ class MarkerNumber(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse_marker_numbers(text: str, step: int, epoch: int | None, rank: int | None) -> tuple[MarkerNumber, ...]:
-    """Return the numbers of a marker's text, without those that are its step, epoch and rank.
+    """Return the numbers of a marker's text, without its step, epoch and rank.
 
     >>> [tuple(one) for one in parse_marker_numbers("epoch1_step2003-rank0-640_8", 2003, 1, 0)]
     [('number_1', 640.0), ('number_2', 8.0)]

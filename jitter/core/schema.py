@@ -72,7 +72,7 @@ OPERATORS = pa.schema(
         pa.field("end_ns", pa.int64(), nullable=False),
     ]
 )
-"""Operators (`aten::mm`) and modules of a framework on the host. In any order. A reader may leave out those that
+"""Operators (`aten::mm`) and modules of a framework on the host. In any order. A reader may leave out events that
 enclose no call."""
 
 BACKWARD = pa.schema(

@@ -111,7 +111,7 @@ class _Process:
         self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
 
     def _waits(self) -> None:
-        """Add the waits in collectives: who is waited for."""
+        """Add the waits in collectives, each with the rank that it waits for."""
         waits = self._rank.waits
         for wait, lane in zip(waits, assign_tracks((one.start_ns, one.end_ns) for one in waits), strict=True):
             track = self._track("waiting", lane)

@@ -57,7 +57,7 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append("Only one rank was recorded: it cannot be compared with other ranks.")
     if len(run.keys) < 2:
         found.append("Only one step was recorded: changes from step to step cannot be seen.")
-    found += describe_side_work(evidence.records)
+    found += describe_side_work(evidence.side_work_times)
     return tuple(found)
 
 

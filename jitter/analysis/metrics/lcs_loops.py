@@ -1,6 +1,6 @@
 """Longest common subsequence of long sequences in compiled loops: the recurrence of `lcs`, in words of 62 bits.
 
-An element that occurs rarely costs little, as only words with its bits are computed, and those that a carry reaches.
+An element that occurs rarely costs little, as only words with its bits, and words that a carry reaches, are computed.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Host time between the last launch of a step and its end: optimizer, logging, a pause before memory is freed.
 
-The critical path charges it to the synchronising call that follows, or to the start of the next step: here it is told
-from late launches and late starts, by the end of the step's marker.
+The critical path charges it to the synchronising call that follows, or to the start of the next step. The end of the
+step's marker separates it from late launches and late starts.
 """
 
 from collections.abc import Mapping

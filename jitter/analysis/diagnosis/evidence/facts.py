@@ -15,7 +15,7 @@ from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers
-from jitter.analysis.diagnosis.evidence.side_work import explain_by_side_work
+from jitter.analysis.diagnosis.evidence.side_work import SideWorkTimes, explain_by_side_work, side_work_times
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_workload
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
 from jitter.analysis.execution.time_part import TimePart
@@ -136,10 +136,15 @@ class Evidence:
             return None
         return DataLoadingTimes(float(np.median(own)), float(np.median(others)) if others else None)
 
+    @cached_property
+    def side_work_times(self) -> SideWorkTimes:
+        """Times of checkpoints and validations in the steps."""
+        return side_work_times(self.records)
+
     def side_work(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that checkpoints or validations explain an outlier; empty if they do not."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
-        return explain_by_side_work(self.records, outlier, keys, self.thresholds.cause_share)
+        return explain_by_side_work(self.side_work_times, outlier, keys, self.thresholds.cause_share)
 
     def _loading_ns(self, rank: int, number: int) -> float:
         key = self.analysis.keys[number]

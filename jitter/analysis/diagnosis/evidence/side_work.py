@@ -1,20 +1,32 @@
 """Checkpoints and validations inside steps: work beside the training that makes a step long."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 
 from jitter.analysis.detection.outliers import Outlier
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord, StepRecord
+from jitter.lake.records import RankStepRecord
 
-Records = Mapping[StepKey, Mapping[int, RankStepRecord]]
+SideWorkTimes = Mapping[str, Mapping[StepKey, Mapping[int, int]]]
+"""By kind (`checkpoint`, `validation`) that occurs: its time, ns, by step and rank."""
 _MAX_NAMED = 4
 
 
-def describe_side_work(records: Records) -> list[str]:
+def side_work_times(records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> SideWorkTimes:
+    """Return the times of checkpoints and validations that the records of all steps and ranks state."""
+    found: dict[str, dict[StepKey, dict[int, int]]] = {}
+    for key, ranks in records.items():
+        for rank, (_, step) in ranks.items():
+            for kind, ns in (("checkpoint", step.checkpoint_ns), ("validation", step.validation_ns)):
+                if ns is not None:
+                    found.setdefault(kind, {}).setdefault(key, {})[rank] = ns
+    return found
+
+
+def describe_side_work(side_work: SideWorkTimes) -> list[str]:
     """Return a sentence on the steps that contain a checkpoint, and one on those with a validation."""
     found = []
-    for kind, times in _kinds(records):
+    for kind, times in sorted(side_work.items()):
         shown = [str(key) for key in sorted(times)[:_MAX_NAMED]]
         more = len(times) - len(shown)
         listed = ", ".join(shown) + (f" and {format_count(more, 'more step')}" if more else "")
@@ -25,13 +37,15 @@ def describe_side_work(records: Records) -> list[str]:
     return found
 
 
-def explain_by_side_work(records: Records, outlier: Outlier, steps: list[StepKey], share: float) -> tuple[str, ...]:
+def explain_by_side_work(
+    side_work: SideWorkTimes, outlier: Outlier, steps: Sequence[StepKey], share: float
+) -> tuple[str, ...]:
     """Return evidence that checkpoints or validations of the rank explain its excess in `steps`.
 
     A kind is named if its time, summed over the steps, is at least `share` of the outlier's excess per step.
     """
     told = []
-    for kind, times in _kinds(records):
+    for kind, times in sorted(side_work.items()):
         own = [times[key][outlier.rank] for key in steps if outlier.rank in times.get(key, {})]
         if own and sum(own) / len(steps) >= share * outlier.excess_ns / len(outlier.steps):
             told.append(
@@ -39,19 +53,3 @@ def explain_by_side_work(records: Records, outlier: Outlier, steps: list[StepKey
                 f"{len(own)} of {format_count(len(steps), 'step')}"
             )
     return tuple(told)
-
-
-def _kinds(records: Records) -> Iterator[tuple[str, dict[StepKey, dict[int, int]]]]:
-    """Yield each kind that occurs, with its time in ns by step and rank."""
-    for kind in ("checkpoint", "validation"):
-        times: dict[StepKey, dict[int, int]] = {}
-        for key, ranks in records.items():
-            own = {rank: ns for rank, one in ranks.items() if (ns := _time_ns(one.step, kind)) is not None}
-            if own:
-                times[key] = own
-        if times:
-            yield kind, times
-
-
-def _time_ns(step: StepRecord, kind: str) -> int | None:
-    return step.checkpoint_ns if kind == "checkpoint" else step.validation_ns

@@ -9,6 +9,7 @@ import pyarrow as pa
 from jitter.analysis.metrics.communication.measure import RankStep
 from jitter.analysis.metrics.communication.time_shares import SHARES
 from jitter.core.arrays import Floats, Ints
+from jitter.core.errors import UsageError
 from jitter.core.kernels import KINDS
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
@@ -20,7 +21,7 @@ GROUPS: Final = {
     "phase": "phase",
     "stream": "stream",
 }
-"""What kernels are grouped by, and its column."""
+"""Each way to group kernels, and its column."""
 
 BREAKDOWN_SCHEMA: Final = pa.schema(
     [
@@ -152,4 +153,6 @@ class GroupedTimes:
 
 def columns_of(by: str) -> tuple[str, ...]:
     """Return the columns that grouping by this needs."""
+    if by not in GROUPS:
+        raise UsageError(f"no group {by!r}", f"kernels are grouped by {', '.join(GROUPS)}")
     return GROUPS[by], "kind", "start_ns", "end_ns"

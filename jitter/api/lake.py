@@ -1,54 +1,35 @@
-"""The Python API: open a lake and ask it. The command line, the report and notebooks use the same methods."""
+"""A lake opened for reading: steps, metrics, diagnosis, communication, SQL."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
-from functools import cached_property, partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-from weakref import finalize
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
+from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
+from jitter.api.run_results import RunResults
 from jitter.core.errors import LakeError, UsageError
-from jitter.core.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
-from jitter.core.processes import cpu_count
+from jitter.core.executors import Executor
 from jitter.core.step_key import StepKey
-from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.log_records import read_log_records, read_relation
 from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from jitter.analysis.detection.executors.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
-    from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
+    from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.model import Diagnosis
     from jitter.analysis.execution.dependencies.inference import RowDependency
     from jitter.analysis.execution.recorded.run_reader import RunReader
-    from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.metrics.communication.measure import Communication
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
-    from jitter.analysis.replay.run_steps import RunSteps
     from jitter.lake.step_reader import StepColumns
-
-Progress = Callable[[int, int], None]
-DerivedForm = Literal["catalog", "timings", "compacted", "answers"]
-DERIVED_FORMS: Final[tuple[DerivedForm, ...]] = ("catalog", "timings", "compacted", "answers")
-
-
-def open(path: str | Path = DEFAULT_LAKE) -> "Lake":  # noqa: A001  # the name users type: jitter.open
-    """Open the lake in the folder `path`, which `jitter.ingest` made.
-
-    Opening a lake reads its records and writes nothing. Raises `LakeError` if the folder is not a lake, holds no
-    steps, or was written by an incompatible version.
-    """
-    return Lake(Path(path))
 
 
 class Lake:
@@ -62,9 +43,9 @@ class Lake:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._folder = LakeFolder(root)
-        self._folder.require()
-        records = self._folder.records()
+        folder = LakeFolder(root)
+        folder.require()
+        records = folder.records()
         self.sources = [record for record in records if record.rank is not None]
         """One record per recording in the lake."""
         self.rejected = [record for record in records if record.rank is None]
@@ -75,10 +56,7 @@ class Lake:
         if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
         self._kernel_indices = KernelIndices(root, self._by_step)
-        self._analyses: dict[tuple[StepKey, ...], RunAnalysis] = {}
-        self._results: dict[tuple[StepKey, ...], Answers] = {}
-        self._connections = ExitStack()
-        finalize(self, self._connections.close)
+        self._results = RunResults(self, self._by_step)
 
     def __repr__(self) -> str:
         return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"
@@ -91,7 +69,7 @@ class Lake:
         counts = {"ranks": len(self.ranks), "steps": len(self.steps), "hosts": len(hosts) or "unknown"}
         counts["formats"] = ", ".join(sorted({record.format for record in self.sources}))
         cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in counts.items())
-        known = self._results.get(tuple(self.steps))
+        known = self._results.diagnosed(tuple(self.steps))
         shown = "" if known is None else known.diagnosis._repr_html_()
         return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>{shown}"
 
@@ -217,12 +195,7 @@ class Lake:
 
     def results(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "Answers":
         """Return the diagnosis of these steps (default: all) together with its data quality; see `diagnose`."""
-        chosen = self._chosen(steps)
-        if chosen not in self._results:
-            cache = self._answer_cache
-            found = None if cache is None else cache.get(chosen)
-            self._results[chosen] = self._with_evidence(found or self._diagnose(chosen, executor), chosen)
-        return self._results[chosen]
+        return self._results.answers(self._chosen(steps), executor)
 
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
         """Return what the diagnosis of these steps (default: all) rests on.
@@ -230,16 +203,7 @@ class Lake:
         That is: dependencies, replay, critical paths and findings, each computed at first use. Arguments and errors
         are those of `diagnose`.
         """
-        from jitter.analysis.detection.run_analysis import RunAnalysis
-        from jitter.analysis.detection.thresholds import Thresholds
-
-        chosen = self._chosen(steps)
-        if not chosen:
-            raise LakeError(f"{self.root}: holds logs and no steps", "ingest the job's traces too")
-        if chosen not in self._analyses:
-            make = self._step_executor(executor)
-            self._analyses[chosen] = RunAnalysis(self.run_reader(chosen), Thresholds(), make, self._benchmark)
-        return self._analyses[chosen]
+        return self._results.analysis(self._chosen(steps), executor)
 
     def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """Return which operation of a cohort's step waits for which, as inferred from the run.
@@ -290,16 +254,14 @@ class Lake:
         `ranks`); `jitter explain metrics` describes the columns. Raises `UsageError` for an unknown group, step or
         rank.
         """
-        from jitter.analysis.metrics.breakdown import GROUPS, GroupedTimes, columns_of
-
-        if by not in GROUPS:
-            raise UsageError(f"no group {by!r}", f"kernels are grouped by {', '.join(GROUPS)}")
+        from jitter.analysis.metrics.breakdown import GroupedTimes, columns_of
         from jitter.core.formatting import format_numbers
 
         missing = sorted(set(ranks or ()) - set(self.ranks))
         if missing:
             raise UsageError(f"{self.root}: no rank {missing[0]}", f"it holds {format_numbers(self.ranks)}")
-        read = ((key, self.step_columns(key, columns_of(by))) for key in self._chosen(steps))
+        columns = columns_of(by)
+        read = ((key, self.step_columns(key, columns)) for key in self._chosen(steps))
         return GroupedTimes(by, read, self.ranks).to_arrow(ranks)
 
     def log_table(self, relation: str) -> pa.Table:
@@ -354,18 +316,7 @@ class Lake:
         called with (done, total). Small lakes get the catalog only, and a lake that cannot be written to is left as
         it is. Raises the errors of `diagnose`.
         """
-        from jitter.lake.derived.build_timing_cache import build_timing_cache
-        from jitter.lake.derived.compaction import compact_large_steps
-
-        chosen = self._chosen(steps)
-        if "catalog" in forms:
-            catalog.refresh(self.root, lambda: self._folder.intact_records()[0])
-        if "timings" in forms:
-            build_timing_cache(self.root, self.sources, progress)
-        if "compacted" in forms:
-            compact_large_steps(self.root, {key: len(self._by_step[key]) for key in chosen}, progress)
-        if "answers" in forms and self._answer_cache is not None and self._answer_cache.get(chosen) is None:
-            self._answer_cache.keep(chosen, self.results(chosen, executor))
+        write_derived_forms(self, self._results, forms, self._chosen(steps), progress, executor)
 
     def _chosen(self, steps: Sequence[int | StepKey] | None) -> tuple[StepKey, ...]:
         return tuple(self.steps if steps is None else map(self._key, steps))
@@ -404,68 +355,3 @@ class Lake:
         listed = "; ".join(f"cohort {n}: {len(found)} ranks from {min(found)}" for n, found in members.items())
         problem = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {problem} ({listed})", "choose one with --cohort")
-
-    def _diagnose(self, steps: tuple[StepKey, ...], executor: Executor | None) -> "Answers":
-        from jitter.analysis.diagnosis.answer_cache import Answers
-        from jitter.analysis.diagnosis.diagnose import diagnose
-        from jitter.analysis.diagnosis.evidence.facts import Evidence
-
-        analysis = self.analyze(steps, executor)
-        diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
-        return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
-
-    def _with_evidence(self, answers: "Answers", steps: tuple[StepKey, ...]) -> "Answers":
-        """Add what the program and the job's logs tell of the culprits."""
-        from dataclasses import replace
-
-        from jitter.analysis.diagnosis.evidence.code import add_code_evidence
-
-        answers = replace(answers, diagnosis=add_code_evidence(answers.diagnosis, self))
-        if not self.logs:
-            return answers
-
-        from jitter.analysis.diagnosis.evidence.logs import EVIDENCE_RELATIONS, add_log_evidence, job_logs
-        from jitter.lake.records import step_times_utc
-
-        tables = {name: self.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
-        measured = self.communication(steps) if tables["bandwidth"] else None
-        devices = {record.rank: record.device for record in self.sources if record.rank is not None}
-        logs = job_logs(tables, measured, self.hosts, devices, step_times_utc(self.sources))
-        return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
-
-    @cached_property
-    def _benchmark(self) -> "Baseline | None":
-        """Bandwidths that a benchmark among the logs measured; None without one."""
-        if not any("bandwidth" in log.relations for log in self.logs):
-            return None
-        from jitter.analysis.metrics.communication.baseline import Baseline
-
-        return Baseline("nccl-tests", self.log_table("bandwidth").to_pylist())
-
-    @cached_property
-    def _answer_cache(self) -> "AnswerCache | None":
-        """None if the lake is too small to keep answers."""
-        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
-
-        activities = sum(step.rows for source in self.sources for step in source.steps)
-        digests = [log.digest for log in self.logs]
-        return AnswerCache(self.root, self.sources, digests) if activities >= MIN_ACTIVITIES else None
-
-    def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
-        from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
-
-        if isinstance(executor, DaskExecutor):
-            from jitter.analysis.detection.executors.dask_executor import dask_executor
-
-            return self._connections.enter_context(dask_executor(executor.address, self.root))
-        if isinstance(executor, LocalExecutor):
-            return partial(ThreadedStepExecutor, threads=1)
-        if isinstance(executor, PoolExecutor):
-            return partial(ThreadedStepExecutor, threads=executor.workers or cpu_count())
-        return ThreadedStepExecutor
-
-    def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
-        """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
-        readings = [one for one in self.ttke_readings([key]) if one.max_rank is not None]
-        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
-        return (None, None) if worst is None else (worst.min_rank, worst.max_rank)

@@ -1,0 +1,132 @@
+"""The results of one lake's runs: analysis and diagnosis of chosen steps, each computed or loaded once."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+from jitter.core.errors import LakeError
+from jitter.core.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
+from jitter.core.processes import cpu_count
+from jitter.core.step_key import StepKey
+from jitter.lake.records import RankStepRecord
+
+if TYPE_CHECKING:
+    from jitter.analysis.detection.executors.passes import StepExecutor
+    from jitter.analysis.detection.run_analysis import RunAnalysis
+    from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
+    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.analysis.replay.run_steps import RunSteps
+    from jitter.api.lake import Lake
+
+Steps = tuple[StepKey, ...]
+
+
+class RunResults:
+    """Analyses and diagnoses of a lake, by the steps that they cover. Kept in memory; large ones in the lake too.
+
+    `by_step` holds the record of each rank in each step.
+    """
+
+    def __init__(self, lake: "Lake", by_step: dict[StepKey, dict[int, RankStepRecord]]) -> None:
+        self._lake = lake
+        self._by_step = by_step
+        self._analyses: dict[Steps, RunAnalysis] = {}
+        self._answers: dict[Steps, Answers] = {}
+        self._connections = ExitStack()
+        finalize(self, self._connections.close)
+
+    def analysis(self, steps: Steps, executor: Executor | None) -> "RunAnalysis":
+        """Return what the diagnosis of these steps rests on; see `Lake.analyze`."""
+        from jitter.analysis.detection.run_analysis import RunAnalysis
+        from jitter.analysis.detection.thresholds import Thresholds
+
+        if not steps:
+            raise LakeError(f"{self._lake.root}: holds logs and no steps", "ingest the job's traces too")
+        if steps not in self._analyses:
+            make = self._step_executor(executor)
+            self._analyses[steps] = RunAnalysis(self._lake.run_reader(steps), Thresholds(), make, self._benchmark)
+        return self._analyses[steps]
+
+    def answers(self, steps: Steps, executor: Executor | None) -> "Answers":
+        """Return the diagnosis of these steps with its data quality: from memory, from the lake, or computed."""
+        if steps not in self._answers:
+            found = None if self._cache is None else self._cache.get(steps)
+            self._answers[steps] = self._with_evidence(found or self._diagnose(steps, executor), steps)
+        return self._answers[steps]
+
+    def diagnosed(self, steps: Steps) -> "Answers | None":
+        """Return the diagnosis of these steps if this process has it already."""
+        return self._answers.get(steps)
+
+    def keep_answers(self, steps: Steps, executor: Executor | None) -> None:
+        """Write the diagnosis of these steps to the lake, unless it is there or the lake is small."""
+        if self._cache is not None and self._cache.get(steps) is None:
+            self._cache.keep(steps, self.answers(steps, executor))
+
+    def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
+        from jitter.analysis.diagnosis.answer_cache import Answers
+        from jitter.analysis.diagnosis.diagnose import diagnose
+        from jitter.analysis.diagnosis.evidence.facts import Evidence
+
+        analysis = self.analysis(steps, executor)
+        diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
+        return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
+
+    def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
+        """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
+        readings = [one for one in self._lake.ttke_readings([key]) if one.max_rank is not None]
+        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
+        return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
+
+    def _with_evidence(self, answers: "Answers", steps: Steps) -> "Answers":
+        """Add what the program and the job's logs tell of the culprits."""
+        from jitter.analysis.diagnosis.evidence.code import add_code_evidence
+
+        lake = self._lake
+        answers = replace(answers, diagnosis=add_code_evidence(answers.diagnosis, lake))
+        if not lake.logs:
+            return answers
+
+        from jitter.analysis.diagnosis.evidence.logs import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+        from jitter.lake.records import step_times_utc
+
+        tables = {name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
+        measured = lake.communication(steps) if tables["bandwidth"] else None
+        devices = {record.rank: record.device for record in lake.sources if record.rank is not None}
+        logs = job_logs(tables, measured, lake.hosts, devices, step_times_utc(lake.sources))
+        return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
+
+    @cached_property
+    def _benchmark(self) -> "Baseline | None":
+        """Bandwidths that a benchmark among the logs measured; None without one."""
+        if not any("bandwidth" in log.relations for log in self._lake.logs):
+            return None
+        from jitter.analysis.metrics.communication.baseline import Baseline
+
+        return Baseline("nccl-tests", self._lake.log_table("bandwidth").to_pylist())
+
+    @cached_property
+    def _cache(self) -> "AnswerCache | None":
+        """None if the lake is too small to keep answers."""
+        from jitter.analysis.diagnosis.answer_cache import MIN_ACTIVITIES, AnswerCache
+
+        lake = self._lake
+        activities = sum(step.rows for source in lake.sources for step in source.steps)
+        digests = [log.digest for log in lake.logs]
+        return AnswerCache(lake.root, lake.sources, digests) if activities >= MIN_ACTIVITIES else None
+
+    def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
+        from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
+
+        if isinstance(executor, DaskExecutor):
+            from jitter.analysis.detection.executors.dask_executor import dask_executor
+
+            return self._connections.enter_context(dask_executor(executor.address, self._lake.root))
+        if isinstance(executor, LocalExecutor):
+            return partial(ThreadedStepExecutor, threads=1)
+        if isinstance(executor, PoolExecutor):
+            return partial(ThreadedStepExecutor, threads=executor.workers or cpu_count())
+        return ThreadedStepExecutor

@@ -152,7 +152,7 @@ class GroupedTimes:
 
 
 def columns_of(by: str) -> tuple[str, ...]:
-    """Return the columns that grouping by this needs."""
+    """Return the columns that grouping by this needs; raise `UsageError` for an unknown group."""
     if by not in GROUPS:
         raise UsageError(f"no group {by!r}", f"kernels are grouped by {', '.join(GROUPS)}")
     return GROUPS[by], "kind", "start_ns", "end_ns"

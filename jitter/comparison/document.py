@@ -103,7 +103,7 @@ class ThroughputEntry(msgspec.Struct, frozen=True):
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What the records and logs of a run name; empty where they name nothing."""
+    """Software and network of a run as its records and logs name them; empty where they name nothing."""
 
     profilers: tuple[str, ...] = ()
     nccl: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Environment(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What a comparison needs of a run."""
+    """The data of a run that a comparison reads."""
 
     kind: str
     schema_version: int

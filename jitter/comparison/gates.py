@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 from jitter.analysis.diagnosis.model import Cause
 from jitter.comparison.document import CulpritEntry, Document
 from jitter.comparison.model import Comparison
+from jitter.comparison.run_loss import measure_loss
 from jitter.comparison.sentence import describe_parts
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_percent, format_rank
@@ -18,7 +19,7 @@ _LIMIT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)")
 
 
 class Result(IntEnum):
-    """What a gate found, from best to worst: the worst of several gates counts."""
+    """The result of a gate, from best to worst: the worst of several gates counts."""
 
     PASS = 0
     UNKNOWN = 1
@@ -38,7 +39,7 @@ class Gate:
     """95% interval of the value."""
     result: Result
     text: str
-    """What was found, without its result."""
+    """The value and the limit in words, without the result."""
 
 
 def parse_limit(text: str, option: str) -> float:
@@ -62,12 +63,15 @@ def parse_causes(text: str) -> list[str]:
 
 
 def check_loss(run: Document, limit: float) -> Gate:
-    """Compare the run's loss to jitter with a limit."""
-    value = run.loss_fraction
-    if value is None:
-        return Gate("max-loss", limit, None, None, Result.UNKNOWN, "the run does not tell its loss")
-    result = Result.FAIL if value > limit else Result.PASS
-    return Gate("max-loss", limit, value, None, result, f"loss {format_percent(value)} (limit {format_limit(limit)})")
+    """Compare the run's loss to jitter with a limit; the whole interval decides."""
+    loss = measure_loss(run)
+    if isinstance(loss, str):
+        return Gate("max-loss", limit, None, None, Result.UNKNOWN, loss)
+    low, high = loss.interval
+    result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
+    why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
+    text = f"loss {format_percent(loss.fraction)} (limit {format_limit(limit)}; {_span(loss.interval)}){why}"
+    return Gate("max-loss", limit, loss.fraction, loss.interval, result, text)
 
 
 def check_regression(comparison: Comparison, limit: float) -> Gate:
@@ -78,7 +82,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
             "max-regression", limit, None, None, Result.UNKNOWN, f"incomparable: {'; '.join(comparison.reasons)}"
         )
     low, high = effect.interval
-    span = f"95% interval {format_percent(low)} to {format_percent(high)}"
+    span = _span(effect.interval)
     if low > limit and comparison.verdict == "slower":
         cause = f": {describe_parts(comparison.split)} a step"
         text = f"slower than baseline by {format_percent(effect.fraction)} (limit {format_limit(limit)}){cause}"
@@ -120,6 +124,11 @@ def write_line(gates: Sequence[Gate]) -> str:
 def format_limit(limit: float) -> str:
     """Write a limit as it is given: `3%`, `2.5%`."""
     return f"{100 * limit:.6g}%"
+
+
+def _span(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"95% interval {format_percent(low)} to {format_percent(high)}"
 
 
 def _subject(one: CulpritEntry) -> str:

@@ -63,7 +63,7 @@ class ShapeChange:
 
 
 class PlaceDifference(NamedTuple):
-    """What one kernel of the base's sequence takes more in the new run."""
+    """The additional time in the new run of one kernel of the base's sequence."""
 
     kernel_index: int
     kernel_name: str
@@ -72,7 +72,7 @@ class PlaceDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelComparison:
-    """What changed, the largest change first."""
+    """The kernels that changed, the largest change first."""
 
     changes: list[KernelChange]
     shapes: list[ShapeChange]

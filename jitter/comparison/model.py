@@ -97,7 +97,7 @@ class ThroughputChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from the base to the new run. Times in ns a step."""
+    """The differences between the base and the new run. Times in ns a step."""
 
     verdict: Verdict
     sentence: str

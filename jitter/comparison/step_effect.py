@@ -1,25 +1,19 @@
 """How much longer a step of one run takes than of others, with an interval and what counts as noise.
 
-The effect is the difference of medians. Its interval is a block bootstrap: steps that follow each other are drawn
-together, since what slows one step often slows the next. With several bases, runs are drawn first, then their steps,
-and the new run gets the difference of a base run from their median: equal runs differ by that much.
+The effect is the difference of medians. Its interval is a block bootstrap over steps (`block_bootstrap`). With several
+bases, runs are drawn first, then their steps, and the new run gets the difference of a base run from their median:
+equal runs differ by that much.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 
+from jitter.comparison.block_bootstrap import DRAWS, draw_steps, interval_of, start_draws, widening
 from jitter.core.arrays import Floats
-from jitter.core.student_t import student_quantile
 
-_DRAWS: Final = 4000
-_SEED: Final = 20200324
-"""Fixed: two calls give one answer."""
-_COVERAGE: Final = 0.95
-_ENOUGH: Final = 10
 MIN_NOISE: Final = 0.01
 """Part of a step; a smaller effect is noise, however many steps show it."""
 
@@ -34,7 +28,7 @@ class StepEffect:
     """Of the 95% interval of the difference."""
     high_ns: float
     noise_fraction: float
-    """What counts as noise, of the base's step."""
+    """Largest effect that counts as noise, of the base's step."""
     p: float
     """How often equal runs would differ as much."""
 
@@ -61,21 +55,21 @@ class StepEffect:
 
 def measure_effect(bases: Sequence[Floats], new: Floats) -> StepEffect:
     """Compare the step times of a run with those of others; (steps,) each, at least two, in order."""
-    rng = np.random.default_rng(_SEED)
+    rng = start_draws()
     medians = np.array([median(times) for times in bases])
     base_ns, new_ns = median(medians), median(new)
     drawn = np.stack([_draw(times, rng) for times in bases])
     # between equal runs: a median of k runs hides part of what each of them differs by
     residuals = (medians - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
     if len(bases) > 1:
-        runs = rng.integers(len(bases), size=(len(bases), _DRAWS))
+        runs = rng.integers(len(bases), size=(len(bases), DRAWS))
         drawn = np.take_along_axis(drawn, runs, axis=0)
-    of_new = _draw(new, rng) + residuals[rng.integers(len(bases), size=_DRAWS)]
+    of_new = _draw(new, rng) + residuals[rng.integers(len(bases), size=DRAWS)]
     centre = new_ns - base_ns
     wide = centre + _widening(bases, new) * (of_new - np.sort(drawn, axis=0)[(len(bases) - 1) // 2] - centre)
-    low, high = np.quantile(wide, [(1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2]).tolist()
+    low, high = interval_of(wide)
     below, above = float((wide <= 0).mean()), float((wide >= 0).mean())
-    p = 1.0 if centre == 0 else min(1.0, max(2 * min(below, above), 2 / (_DRAWS + 1)))
+    p = 1.0 if centre == 0 else min(1.0, max(2 * min(below, above), 2 / (DRAWS + 1)))
     return StepEffect(base_ns, new_ns, min(low, centre), max(high, centre), _noise(bases, medians, base_ns), p)
 
 
@@ -85,28 +79,16 @@ def median(values: Floats) -> float:
 
 
 def _draw(times: Floats, rng: np.random.Generator) -> Floats:
-    """Return, (draws,), medians of steps drawn in blocks of about the cube root of their number."""
-    length = max(1, round(len(times) ** (1 / 3)))
-    blocks = -(-len(times) // length)
-    first = rng.integers(len(times), size=(_DRAWS, blocks, 1))
-    at = (first + np.arange(length)).reshape(_DRAWS, -1)[:, : len(times)] % len(times)
+    """Return, (draws,), medians of drawn steps."""
     middle = (len(times) - 1) // 2
-    found: Floats = np.partition(times[at], middle, axis=1)[:, middle]
+    found: Floats = np.partition(times[draw_steps(len(times), rng)], middle, axis=1)[:, middle]
     return found
 
 
 def _widening(bases: Sequence[Floats], new: Floats) -> float:
-    """Return by how much draws spread too little: those of a median of few values do, as t tells for as many.
-
-    From ten values on, the median's bootstrap interval agrees with that of the sign test, which assumes nothing.
-    """
-    fewest = min(len(new), *(len(times) for times in bases))
-    if len(bases) > 1:
-        fewest = min(len(new), len(bases))
-    if fewest >= _ENOUGH:
-        return 1.0
-    upper = (1 + _COVERAGE) / 2
-    return student_quantile(upper, max(fewest - 1, 1)) / NormalDist().inv_cdf(upper)
+    """Return the widening for the fewest values that a median is of: steps, or of several bases the runs."""
+    fewest = min(len(new), len(bases) if len(bases) > 1 else len(bases[0]))
+    return widening(fewest)
 
 
 def _noise(bases: Sequence[Floats], medians: Floats, base_ns: float) -> float:

@@ -1,7 +1,7 @@
 """Change points: from which run on a job's step time is another.
 
 Runs are read in order. The runs since the last change point say how much equal runs differ. A change begins at a run if
-it and the next one together lie further from them than equal runs would once in 300 pairs (t-test), both on the same
+it and the next one together lie further from them than equal runs would once in 1000 pairs (t-test), both on the same
 side, about as far, and by more than 1%. So a change is found with its second run.
 """
 
@@ -16,7 +16,11 @@ from jitter.core.student_t import student_tail
 
 MIN_RUNS: Final = 4
 """Runs before a change, without which their spread is unknown."""
-_CHANCE: Final = 1 / 300
+_FALSE_CHANGES: Final = 0.05
+"""Share of histories of `_SERIES` equal runs that may hold a false change."""
+_SERIES: Final = 50
+_CHANCE: Final = _FALSE_CHANGES / _SERIES
+"""Level of the test of each pair (Bonferroni: a history has fewer pairs than runs)."""
 _MIN_SPREAD: Final = 0.002
 """Of the step time; few equal runs may agree by chance."""
 _PAIR: Final = 2

@@ -67,8 +67,8 @@ class Relation:
     tables: Callable[[Sequence[StepKey]], Iterable[pa.Table]] | None = None
     """Takes the steps that the query names, for a relation that is made step by step."""
     sentence: str | None = None
-    """What the rows are, of a relation whose columns are those of the table, described in the schema's metadata; None:
-    `sql/<name>.sql` defines the columns."""
+    """Description of the rows of a relation that has the columns of its table, described in the schema's metadata. None
+    where `sql/<name>.sql` defines the columns."""
 
 
 def lake_relations(lake: QueryableLake) -> list[Relation]:

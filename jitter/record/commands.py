@@ -13,7 +13,7 @@ _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "
 
 
 class JobShape(NamedTuple):
-    """What to record."""
+    """The job to record."""
 
     program: Sequence[str]
     """The training program with its arguments."""

@@ -76,9 +76,30 @@ def test_an_interval_that_holds_the_limit_is_unknown(lakes, capsys):
 
 def test_loss(lakes, capsys):
     loss = jitter.open(lakes / "culprit" / "lake").diagnose().loss.fraction
-    below, above = (f"{100 * loss * factor:.4f}%" for factor in (0.9, 1.1))
+    below, above = (f"{100 * loss * factor:.4f}%" for factor in (0.5, 1.5))
     assert check(capsys, lakes / "culprit/lake", "--max-loss", below)[0] == 1
     assert check(capsys, lakes / "culprit/lake", "--max-loss", above)[0] == 0
+
+
+def test_a_loss_whose_interval_holds_the_limit_is_unknown(lakes, capsys):
+    lake = lakes / "culprit/lake"
+    loss = jitter.open(lake).diagnose().loss.fraction
+    code, text = check(capsys, lake, "--max-loss", f"{100 * loss:.4f}%", "--json")
+    found = json.loads(text)
+    (gate,) = found["gates"]
+    low, high = gate["interval"]
+    assert (code, found["result"]) == (3, "unknown")
+    assert 0 < low <= gate["value"] == loss <= high < 3 * loss
+    assert check(capsys, lake, "--max-loss", f"{100 * loss:.4f}%", "--accept-unknown")[0] == 0
+
+
+def test_one_slow_step_of_few_does_not_tell_what_a_longer_run_loses(tmp_path, capsys):
+    run = simulate(Job(**JOB, seed=5), [Fault.parse("cpu_stall:rank=1,step=4,kernel=9,ms=3")])
+    ingest_run(run, tmp_path / "stall", "nsys")
+    code, line = check(capsys, tmp_path / "stall/lake", "--max-loss", "1%")
+    assert (code, line.startswith("UNKNOWN loss ")) == (3, True)
+    code, line = check(capsys, tmp_path / "stall/lake", "--max-loss", "1%", "--steps", "0-3")
+    assert (code, "too few" in line) == (3, True)
 
 
 def test_findings(lakes, capsys):

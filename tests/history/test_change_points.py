@@ -1,50 +1,27 @@
 """Change points: a change between runs is found with its second run, and equal runs hold none."""
 
-import numpy as np
 import pytest
 
 from jitter.history.change_points import find_change_points
-
-SERIES, RUNS, CHANGED, STEP_NS = 200, 30, 20, 1e7
-
-
-def simulated(rng: np.random.Generator, spread: str, change: float) -> list[float]:
-    """Step times of runs; `spread` is the range that they lie in evenly, or a standard deviation."""
-    kind, _, size = spread.partition(" ")
-    half = float(size) / 2
-    noise = rng.uniform(-half, half, RUNS) if kind == "range" else rng.normal(0, float(size), RUNS)
-    times = STEP_NS * (1 + noise)
-    times[CHANGED:] *= 1 + change
-    return times.tolist()
-
-
-def rates(spread: str, change: float) -> tuple[float, float, float]:
-    """Shares of series: change found with its second run; any change before it; one baseline raises a false alarm."""
-    rng = np.random.default_rng(20200324)
-    found = early = alarmed = 0
-    for _ in range(SERIES):
-        times = simulated(rng, spread, change)
-        at = [one.run for one in find_change_points(times)]
-        found += CHANGED in at
-        early += any(one < CHANGED for one in at)
-        alarmed += any(abs(time / times[0] - 1) > 0.01 for time in times[1:CHANGED])
-    return found / SERIES, early / SERIES, alarmed / SERIES
+from tests.accuracy.history import SPREADS, measure_rates
 
 
 def test_a_regression_of_4_percent_in_runs_that_spread_over_2_percent():
-    found, early, alarmed = rates("range 0.02", 0.04)
-    assert found >= 0.95
-    assert early <= 0.05
-    assert alarmed > 0.5  # one baseline takes the spread between runs for regressions
+    rates = measure_rates("range ±1%")
+    assert rates.found >= 0.95
+    assert rates.early <= 0.05
+    assert rates.alarmed > 0.5  # one baseline takes the spread between runs for regressions
 
 
 def test_runs_of_a_standard_deviation_of_1_percent():
-    assert rates("sigma 0.01", 0.04)[0] >= 0.85
+    rates = measure_rates("sd 1%")
+    assert rates.found >= 0.8
+    assert rates.early <= 0.05
 
 
-def test_equal_runs_hold_few_changes():
-    for spread in ("range 0.02", "sigma 0.01", "sigma 0.02"):
-        assert rates(spread, 0.0)[1] <= 0.05
+@pytest.mark.parametrize("spread", SPREADS)
+def test_equal_runs_hold_few_changes(spread):
+    assert measure_rates(spread).false <= 0.05
 
 
 def test_a_change_has_its_place_and_size():

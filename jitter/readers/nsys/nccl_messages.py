@@ -1,4 +1,4 @@
-"""What NCCL states of its operations in NVTX payloads: communicator and message size, joined to the launched kernels.
+"""Communicator and message size of NCCL operations, from NVTX payloads, joined to the launched kernels.
 
 A payload is a 32-byte header (domain, schema, sizes; little-endian) and fields at the offsets that the table
 NVTX_PAYLOAD_SCHEMA_ENTRIES gives, as Nsight Systems 2025 and later export it.

@@ -92,7 +92,7 @@ def _split(comparison: Comparison) -> figure | None:
 
 
 def _kernel_differences(comparison: Comparison) -> figure | None:
-    """What each matched kernel of the first team takes more or less, by its index in the base's sequence."""
+    """Draw the difference of each matched kernel of the first team, by its index in the base's sequence."""
     kernels = comparison.kernels
     if kernels is None or not kernels.differences:
         return None
@@ -116,7 +116,7 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
 
 
 def _bandwidths(comparison: Comparison) -> figure | None:
-    """Bus bandwidth by message size."""
+    """Draw bus bandwidth by message size."""
     sides = {
         "base": [one.base for one in comparison.collectives if one.base is not None],
         "new": [one.new for one in comparison.collectives if one.new is not None],

@@ -18,7 +18,7 @@ _METHODS = ("GET", "HEAD")
 
 
 class RequestPolicy:
-    """Which requests are answered."""
+    """The rules for requests: host names, origin of the page, token."""
 
     def __init__(self, address: str, token: str | None, allowed_hosts: Iterable[str] = ()) -> None:
         """Accept the names of this machine and `allowed_hosts`; `token`, if any, must be the first part of the path.
@@ -60,7 +60,7 @@ class GuardedApplication(httputil.HTTPServerConnectionDelegate):
         self._policy = policy
 
     def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
-        """Return what handles one request."""
+        """Return the handler of one request."""
         inner = self._application.start_request(server_conn, request_conn)
         return _GuardedRequest(self._policy, inner, request_conn)
 

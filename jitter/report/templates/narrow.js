@@ -14,7 +14,7 @@ const wrapTitle = (text) => {
   return lines.join("\n");
 };
 
-// What a narrow screen changes in a model, given its kind, name and present values.
+// The values of a model that a narrow screen changes, given its kind, name and present values.
 const narrowValues = (kind, name, values) => {
   if (kind == "Title" && values.text) return { text: wrapTitle(values.text) };
   if (kind == "Legend" && values.orientation == "horizontal") return { ncols: 2 };

@@ -5,19 +5,7 @@ import sys
 
 from tests.accuracy.comparison.pairs import CHANGED, HEALTHY, PAIRS, score_all
 from tests.accuracy.comparison.summary import describe, targets
-from tests.history.test_change_points import rates
-
-
-def describe_history() -> list[str]:
-    """Return how often a regression of 4% is found in simulated histories, by what equal runs differ by."""
-    lines = []
-    for spread in ("range 0.02", "sigma 0.01", "sigma 0.02"):
-        found, early, alarmed = (f"{100 * rate:.1f}%" for rate in rates(spread, 0.04))
-        lines.append(
-            f"history, {spread}: found with its second run {found}, a change before it {early}, "
-            f"false alarm against one baseline {alarmed}"
-        )
-    return lines
+from tests.accuracy.history import describe_rates
 
 
 def main() -> int:
@@ -37,7 +25,7 @@ def main() -> int:
         scores.append(one)
         if sys.stderr.isatty():
             print(f"\r{len(scores)} of {len(seeds)}", end="", file=sys.stderr, flush=True)
-    print(*describe(scores), "", *describe_history(), sep="\n")
+    print(*describe(scores), "", *describe_rates(), sep="\n")
     return 0 if all(target.is_met for target in targets(scores)) else 1
 
 

@@ -1,5 +1,6 @@
 """A lake opened for reading: steps, metrics, diagnosis, communication, SQL."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jitter.analysis.execution.dependencies.inference import RowDependency
     from jitter.analysis.execution.recorded.run_reader import RunReader
     from jitter.analysis.metrics.communication.measure import Communication
+    from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.lake.step_reader import StepColumns
@@ -225,13 +227,11 @@ class Lake:
         """
         from jitter.analysis.metrics.communication.calls import COLUMNS
         from jitter.analysis.metrics.communication.measure import measure_communication
-        from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
-        from jitter.lake.step_reader import read_step
 
-        read = ((key, read_step(self.root, key, self._by_step[key], COLUMNS)) for key in self._chosen(steps))
-        sizes = RecordedSizes(self.log_table("recorded").to_pylist() if self.logs else [])
-        found = measure_communication(sizes.fill(read), self.hosts, group)
-        found.reasons.update(sizes.reasons)
+        read = ((key, self.step_columns(key, COLUMNS)) for key in self._chosen(steps))
+        reasons: Counter[str] = Counter()
+        found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
+        found.reasons.update(reasons)
         return found
 
     def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
@@ -288,7 +288,15 @@ class Lake:
         """Return the reader of these steps that an analysis uses."""
         from jitter.analysis.execution.recorded.run_reader import RunReader
 
-        return RunReader(self.root, self._by_step, self.kernel_indices, steps)
+        return RunReader(self.root, self._by_step, self.kernel_indices, steps, self.recorded_sizes or None)
+
+    @cached_property
+    def recorded_sizes(self) -> "RecordedSizes":
+        """The sizes of collectives that logs recorded; `disagreements` lists those that contradict the traces."""
+        from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS, RecordedSizes
+
+        rows = self.log_table("recorded").to_pylist() if self.logs else []
+        return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.steps))
 
     def sql(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them).

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
+from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.marker_numbers import parse_marker_numbers
 from jitter.core.schema import HOST, KERNELS
@@ -42,6 +43,10 @@ class QueryableLake(Protocol):
 
     def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
         """Return each rank's step by part."""
+
+    @property
+    def recorded_sizes(self) -> RecordedSizes:
+        """Return the sizes of collectives that logs recorded."""
 
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill."""
@@ -236,6 +241,9 @@ def _problem_rows(lake: QueryableLake) -> pa.Table:
     records = [*lake.sources, *lake.rejected]
     rows: list[tuple[Any, ...]] = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
     rows += [(log.digest, log.file, None, problem) for log in lake.logs for problem in log.problems]
+    digests = {log.file: log.digest for log in lake.logs}
+    disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
+    rows += [(digests.get(file), file, rank, problem) for file, rank, problem in disagreements]
     return _table(_PROBLEMS, rows)
 
 

@@ -121,3 +121,45 @@ def test_real_logs(tmp_path: Path):
         {"collective": "all_reduce", "size_bytes": 17_179_869_184, "duration_ns": 61_974_000}
     ]
     assert lake.sql("select distinct code from gpu_errors").to_pylist() == [{"code": 119}]
+
+
+def write_inspector(lake: "jitter.Lake", path: Path, first_rank: int, larger: int) -> int:
+    """Write what NCCL's Inspector records of the lake's collectives; those of a rank are `larger` by so many bytes.
+
+    Return the number of collectives.
+    """
+    rows = lake.sql("select * from kernels where kind = 'collective' order by rank, step, ordinal").to_pylist()
+    orders: dict[int, int] = {}
+    lines = []
+    for row in rows:
+        rank = row["rank"]
+        orders[rank] = orders.get(rank, 0) + 1
+        more = larger if rank == first_rank else 0
+        measured = {
+            "coll": "AllReduce",
+            "coll_sn": 100 + orders[rank],
+            "coll_msg_size_bytes": row["size_bytes"] + more,
+            "coll_exec_time_us": 100,
+        }
+        header = {"id": row["group_name"], "rank": rank, "n_ranks": 2, "nnodes": 1}
+        version = {"inspector_output_format_version": "v4.0", "hostname": "node0"}
+        lines.append(json.dumps({"header": header, "metadata": version, "coll_perf": measured}))
+    path.write_text("\n".join(lines) + "\n")
+    return len(rows)
+
+
+def test_sizes_that_contradict_the_traces_are_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    traces = tmp_path / "traces"
+    write(simulate(Job(ranks=2, steps=2, kernels=16), []), traces, "kineto")
+    jitter.ingest([traces], tmp_path / "lake", executor=HERE)
+    lake = jitter.open(tmp_path / "lake")
+    before = lake.sql("select size_bytes from kernels where kind = 'collective'").to_pylist()
+    count = write_inspector(lake, tmp_path / "inspector.log", 1, 512) // 2
+    jitter.ingest([tmp_path / "inspector.log"], tmp_path / "lake", executor=HERE)
+    lake = jitter.open(tmp_path / "lake")
+    (problem,) = lake.sql("select rank, file, problem from problems where file like '%.log'").to_pylist()
+    assert (problem["rank"], Path(problem["file"]).name) == (1, "inspector.log")
+    assert problem["problem"].startswith(f"{count} collectives of rank 1 have another size than in the trace")
+    assert lake.sql("select size_bytes from kernels where kind = 'collective'").to_pylist() == before
+    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
+    assert problem["problem"] in " ".join(json.loads(capsys.readouterr().out)["run"]["warnings"])

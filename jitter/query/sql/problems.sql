@@ -1,7 +1,7 @@
--- Problems found in the sources, one row each.
+-- Problems found in the sources and logs, one row each; also collectives whose sizes in log and trace differ.
 CREATE VIEW problems AS
-SELECT source,                 -- digest of the source, in sources
-       file,                   -- where the trace lay
-       rank,                   -- null: nothing of it is in the lake
+SELECT source,                 -- digest of the source, in sources, or of the log
+       file,                   -- where the trace or log lay
+       rank,                   -- null: a log, or nothing of it is in the lake
        problem                 -- in words
 FROM problems_rows

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
+from jitter.analysis.metrics.communication.recorded_sizes import describe_disagreements
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -114,8 +115,8 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         before_capture=sum(source.before_capture for source in lake.sources),
         without_launches=len({source.rank for source in lake.sources if not source.has_launches}),
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
-        problems=_problems(lake.sources),
-        refused=_problems(lake.rejected),
+        problems=_problems([*_source_problems(lake.sources), *_log_problems(lake)]),
+        refused=_problems(_source_problems(lake.rejected)),
         alignment=_alignment(lake, answers),
     )
 
@@ -138,15 +139,26 @@ def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[
     return tuple(MissingSteps(tuple(found), missing) for missing, found in lacking.items())
 
 
-def _problems(sources: Iterable[SourceRecord]) -> tuple[SourceProblem, ...]:
+def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
+    """Return (file, problem) of recordings, by rank."""
+    ordered = sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file))
+    return [(source.file, text) for source in ordered for text in source.problems]
+
+
+def _log_problems(lake: Lake) -> list[tuple[str, str]]:
+    """Return (file, problem) of logs, those included that contradict the traces."""
+    broken = [(log.file, text) for log in lake.logs for text in log.problems]
+    disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
+    return broken + [(file, text) for file, _, text in disagreements]
+
+
+def _problems(found: Iterable[tuple[str, str]]) -> tuple[SourceProblem, ...]:
+    """Count the sources of each problem, given as (file, problem)."""
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
-    for source in sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file)):
-        for text in source.problems:
-            counts[text] += 1
-            first.setdefault(
-                text, "/".join(Path(source.file).parts[-2:])
-            )  # folder and file name: the path differs between machines
+    for file, text in found:
+        counts[text] += 1
+        first.setdefault(text, "/".join(Path(file).parts[-2:]))  # the path differs between machines
     return tuple(SourceProblem(text, count, first[text]) for text, count in counts.items())
 
 

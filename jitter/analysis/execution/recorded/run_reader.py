@@ -17,6 +17,8 @@ from jitter.analysis.execution.recorded.activity_reader import ActivityReader
 from jitter.analysis.execution.recorded.launch_shapes import Shapes
 from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
 from jitter.analysis.execution.run_model import Member, Source
+from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE_COLUMNS
+from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrays import Floats, Ints
 from jitter.core.arrow import encode_lists, to_list
@@ -37,7 +39,9 @@ class RunReader:
         held: Mapping[StepKey, Mapping[int, RankStepRecord]],
         indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
+        recorded_sizes: RecordedSizes | None = None,
     ) -> None:
+        self._sizes = recorded_sizes
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._activities = ActivityReader(root, held)
@@ -100,7 +104,10 @@ class RunReader:
 
         NaN where a row is no collective or states no size.
         """
-        found = read_step(self._root, key, self._held[key], ("size_bytes",), ranks)
+        columns = ("size_bytes",) if self._sizes is None else SIZE_COLUMNS
+        found = read_step(self._root, key, self._held[key], columns, ranks)
+        if self._sizes is not None:
+            found = self._sizes.filled(key, found)
         sizes = np.where(found.known("size_bytes"), found.values("size_bytes").astype(np.float64), np.nan)
         return [sizes[first:last] for first, last in pairwise(found.bounds.tolist())]
 

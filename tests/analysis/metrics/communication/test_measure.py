@@ -1,5 +1,6 @@
 """Calls, waits and time shares of hand-made steps."""
 
+from collections import Counter
 from typing import Any
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pytest
 
 from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication.measure import measure_communication
-from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
+from jitter.analysis.metrics.communication.recorded_sizes import UNORDERED, RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.communication.table import tabulate_collectives, tabulate_sizes, tabulate_steps
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
@@ -148,27 +149,67 @@ def test_histogram_counts_calls_and_copies():
     ]
 
 
-def recorded(rank: int, size: int, group: str = "0x5fcb", sequence: int = 7) -> Row:
-    return {"rank": rank, "group_name": group, "sequence": sequence, "size_bytes": size}
+def recorded(rank: int, size: int, group: str = "0x5fcb", sequence: int | None = 7, **more: Any) -> Row:
+    row = {"rank": rank, "group_name": group, "sequence": sequence, "size_bytes": size, "source": "a.log"}
+    return {**row, "collective": "all_reduce", **more}
+
+
+def sized(logged: list[Row], *steps: StepColumns) -> tuple[list[int | None], dict[str, int], RecordedSizes]:
+    """Return the sizes of all rows after the log's were filled in, what is doubtful, and the sizes of the log."""
+    keyed = [(StepKey(None, number), one) for number, one in enumerate(steps)]
+    sizes, reasons = RecordedSizes(logged, lambda: keyed), Counter[str]()
+    filled = [size for _, read in sizes.fill(keyed, reasons) for size in read.table["size_bytes"].to_pylist()]
+    return filled, {text: count for text, count in reasons.items() if count}, sizes
 
 
 @pytest.mark.parametrize(
-    ("stated", "logged", "size", "disagreements"),
+    ("stated", "logged", "expected", "disagreements"),
     [
-        (None, [recorded(0, 64), recorded(1, 64)], 64, 0),
-        (None, [recorded(0, 64, group="0x0000000000005fcb"), recorded(1, 64)], 64, 0),
-        (None, [recorded(0, 64, sequence=8), recorded(1, 64, group="other")], None, 0),
-        (4000, [recorded(0, 64), recorded(1, 4000)], 4000, 1),
+        (None, [recorded(0, 64), recorded(1, 64)], [64, 64], 0),
+        (None, [recorded(0, 64, group="0x0000000000005fcb"), recorded(1, 64)], [64, 64], 0),
+        (None, [recorded(0, 64, sequence=8), recorded(1, 64, group="other")], [None, None], 0),
+        (None, [recorded(0, 64, collective="all_gather"), recorded(1, 64)], [None, 64], 0),
+        (4000, [recorded(0, 64), recorded(1, 4000)], [4000, 4000], 1),
     ],
 )
 def test_sizes_of_logs_fill_and_never_overwrite(
-    stated: int | None, logged: list[Row], size: int | None, disagreements: int
+    stated: int | None, logged: list[Row], expected: list[int | None], disagreements: int
 ):
     own = {"size_bytes": stated, "group_name": "0x5fcb", "sequence": 7}
-    sizes = RecordedSizes(logged)
-    found = measure_communication(
-        sizes.fill([(StepKey(None, 0), step([collective(0, 9, **own)], [collective(0, 9, **own)]))]), {}
-    )
-    (row,) = tabulate_collectives(found)
-    assert row.size == size
-    assert sum(sizes.reasons.values()) == disagreements
+    found, doubts, sizes = sized(logged, step([collective(0, 9, **own)], [collective(0, 9, **own)]))
+    assert (found, sum(doubts.values())) == (expected, disagreements)
+    told = describe_disagreements(sizes.disagreements())
+    assert [(file, rank) for file, rank, _ in told] == [("a.log", 0)] * disagreements
+    if told:
+        assert told[0][2] == (
+            "1 collective of rank 0 has another size than in the trace, which is kept (first in step 0: 64 B, in the "
+            "trace 4,000 B)"
+        )
+
+
+def unsized(start: int, **more: Any) -> Row:
+    return collective(start, start + 9, size_bytes=None, **more)
+
+
+def test_without_numbers_the_order_in_the_group_matches_sizes():
+    log = [recorded(0, size, "g", None, start_ns=size) for size in (30, 20, 10)]
+    others = [recorded(0, 7, "h", None, start_ns=1), recorded(0, 9, "g", None, collective="send_recv")]
+    in_g, in_h = {"group_name": "g"}, {"group_name": "h"}
+    steps = [step([unsized(0, **in_g), unsized(20, **in_h), unsized(40, **in_g)]), step([unsized(0, **in_g)])]
+    assert sized([*log, *others], *steps)[:2] == ([10, 7, 20, 30], {})
+    # a choice of steps does not change the order
+    keyed = [(StepKey(None, number), one) for number, one in enumerate(steps)]
+    (_, last), *_ = RecordedSizes([*log, *others], lambda: keyed).fill(keyed[1:], Counter())
+    assert last.table["size_bytes"].to_pylist() == [30]
+
+
+def test_the_order_is_that_of_the_numbers_where_the_log_alone_has_them():
+    log = [recorded(0, size, sequence=number) for number, size in ((9, 90), (8, 80))]
+    assert sized(log, step([unsized(0), unsized(20)]))[0] == [80, 90]  # one group in the log: it needs no name
+
+
+@pytest.mark.parametrize("log", [["all_reduce"], ["all_reduce", "all_gather"], ["all_reduce"] * 3])
+def test_the_order_tells_nothing_if_the_log_holds_other_collectives(log: list[str]):
+    logged = [recorded(0, 64, sequence=None, collective=name) for name in log]
+    found, doubts, _ = sized(logged, step([unsized(0), unsized(20)]))
+    assert (found, doubts) == ([None, None], {UNORDERED: 2})

@@ -54,6 +54,18 @@ def test_an_event_wait():
     assert rules.by_place == {1: (0,)}
 
 
+@pytest.mark.parametrize(("rounded", "found"), [(0.001, True), (0.9, True), (1.1, False)])
+def test_an_end_that_rounding_puts_after_the_start_that_waited_for_it(rounded: float, found: bool):
+    """Profilers round start and duration each on its own: the waiting kernel seems to start before the other ends."""
+    kernel_end = spread(2, 200, 400)
+    start = kernel_end.copy()
+    start[[1, 4]] -= rounded
+    rules = inferred(
+        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 100], call=[np.zeros(RANKS), np.full(RANKS, 20.0)]
+    )
+    assert rules.waits == ((Wait(1, 0, "event"),) if found else ())
+
+
 def test_starting_once_before_the_other_ends_is_no_wait():
     kernel_end = spread(1, 200, 400)
     start = [np.full(RANKS, 100.0), kernel_end + 3]

@@ -24,6 +24,8 @@ RIGHT_AFTER_NS: Final = 20_000
 """An operation that starts within this of another's end started right after it."""
 _LATER_NS: Final = 2_000
 """A start this long after all that is known to hold an operation back is not explained by it."""
+_ROUNDING_NS: Final = 1_000.0
+"""Profilers round a start and a duration each on its own, to a microsecond at the coarsest: an end may seem later."""
 _EXPLAINED: Final = 0.5
 """Of the starts that nothing else explains, a wait must explain this part."""
 _LOOK_BACK: Final = 64
@@ -140,7 +142,7 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        found = find_awaited(stream[op], sample, 0.0, previous, last, last_end, room, awaited, op)
+        found = find_awaited(stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op)
         if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
             find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op)

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
 from jitter.analysis.diagnosis.first_starts import describe_first_starts
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
 
 _PART_WORDS: Final = {
     TimePart.START: "host time before its first kernel",
@@ -49,6 +49,11 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
             "waiting in them counts as own time."
         )
         found += _unpriced(evidence)
+    if (interference := max((rules.interference for rules in run.dependencies.values()), default=0.0)) > 0:
+        found.append(
+            f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
+            "include what shorter waiting gives back."
+        )
     if run.schedule.uncoupled:
         found.append("The recorded groups of some collectives contradict their order: each rank's is taken by itself.")
     if peerless := find_peerless(run):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.dependencies.inference import Dependencies
+from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Floats, Ints
 
@@ -39,6 +40,10 @@ class JobArrays(NamedTuple):
     """(teams,) launches that may be pending; 0: no limit."""
     first_kernel: Ints
     """(teams,) the place of the step's first main-stream kernel."""
+    interference: Floats
+    """(teams,) by what part compute kernels take longer beside collectives."""
+    collective_before: Ints
+    """(operations,) the place of the last collective launched before each operation, -1 for none."""
 
 
 def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
@@ -57,6 +62,8 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         stream_ns=np.array([rules[team].stream_ns for team in teams], np.float64),
         queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
         first_kernel=np.array([programs[team].first_kernel for team in teams], np.int64),
+        interference=np.array([rules[team].interference for team in teams], np.float64),
+        collective_before=_joined([collectives_before(programs[team].kinds) for team in teams]),
     )
 
 

@@ -8,6 +8,8 @@ and `slot[i]`, when its launch queue had a place:
     lead[i]  = back[i] - submit[i]
     delay[i] = start[i] - max(submit[i] + launch_ns, end_before[i] + stream_ns, awaited[i])
     gpu[i]   = end[i] - start[i]                           (0 for a collective: that time is its group's)
+
+Of a compute kernel the time that it lost beside collectives is taken out of `gpu` (see `interference`).
 """
 
 from math import isnan
@@ -16,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.interference import time_beside
 from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_awaited, find_ready_times
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.arrays import Floats
 from jitter.core.compilation import compiled
-from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.selection import later, select_lower_median
 
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
@@ -114,7 +117,11 @@ def find_self_times(
                 lead = (back if not isnan(call) else before) - submit
                 held_until = later(later(submit + job.launch_ns[team], free + job.stream_ns[team]), awaited)
                 delay = start - held_until
-                gpu = 0.0 if job.kind[first + op] == COLLECTIVE else step.end[cell] - start
+                gpu = (
+                    0.0
+                    if job.kind[first + op] == COLLECTIVE
+                    else undisturbed_ns(job, team, step.row[rank], op, step.start, step.end)
+                )
             if places > 0:
                 head = push_pending(pending, rank, head, places, start)
         is_called = not isnan(call)
@@ -125,6 +132,22 @@ def find_self_times(
         own.gpu[cell] = gpu
     if places > 0:
         turn_pending(pending, rank, head, places, room)
+
+
+@compiled
+def undisturbed_ns(job: JobArrays, team: int, row: int, op: int, start: Floats, end: Floats) -> float:
+    """Return an activity's duration less the time that it lost beside collectives; its rank's begin at `row`."""
+    duration, factor = end[row + op] - start[row + op], job.interference[team]
+    if factor > 0 and job.kind[job.first[team] + op] == COMPUTE:
+        beside = time_beside(job.collective_before, job.first[team], row, op, start, end)
+        duration -= beside * factor / (1 + factor)
+    return float(duration)
+
+
+def undisturbed_times(job: JobArrays, team: int, start: Floats, end: Floats) -> Floats:
+    """Return, (operations,), the durations of one rank's step less the time that they lost beside collectives."""
+    its = np.ascontiguousarray(start), np.ascontiguousarray(end)
+    return np.array([undisturbed_ns(job, team, 0, op, *its) for op in range(len(start))], np.float64)
 
 
 def baselines(job: JobArrays, step: StepTimes, own: SelfTimes) -> SelfTimes:

@@ -5,7 +5,7 @@ For operation i of a rank, with its own self times or the baseline where it is r
     called   = max(back of the call before on its thread + host[i], slot[i])
     returned = called + call[i]                         (of a synchronising call: max(called, awaited[i]) + call[i])
     start    = max(returned - lead[i] + launch_ns, end before on its stream + stream_ns, awaited[i]) + delay[i]
-    end      = start + gpu[i]
+    end      = start + gpu[i]                           (slower while a collective of the rank runs: `interference`)
 
 and for a collective, over the ranks of its group, where `end_recorded` is each rank's own:
 
@@ -23,13 +23,14 @@ import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.interference import end_beside
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.compilation import compiled
-from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.selection import later
 
 
@@ -46,6 +47,8 @@ class Scratch(NamedTuple):
     """(places,) of the launch queue."""
     late: Floats
     """(groups of all collectives,) how much later than recorded the last rank arrives."""
+    starts: Floats
+    """(cells,) when each collective starts."""
 
 
 class Change(NamedTuple):
@@ -83,6 +86,7 @@ def replay_step(
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
+        np.full(len(ends), np.nan),
     )
     begins = beginning[collectives.block]
     follow_instructions(
@@ -149,7 +153,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
     """
     team = step.team[rank]
     launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
-    by_gpu = change.repaired[GPU, rank]
+    by_gpu, slower = change.repaired[GPU, rank], job.interference[team]
     for op in range(first, last):
         place, cell = job.first[team] + op, step.row[rank] + op
         by_host = change.repaired[START if op <= job.first_kernel[team] else CPU, rank]
@@ -192,8 +196,14 @@ def replay_operations(  # noqa: PLR0912  # one formula
             scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
         if job.kind[place] == COLLECTIVE:
             scratch.free[rank, stream] = free
+            scratch.starts[cell] = start
             gpu = step.end[cell] - step.start[cell]
         ends[cell] = start + gpu
+        if slower > 0 and job.kind[place] == COMPUTE:
+            row, first_op = step.row[rank], job.first[team]
+            ends[cell] = end_beside(
+                job.collective_before, first_op, row, op, scratch.starts, ends, start, gpu, 1 + slower
+            )
         # it may end before an earlier one that it overlaps
         state.stream_end[rank, stream] = later(free, ends[cell])
 

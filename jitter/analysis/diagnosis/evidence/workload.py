@@ -12,6 +12,7 @@ import numpy as np
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import lower_median
 from jitter.core.step_key import StepKey
@@ -89,7 +90,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         else:
             peers = [(key, _with_peers(rank, run.ranks(key, team), analysis.thresholds.max_compared_peers))]
         recorded = run.rank_times(key, rank)
-        gpu = np.nan_to_num(recorded.end - recorded.start)[:, 0]
+        gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
         found += compare_launch_shapes(
             np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers]),

@@ -9,6 +9,7 @@ from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.program import NO_STREAM, Program
 from jitter.core.arrays import Ints
+from jitter.core.kernels import COMPUTE
 
 
 class RunOperations(NamedTuple):
@@ -67,7 +68,7 @@ def schedule(
             instructions += map(EndCollective, ready)
             met.update(ready)
             moved |= bool(ready)
-        if not moved:
+        if not moved and not any(block.release(met) for block in blocks):
             # the recorded groups cannot be right: let the first that a block waits for be every rank's own
             stuck = next(m for block in blocks for m in block.arrived if m not in met)
             uncoupled.add(stuck)
@@ -83,6 +84,7 @@ class _Block:
         self._size = len(program.operations)
         self._collective_at = collective_at
         self._needs = _needed(program, rules, collective_at)
+        self._slowed_by = _slowing(program, collective_at) if rules.interference else {}
 
     @property
     def done(self) -> bool:
@@ -91,12 +93,31 @@ class _Block:
     def advance(self, met: set[int]) -> list[int]:
         """Go on as far as the collectives that are over allow; return those arrived at on the way."""
         new = []
-        while self.at < self._size and met.issuperset(self._needs.get(self.at, ())):
+        while self.at < self._size and met.issuperset(
+            (*self._needs.get(self.at, ()), *self._slowed_by.get(self.at, ()))
+        ):
             if (collective := self._collective_at.get(self.at)) is not None:
                 new.append(collective)
             self.at += 1
         self.arrived += new
         return new
+
+    def release(self, met: set[int]) -> bool:
+        """Let the block go on where it only waits to know what slows a kernel down; return whether it did."""
+        stopped = not self.done and met.issuperset(self._needs.get(self.at, ()))
+        return stopped and self._slowed_by.pop(self.at, None) is not None
+
+
+def _slowing(program: Program, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
+    """By place of a compute kernel the collectives since the one before it, whose ends tell how far they slow it."""
+    found: dict[int, Sequence[int]] = {}
+    since: list[int] = []
+    for place, kind in enumerate(program.kinds.tolist()):
+        if place in collective_at:
+            since.append(collective_at[place])
+        elif kind == COMPUTE and since:
+            found[place], since = since, []
+    return found
 
 
 def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.execution.dependencies.interference import estimate_interference
 from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
 from jitter.analysis.execution.program import Program
 from jitter.core.arrays import Floats, Ints
@@ -65,6 +66,8 @@ class Dependencies:
     """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
     stream_ns: float
     """The same from the end of the operation before it on its stream."""
+    interference: float = 0.0
+    """By what part compute kernels take longer while a collective of their rank runs; 0 where that was not seen."""
 
     @cached_property
     def by_place(self) -> dict[int, tuple[int, ...]]:
@@ -112,7 +115,8 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         Wait(place, int(awaited[place, stream]), "sync" if program.kinds[place] == SYNC else "event")
         for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
-    return Dependencies(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns)
+    interference = estimate_interference(program, sample.start, sample.end)
+    return Dependencies(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns, interference)
 
 
 @compiled

@@ -1,0 +1,193 @@
+"""Interference: how much compute kernels slow down while a collective of their rank runs, and their time without it.
+
+A kernel that runs beside a collective shares the GPU's processors and memory with it. If it takes `1 + f` times as long
+there, and `beside` of its duration lies beside collectives, its work is
+
+    duration − beside × f / (1 + f)
+
+Only collectives launched before the kernel count: a replay knows these when it comes to the kernel.
+"""
+
+import math
+from math import isnan
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.execution.program import Program
+from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.compilation import compiled
+from jitter.core.kernels import COLLECTIVE, COMPUTE
+
+LOOK_BACK: Final = 16
+"""Collectives that may run at once, or wait."""
+_FREE: Final = 0.1
+"""Part of a kernel's duration beside collectives up to which it runs without them."""
+_MOSTLY_FREE: Final = 0.6
+"""Part of the ranks' steps in which a kernel must run without collectives to tell how fast each rank's step is."""
+_MAX_RATIO: Final = 2.0
+"""Of a duration to the kernel's median: a run further away is another kind of event, and is left out."""
+_MIN_VARIATION: Final = 0.1
+"""Squared variation of the part beside collectives, summed over a kernel's runs: with less it is not compared."""
+_MIN_KERNELS: Final = 3
+"""Kernels that are compared: of fewer the spread is unknown."""
+_MIN_SIGMAS: Final = 2.0
+"""Standard errors. An estimate below it is taken for none."""
+_MIN_INTERFERENCE: Final = 0.02
+"""Less is within what kernels of different kinds differ by."""
+_FIRST_GUESS: Final = 0.2
+_ITERATIONS: Final = 3
+
+
+def collectives_before(kinds: Ints) -> Ints:
+    """Return, (operations,), the place of the last collective launched before each operation, -1 for none."""
+    at = np.where(kinds == COLLECTIVE, np.arange(len(kinds)), -1)
+    return np.append(-1, np.maximum.accumulate(at)[:-1]) if len(kinds) else at
+
+
+@compiled
+def time_beside(before: Ints, first: int, row: int, op: int, start: Floats, end: Floats) -> float:
+    """Return how long an operation runs beside collectives launched before it, ns.
+
+    `before` (operations of all teams,) are the `collectives_before` in places of the team's program, which begins at
+    `first`; `start` and `end` (cells,) the times, of the operation's rank from `row` on.
+    """
+    found, now, until = 0.0, start[row + op], end[row + op]
+    while now < until:
+        is_beside, border = state_at(before, first, row, op, start, end, now)
+        border = min(border, until)
+        if is_beside:
+            found += border - now
+        now = border
+    return found
+
+
+@compiled
+def end_beside(
+    before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, begin: float, work: float, factor: float
+) -> float:
+    """Return when an operation ends that begins at `begin` and takes `factor` times as long beside collectives, ns.
+
+    Its duration is rounded to whole ns, as recorded ones are. The other arguments are as in `time_beside`.
+    """
+    if isnan(begin + work):
+        return begin + work
+    now, left = begin, work
+    while left > 0:
+        is_beside, border = state_at(before, first, row, op, start, end, now)
+        pace = factor if is_beside else 1.0
+        if now + left * pace <= border:
+            now += left * pace
+            break
+        left -= (border - now) / pace
+        now = border
+    return begin + math.floor(now - begin + 0.5)
+
+
+@compiled
+def state_at(before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, now: float) -> tuple[bool, float]:
+    """Return whether a collective launched before the operation runs at a time, and until when that stays so."""
+    is_beside, begins, ends = False, math.inf, now
+    at = before[first + op]
+    for _ in range(LOOK_BACK):
+        if at < 0:
+            break
+        begun, over = start[row + at], end[row + at]
+        if begun <= now < over:
+            is_beside = True
+            ends = max(ends, over)
+        elif begun > now and over > begun:
+            begins = min(begins, begun)
+        at = before[first + at]
+    return is_beside, ends if is_beside else begins
+
+
+@compiled
+def find_shares_beside(kinds: Ints, before: Ints, start: Floats, end: Floats, shares: Floats) -> None:
+    """Find, (cells × operations,), which part of each compute kernel's duration is beside collectives; else NaN."""
+    size = len(kinds)
+    for at in range(len(start)):
+        op = at % size
+        took = end[at] - start[at]
+        shares[at] = math.nan
+        if kinds[op] == COMPUTE and not isnan(start[at]) and took > 0:
+            shares[at] = time_beside(before, 0, at - op, op, start, end) / took
+
+
+def estimate_interference(program: Program, start: Floats, end: Floats) -> float:
+    """Return by what part compute kernels take longer beside collectives; 0 where that is not seen.
+
+    Each kernel is compared with itself, over ranks and steps: the logarithm of its duration, relative to the pace of
+    its rank's step, which may be slow, is fitted by the part of it beside collectives. The result is the mean over
+    kernels, weighted by how much that part varies.
+
+    Args:
+        program: of the team.
+        start: (cells, operations) of a sample of ranks' steps, ns, NaN for none.
+        end: likewise.
+
+    """
+    shares = np.empty(start.size)
+    flat = np.ascontiguousarray(start).ravel(), np.ascontiguousarray(end).ravel()
+    find_shares_beside(program.kinds, collectives_before(program.kinds), *flat, shares)
+    # kernels that run beside collectives somewhere, and all that show their ranks' pace
+    share = shares.reshape(start.shape)
+    known = ~np.isnan(share)
+    runs = known.sum(axis=0)
+    varies = np.where(known, share, 0.0).max(axis=0, initial=0.0) > _FREE
+    steady = (runs > 0) & ((known & (share <= _FREE)).sum(axis=0) >= _MOSTLY_FREE * runs)
+    if varies.sum() < _MIN_KERNELS:
+        return 0.0
+    logs = _relative_logs(end - start, share, steady)[:, varies]
+    return _fit(share[:, varies], logs)
+
+
+def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
+    """Return, (cells, operations), the log durations of compute kernels relative to their cells' pace, else NaN.
+
+    A cell's pace is the mean over `steady` kernels of how much longer they take there than usual.
+    """
+    logs = np.log(np.where(np.isnan(share), 1.0, duration))
+    logs[np.isnan(share)] = np.nan
+    middle = np.zeros(logs.shape[1])
+    some = ~np.isnan(logs).all(axis=0)
+    middle[some] = np.nanmedian(logs[:, some], axis=0)
+    with np.errstate(invalid="ignore"):
+        logs[np.abs(logs - middle) > math.log(_MAX_RATIO)] = np.nan
+        own = np.where(share <= _FREE, logs, np.nan)[:, steady]
+    own = own[:, ~np.isnan(own).all(axis=0)]
+    more = own - (np.nanmedian(own, axis=0) if own.shape[1] else 0.0)
+    count = (~np.isnan(more)).sum(axis=1)
+    pace = np.nansum(more, axis=1) / np.maximum(count, 1)
+    found: Floats = logs - pace[:, None]
+    return found
+
+
+def _fit(share: Floats, logs: Floats) -> float:
+    """Return the interference that fits (cells, kernels) log durations to the parts beside collectives; 0 for none."""
+    known = ~np.isnan(logs)
+    centred = _centre(logs, known)
+    found = math.log1p(_FIRST_GUESS)
+    for _ in range(_ITERATIONS):
+        # the log of the duration, in that of a run that is beside collectives throughout
+        factor = math.expm1(max(found, _MIN_INTERFERENCE))
+        shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), known)
+        variation = (shape**2).sum(axis=0)
+        compared = variation >= _MIN_VARIATION
+        if compared.sum() < _MIN_KERNELS:
+            return 0.0
+        weight = variation[compared] / variation[compared].sum()
+        slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
+        found = float(weight @ slopes)
+    count = int(compared.sum())
+    error = math.sqrt(float((weight * (slopes - found)) @ (weight * (slopes - found))) * count / (count - 1))
+    interference = math.expm1(found)
+    return interference if interference >= _MIN_INTERFERENCE and found >= _MIN_SIGMAS * error else 0.0
+
+
+def _centre(values: Floats, known: Bools) -> Floats:
+    """Return (cells, kernels) values less each kernel's mean over its known ones; 0 where unknown."""
+    filled = np.where(known, values, 0.0)
+    mean = filled.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    found: Floats = np.where(known, filled - mean, 0.0)
+    return found

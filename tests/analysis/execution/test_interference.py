@@ -1,0 +1,138 @@
+"""Interference of collectives with compute kernels: estimated, taken out, and given back by replay."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.collectives.matching import match
+from jitter.analysis.execution.collectives.schedule import EndCollective, RunOperations, schedule
+from jitter.analysis.execution.dependencies.inference import Dependencies
+from jitter.analysis.execution.dependencies.interference import (
+    collectives_before,
+    end_beside,
+    estimate_interference,
+    time_beside,
+)
+from tests.support.loops import WAYS, run_loops
+from tests.support.programs import dependencies, program
+
+
+def covered(intervals: Sequence[tuple[int, int]], at: int) -> bool:
+    return any(begin <= at < end for begin, end in intervals)
+
+
+def end_by_ns(intervals: Sequence[tuple[int, int]], begin: int, work: float, factor: float) -> int:
+    """When the work is done, nanosecond by nanosecond."""
+    at = begin
+    while work > 1e-9:
+        work -= 1 / factor if covered(intervals, at) else 1
+        at += 1
+    return at
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_time_beside_collectives_and_back(way: str):
+    rng = np.random.default_rng(4)
+    words = "aaakaak"
+    before = collectives_before(program(words).kinds)
+    assert before.tolist() == [-1, 0, 1, 2, 2, 4, 5]
+    with run_loops(way):
+        for _ in range(60):
+            begins = rng.integers(0, 300, len(words))
+            start, end = begins.astype(float), begins + rng.integers(1, 150, len(words)).astype(float)
+            if rng.random() < 0.3:
+                start[1] = end[1] = np.nan  # the rank has not this one
+            for op in (3, 6):
+                # the collectives launched after it do not count
+                known = [at for at in range(op) if words[at] == "a" and not np.isnan(start[at])]
+                intervals = [(int(start[at]), int(end[at])) for at in known]
+                beside = sum(covered(intervals, at) for at in range(int(start[op]), int(end[op])))
+                assert time_beside(before, 0, 0, op, start, end) == beside
+                work, factor = float(rng.integers(1, 200)), float(rng.choice([1.0, 1.25, 1.5]))
+                told = end_beside(before, 0, 0, op, start, end, start[op], work, factor)
+                assert abs(told - end_by_ns(intervals, int(start[op]), work, factor)) <= 1
+                took = end[op] - start[op]
+                undisturbed = took - beside * (1 - 1 / factor)
+                assert end_beside(before, 0, 0, op, start, end, start[op], undisturbed, factor) == end[op]
+
+
+def test_an_unknown_begin_has_an_unknown_end():
+    before, times = collectives_before(program("ak").kinds), (np.array([0.0, 5.0]), np.array([10.0, 20.0]))
+    for way in WAYS:
+        with run_loops(way):
+            assert np.isnan(end_beside(before, 0, 0, 1, *times, np.nan, 7.0, 1.5))
+
+
+def sample_of(factor: float, slow_rank: float = 1.0, kernels: int = 12) -> tuple[str, np.ndarray, np.ndarray]:
+    """24 cells of 4 ranks: a third of the kernels, a collective, the others; it ends late on three of the ranks."""
+    rng = np.random.default_rng(7)
+    words = "k" * (kernels // 2) + "a" + "k" * kernels
+    work = rng.uniform(40_000, 90_000, len(words))
+    start, end = np.empty((2, 24, len(words)))
+    for cell in range(24):
+        pace = slow_rank if cell % 4 == 0 else 1.0
+        now, over = 0.0, -1.0
+        for op, word in enumerate(words):
+            start[cell, op] = now
+            if word == "a":
+                over = now + (30_000 if cell % 4 == 0 else rng.uniform(300_000, 700_000))
+                end[cell, op] = over
+                continue
+            took = work[op] * pace * np.exp(0.01 * rng.standard_normal())
+            slowed = took * (1 + factor)
+            if now + slowed > over:
+                slowed = max(over - now, 0.0) + took - max(over - now, 0.0) / (1 + factor)
+            now += slowed
+            end[cell, op] = now
+    return words, start, end
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("factor", [0.1, 0.2, 0.3])
+def test_estimate(factor: float, way: str):
+    words, start, end = sample_of(factor)
+    with run_loops(way):
+        assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.01)
+        words, start, end = sample_of(factor, slow_rank=1.3)
+        # the slow rank alone runs without a collective: it is compared at its own pace
+        assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.015)
+
+
+def test_no_interference():
+    for slow in (1.0, 1.3):
+        words, start, end = sample_of(0.0, slow)
+        assert estimate_interference(program(words), start, end) == 0.0
+    words, start, end = sample_of(0.2)
+    few = program(words[:8])
+    assert estimate_interference(few, start[:, :8], end[:, :8]) == 0.0  # one kernel beside it tells too little
+    assert estimate_interference(program("k"), np.array([[np.nan]]), np.array([[np.nan]])) == 0.0
+
+
+def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known():
+    programs = {0: program("kakk")}
+    matching = match(programs, {0: 0, 1: 0}, {rank: [(1, (0, 1))] for rank in (0, 1)})
+    plain = schedule(programs, {0: dependencies("kakk")}, matching).instructions
+    assert plain == (RunOperations(0, 0, 4), EndCollective(0))
+    slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
+    assert schedule(programs, {0: slowed}, matching).instructions == (
+        RunOperations(0, 0, 2),
+        EndCollective(0),
+        RunOperations(0, 2, 4),
+    )
+
+
+def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_without_them():
+    """Each of two teams launches first what the other launches last, on another stream, so none waits for the other."""
+    programs = {0: program("pkpk"), 1: program("pkpk")}
+    for team in (0, 1):
+        first, *rest = programs[team].operations
+        programs[team] = type(programs[team])(
+            (first._replace(stream=3), *rest), programs[team].places, programs[team].reference
+        )
+    attended = {0: [(0, (0, 1)), (2, ("other", 0, 1))], 1: [(0, ("other", 0, 1)), (2, (0, 1))]}
+    matching = match(programs, {0: 0, 1: 1}, attended)
+    slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
+    found = schedule(programs, {0: slowed, 1: slowed}, matching)
+    assert found.uncoupled == frozenset()
+    assert {one.collective for one in found.instructions if isinstance(one, EndCollective)} == {0, 1}

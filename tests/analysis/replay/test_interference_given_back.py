@@ -1,0 +1,55 @@
+"""What-if with compute that slows down beside collectives, against an engine that shares nothing with the replay."""
+
+from pathlib import Path
+
+import pytest
+
+import jitter
+from tests.accuracy.irregular.job import Fault, IrregularJob
+from tests.accuracy.irregular.programs import duration_ns, run_job
+from tests.accuracy.irregular.scoring import write_job
+from tests.support.replay_assertions import assert_replay_matches_recording
+
+FAULT = Fault("slow_gpu", (2,), 1.25)
+
+
+def job_of(interference: float, fault: Fault = FAULT) -> IrregularJob:
+    return IrregularJob(
+        seed=5,
+        shape="overlapped",
+        ranks=6,
+        steps=5,
+        kernels=30,
+        effect="interference",
+        transfer=0.12,
+        interference=interference,
+        faults=(fault,),
+    )
+
+
+def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
+    """Return the lake of a job, and what the job without its fault saves."""
+    (folder / "traces").mkdir()
+    saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "lake"), saved
+
+
+@pytest.mark.parametrize("interference", [0.0, 0.1, 0.2, 0.3])
+def test_the_price_of_a_slow_gpu_whose_victims_slow_down_while_they_wait(tmp_path: Path, interference: float):
+    lake, saved = ingest(job_of(interference), tmp_path)
+    (rules,) = lake.analyze().run.dependencies.values()
+    assert rules.interference == pytest.approx(interference, abs=0.03)
+    diagnosis = lake.diagnose()
+    (culprit,) = diagnosis.culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "gpu_compute")
+    assert culprit.gain_ns == pytest.approx(saved, rel=0.05)
+    told = [note for note in diagnosis.notes if "longer while a collective runs on their GPU" in note]
+    assert len(told) == (interference > 0)
+
+
+@pytest.mark.parametrize("fault", [FAULT, Fault("pause", (1,), 0.7, (2, 3))])
+def test_unrepaired_the_replay_is_what_was_recorded(tmp_path: Path, fault: Fault):
+    lake, _ = ingest(job_of(0.25, fault), tmp_path)
+    assert lake.analyze().run.job.interference[0] > 0.2
+    assert_replay_matches_recording(lake)

@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
-from jitter.core.arrays import Floats, Ints
+from jitter.core.arrays import Bools, Floats, Ints
 
 
 class JobArrays(NamedTuple):
@@ -44,6 +44,8 @@ class JobArrays(NamedTuple):
     """(teams,) by what part compute kernels take longer beside collectives."""
     collective_before: Ints
     """(operations,) the place of the last collective launched before each operation, -1 for none."""
+    has_launches: Bools
+    """(teams,) whether launches were recorded; see `Dependencies`."""
 
 
 def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
@@ -64,6 +66,7 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         first_kernel=np.array([programs[team].first_kernel for team in teams], np.int64),
         interference=np.array([rules[team].interference for team in teams], np.float64),
         collective_before=_joined([collectives_before(programs[team].kinds) for team in teams]),
+        has_launches=np.array([rules[team].has_launches for team in teams], np.bool_),
     )
 
 

@@ -10,6 +10,7 @@ and `slot[i]`, when its launch queue had a place:
     gpu[i]   = end[i] - start[i]                           (0 for a collective: that time is its group's)
 
 Of a compute kernel the time that it lost beside collectives is taken out of `gpu` (see `interference`).
+Where no launches were recorded, an idle GPU is taken to wait for its host: host[i] is the delay, and delay[i] is 0.
 """
 
 from math import isnan
@@ -126,6 +127,8 @@ def find_self_times(
                 head = push_pending(pending, rank, head, places, start)
         is_called = not isnan(call)
         own.host[cell] = call - before if is_called else 0.0
+        if not job.has_launches[team] and job.kind[first + op] != SYNC:
+            own.host[cell], delay = delay if not isnan(delay) else 0.0, 0.0
         own.call[cell] = back - later(call, held) if is_called else 0.0
         own.lead[cell] = lead if not isnan(lead) else 0.0
         own.delay[cell] = delay if not isnan(delay) else 0.0

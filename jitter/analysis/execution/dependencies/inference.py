@@ -68,6 +68,8 @@ class Dependencies:
     """The same from the end of the operation before it on its stream."""
     interference: float = 0.0
     """By what part compute kernels take longer while a collective of their rank runs; 0 where that was not seen."""
+    has_launches: bool = True
+    """Whether any launch was recorded. Without launches, idle time before a kernel counts as its host's."""
 
     @cached_property
     def by_place(self) -> dict[int, tuple[int, ...]]:
@@ -116,7 +118,10 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
     interference = estimate_interference(program, sample.start, sample.end)
-    return Dependencies(tuple(waits), thread, queue_limit(launches), launch_ns, stream_ns, interference)
+    is_launch = program.kinds != SYNC
+    has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
+    queue = queue_limit(launches)
+    return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
 
 
 @compiled

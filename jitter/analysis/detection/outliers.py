@@ -64,6 +64,8 @@ def find_outliers(deviations: TeamDeviations, step_ns: Floats, thresholds: Thres
             if one is None:
                 continue
             excess = float(np.nansum(sample.total[one.steps, column]))
+            if ranks == 1 and excess > thresholds.max_excess_share * float(np.nansum(step_ns[one.steps])):
+                continue  # operations side by side, each of which waited for what was not recorded
             if excess >= thresholds.min_excess_share * usual_step * one.steps.sum() and excess > 0:
                 rank, which = int(deviations.ranks[column]), tuple(np.flatnonzero(one.steps).tolist())
                 found.append(

@@ -132,6 +132,19 @@ class RunAnalysis:
         groups = [int(first[collective]) + group for collective, group in collectives]
         return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
 
+    @cached_property
+    def unverified_transfer_share(self) -> float:
+        """The part of the steps' time that transfers take on the critical path and that no benchmark gives."""
+        first, verified = self.run.collective_arrays.first_group, ~np.isnan(self._expected_transfers)
+        verified &= ~self.run.collective_arrays.incomplete
+        total = 0.0
+        for number, path in enumerate(self.paths):
+            passed = path.charges.where(path.charges.part == TimePart.TRANSFER)
+            groups = np.unique(first[passed.collective] + passed.group)
+            total += float(np.nansum(self._transfers[number][groups[~verified[groups]]]))
+        whole = float(self.assumed_step_ns.sum())
+        return total / whole if whole > 0 else 0.0
+
     @property
     def _transfers(self) -> list[Floats]:
         return [seen.transfers for seen in self._seen]

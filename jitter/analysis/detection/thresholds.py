@@ -133,7 +133,12 @@ class Thresholds:
     max_lead_chance: float = 0.1
     """Probability that chance makes one rank the last one as often. A rank above it is no lead."""
 
+    max_excess_share: float = 2.0
+    """Of the time of its steps. A rank without peers is not late by more: its excess is waiting."""
+
     # verdict
+    min_transfer_share: float = 0.02
+    """Of the run's time. Transfers that take less cannot cost more, however slow the network is."""
     min_loss_share: float = 0.01
     """Of the run's time. From here on the verdict names the rank that is slowest most often, without a culprit."""
 

@@ -34,7 +34,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     if not culprits:
         cost, _, _ = diagnosis.verdict.partition(";")
         verdict = f"{cost.removesuffix('.')}; no rank can be blamed or cleared: {reason}."
-        conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]))
+        conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]), cleared=())
     elif culprits == diagnosis.culprits and survey.is_recognized:
         verdict = f"{diagnosis.verdict} Note: {reason}."
     return replace(

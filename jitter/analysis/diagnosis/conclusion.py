@@ -11,14 +11,20 @@ from jitter.analysis.diagnosis.limitations import (
     explain_unrecorded,
     find_peerless,
     lacks_common_step,
+    unverified_transfers,
 )
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, Status, StepAnswer
+from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer
 
 
 def conclude(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Conclusion:
     """Return the conclusion from the loss, the steps and the findings."""
-    return Conclusion(_status(evidence, loss, steps, culprits), tuple(_doubts(evidence)))
+    status, doubts = _status(evidence, loss, steps, culprits), tuple(_doubts(evidence))
+    transfers = unverified_transfers(evidence)
+    cleared: tuple[Cleared, ...] = ()
+    if status == "within_noise" and not doubts and not evidence.is_single_rank:
+        cleared = ("rank", "host", "link") if transfers is None else ("rank", "host")
+    return Conclusion(status, doubts, cleared, transfers)
 
 
 def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Status:

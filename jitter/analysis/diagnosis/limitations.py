@@ -20,6 +20,9 @@ NO_SYNC_CALLS: Final = (
     "Synchronising calls were not recorded, although hosts wait for their GPUs: waiting counts as host time, and the "
     "loss of a step may be too large."
 )
+NO_LAUNCHES: Final = (
+    "Launches were not recorded: the time in which a GPU is idle before a kernel counts as its host's time."
+)
 NO_COMMON_STEP: Final = (
     "The ranks recorded no step in common, so they cannot be compared, and no rank can be cleared: "
     "record the same steps on all ranks."
@@ -37,10 +40,7 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append(explain_unrecorded(evidence.missing_ranks))
     if (starts := describe_first_starts(evidence.analysis)) is not None:
         found.append(starts)
-    if evidence.analysis.lacks_sync_calls:
-        found.append(NO_SYNC_CALLS)
-    if evidence.has_guessed_steps:
-        found.append("The traces have no step markers: where steps begin is inferred, so confidence is low.")
+    found += _list_missing_events(evidence)
     if run.matching.unrecorded:
         found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
     if run.matching.unpaired:
@@ -58,12 +58,26 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append("The recorded groups of some collectives contradict their order: each rank's is taken by itself.")
     if peerless := find_peerless(run):
         found.append(explain_no_peers(peerless))
+    if (share := unverified_transfers(evidence)) is not None:
+        found.append(explain_unverified_network(share))
     if len(run.team_of) < 2:
         found.append("Only one rank was recorded: it cannot be compared with other ranks.")
     if len(run.keys) < 2:
         found.append("Only one step was recorded: changes from step to step cannot be seen.")
     found += describe_side_work(evidence.side_work_times)
     return tuple(found)
+
+
+def _list_missing_events(evidence: Evidence) -> list[str]:
+    """Return what kinds of events the recordings lack, and what follows from it."""
+    found = []
+    if evidence.analysis.lacks_sync_calls:
+        found.append(NO_SYNC_CALLS)
+    if not all(evidence.has_launches(team) for team in evidence.analysis.run.programs):
+        found.append(NO_LAUNCHES)
+    if evidence.has_guessed_steps:
+        found.append("The traces have no step markers: where steps begin is inferred, so confidence is low.")
+    return found
 
 
 def lacks_common_step(evidence: Evidence) -> bool:
@@ -84,6 +98,24 @@ def explain_unrecorded(missing: Sequence[int]) -> str:
     if len(missing) == 1:
         return f"Rank {missing[0]} of the job was not recorded: it cannot be cleared."
     return f"Ranks {format_numbers(missing)} of the job were not recorded: they cannot be cleared."
+
+
+def unverified_transfers(evidence: Evidence) -> float | None:
+    """Return the part of the run's time that transfers take and no benchmark gives; None if it is too small to matter.
+
+    A network that is slow for all ranks in every step is the baseline of its own run.
+    """
+    share = evidence.analysis.unverified_transfer_share
+    return share if share >= evidence.thresholds.min_transfer_share else None
+
+
+def explain_unverified_network(share: float) -> str:
+    """Say what cannot be seen of the network, and what to add."""
+    return (
+        f"Transfers take {format_percent(share)} of the steps' time, and nothing in this run says how long they should "
+        "take: a network that is slow for all ranks in every step is not excluded. Ingest the output of nccl-tests on "
+        "these nodes with the traces, or compare with a good run (jitter compare GOOD NEW)."
+    )
 
 
 def explain_no_peers(ranks: Sequence[int]) -> str:

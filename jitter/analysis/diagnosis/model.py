@@ -12,6 +12,8 @@ Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
 Status = Literal["unknown", "within_noise", "spread", "found"]
 """The state of a run: its loss is unknown, within the noise, spread over ranks or parts, or findings explain it."""
 Confidence = Literal["high", "medium", "low"]
+Cleared = Literal["rank", "host", "link"]
+"""A kind of thing of which none slows the run, as far as the recording shows."""
 LossPart = Literal["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
 LOSS_PARTS: Final[tuple[LossPart, ...]] = get_args(LossPart)
 """The parts of the loss, in the order of a report."""
@@ -51,7 +53,11 @@ class Split:
     """The max rank's excess on the critical path, by where it arose; the sum is the excess."""
 
     start_ns: int
+    """Host time before the first kernel."""
     cpu_ns: int
+    """Host time between launches."""
+    after_ns: int
+    """Host time after the last launch of a step."""
     gpu_ns: int
 
 
@@ -131,7 +137,11 @@ class Conclusion:
 
     status: Status
     doubts: tuple[str, ...] = ()
-    """Reasons why no rank, host or link can be cleared, each as the end of a sentence."""
+    """Reasons why no rank, host or link can be cleared, each as a sentence."""
+    cleared: tuple[Cleared, ...] = ()
+    """Kinds of things of which none stands out in a run that would show it; empty with findings or doubts."""
+    unverified_transfers: float | None = None
+    """The part of the run's time that transfers take and no benchmark gives; None if it is too small to matter."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.report.json_report import report_document
+from jitter.report.questions import answer_questions
+from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.job_logs import write_logs
+from tests.support.simulated import ingest_run
 
 JOB = Job(ranks=8, steps=4, kernels=120, seed=3)
 SLOW = Fault.parse("slow_collective:factor=6")
@@ -40,3 +44,28 @@ def test_the_healthy_network_is_silent(tmp_path: Path):
     found = lake_of(simulate(JOB, []), tmp_path).diagnose()
     assert found.culprits == ()
     assert found.conclusion.status == "within_noise"
+    assert found.conclusion.cleared == ("rank", "host", "link")
+
+
+def test_without_a_benchmark_no_link_is_cleared(tmp_path: Path):
+    """A network that is slow for all ranks in every step looks like a healthy one: the report must say so."""
+    lake = ingest_run(simulate(JOB, [SLOW]), tmp_path)
+    found, facts = lake.diagnose(), build_run_overview(lake, lake.steps)
+    assert found.conclusion.cleared == ("rank", "host")
+    said = report_document(found, facts)
+    assert said["conclusion"]["cleared"] == ["rank", "host"]
+    assert said["conclusion"]["unverified_transfers"] > 0.02
+    assert "a network that is slow for all ranks in every step is not excluded" in found.verdict
+    (limit,) = (note for note in found.notes if "nccl-tests" in note)
+    assert limit in said["run"]["warnings"]
+    assert "jitter compare" in limit
+    side = next(one.answer for one in answer_questions(found, lake.hosts) if one.question == "CPU or GPU?")
+    assert "is not excluded" in side
+
+
+def test_transfers_that_take_no_time_need_no_benchmark(tmp_path: Path):
+    """Slow or not, transfers that take less than 2% of the time cannot cost more."""
+    found = ingest_run(simulate(JOB, []), tmp_path).diagnose()
+    assert found.conclusion.cleared == ("rank", "host", "link")
+    assert found.conclusion.unverified_transfers is None
+    assert "network" not in found.verdict

@@ -17,6 +17,7 @@ ANSWERS_SCHEMA = pa.schema(
         ("kernel_name", pa.string()),
         ("start_ns", pa.int64()),
         ("cpu_ns", pa.int64()),
+        ("after_ns", pa.int64()),
         ("gpu_ns", pa.int64()),
         ("cause", pa.string()),
     ]
@@ -70,6 +71,7 @@ def answer_row(step: StepAnswer) -> dict[str, object]:
         "kernel_name": None if began is None else began.kernel_name,
         "start_ns": None if split is None else split.start_ns,
         "cpu_ns": None if split is None else split.cpu_ns,
+        "after_ns": None if split is None else split.after_ns,
         "gpu_ns": None if split is None else split.gpu_ns,
         "cause": step.cause,
     }

@@ -43,6 +43,12 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "culprits_repaired_ns": diagnosis.what_if.culprits_repaired_ns,
             "all_repaired_ns": diagnosis.what_if.all_repaired_ns,
         },
+        "conclusion": {
+            "status": diagnosis.conclusion.status,
+            "cleared": list(diagnosis.conclusion.cleared),
+            "doubts": list(diagnosis.conclusion.doubts),
+            "unverified_transfers": diagnosis.conclusion.unverified_transfers,
+        },
         "verdict": diagnosis.verdict,
     }
 
@@ -76,7 +82,12 @@ def _step(step: StepAnswer) -> dict[str, Any]:
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
         "split": None
         if split is None
-        else {"start_ns": split.start_ns, "cpu_ns": split.cpu_ns, "gpu_ns": split.gpu_ns},
+        else {
+            "start_ns": split.start_ns,
+            "cpu_ns": split.cpu_ns,
+            "after_ns": split.after_ns,
+            "gpu_ns": split.gpu_ns,
+        },
         "cause": step.cause,
     }
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
@@ -16,6 +17,7 @@ from jitter.report.terminal import describe_run
 from jitter.report.views.run_overview import RunOverview
 
 _MAX_STEPS = 10
+_SPLIT = ("start", "CPU", "after last launch", "GPU")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$])")
 _ACTIVE_TEXT = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 """Places where text becomes a mention, a reference or a link even if it is escaped."""
@@ -46,7 +48,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
         lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
-    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", "start", "CPU", "GPU", "cause")
+    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *_SPLIT, "cause")
     lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]
     sentences = [
         describe_alignment(facts.alignment),
@@ -91,7 +93,7 @@ def _step(step: StepAnswer) -> Sequence[str]:
         "-" if step.min_rank is None else str(step.min_rank),
         "-" if step.max_rank is None else str(step.max_rank),
         "-" if began is None else f"{began.kernel_index} {abbreviate(short_name(began.kernel_name))}",
-        *(("-",) * 3 if split is None else map(format_time, (split.start_ns, split.cpu_ns, split.gpu_ns))),
+        *(("-",) * 4 if split is None else map(format_time, astuple(split))),
         describe_cause(step.cause),
     )
 

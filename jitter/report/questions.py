@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.loss.parts import (
     main_rank,
 )
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
-from jitter.analysis.diagnosis.verdict import describe_gain, name_culprit
+from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
 from jitter.core.formatting import (
     abbreviate,
     format_count,
@@ -63,10 +63,19 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]
 def _cost(diagnosis: Diagnosis) -> str:
     loss = diagnosis.loss
     if loss.ns is None:
-        return "Unknown: the step times are not known."
-    share = "" if loss.fraction is None else f", {format_percent(max(loss.fraction, 0.0))} of the run"
+        return _unknown_cost(diagnosis)
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    if loss.ns <= 0:
+        return f"No measurable time over {format_count(counted, 'step')}."
+    share = "" if loss.fraction is None else f", {format_percent(loss.fraction)} of the run"
     return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
+
+
+def _unknown_cost(diagnosis: Diagnosis) -> str:
+    """Say why the cost is unknown."""
+    if all(step.step_time_ns is None for step in diagnosis.steps):
+        return "Unknown: the step times are not known."
+    return "Unknown: the ranks and steps recorded are too few to compare."
 
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -74,7 +83,10 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     split = (f"of it: {parts}",) if parts else ()
     if not diagnosis.culprits:
         return split
-    fixed = f"fixing the findings below would save about {format_time(diagnosis.what_if.culprits_repaired_ns)}"
+    saved = diagnosis.what_if.culprits_repaired_ns or 0
+    fixed = f"fixing the findings below would save about {format_time(saved)}"
+    if saved <= 0:
+        fixed = "what fixing the findings below would save is too small to measure"
     return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
 
 
@@ -82,7 +94,9 @@ def _steps(diagnosis: Diagnosis) -> str:
     if all(step.loss_ns is None for step in diagnosis.steps):
         return "Unknown: no step has a known loss."
     worst = diagnosis.costliest
-    share = "" if worst.loss_fraction is None else f" ({format_percent(max(worst.loss_fraction, 0.0))})"
+    if (worst.loss_ns or 0) <= 0:
+        return "None: no step loses measurable time."
+    share = "" if worst.loss_fraction is None else f" ({format_percent(worst.loss_fraction)})"
     return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
 
 
@@ -98,9 +112,15 @@ def _incomparable(diagnosis: Diagnosis) -> bool:
 def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
     culprits = diagnosis.culprits
     if not culprits:
+        main = main_rank(diagnosis.split)
+        host = None if main is None else hosts.get(main)
         return _without_finding(
             diagnosis,
-            "No single node: the loss is spread over them.",
+            "No single node: the loss is spread over them."
+            if main is None
+            else "The traces do not name the hosts."
+            if host is None
+            else f"{host}, by its rank {main}: too few steps to be sure.",
             "None.",
             "None of the recorded nodes stands out.",
         )
@@ -126,6 +146,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
     if not last:
         return _UNKNOWN
+    has_path = any(step.split is not None for step in diagnosis.steps)
     rank, times = last.most_common(1)[0]
     steps = len(diagnosis.steps)
     when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
@@ -136,7 +157,8 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
         return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
     subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
     who = format_rank(rank, hosts.get(rank))
-    return f"No {subject} stands out above the run's noise; {who} has the most excess on the critical path {when}."
+    most = "most excess on the critical path" if has_path else "largest time to kernel end"
+    return f"No {subject} stands out above the run's noise; {who} has the {most} {when}."
 
 
 def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:
@@ -152,7 +174,7 @@ def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
         return _without_finding(
             diagnosis,
-            "All along the step: no single kernel stands out.",
+            "Unknown: no single kernel stands out.",
             f"Nowhere: {_NOTHING}.",
             f"{_NOTHING.capitalize()}.",
         )
@@ -169,7 +191,7 @@ def _when(diagnosis: Diagnosis) -> str:
     if places:
         return "; ".join(places) + "."
     return (
-        _UNKNOWN
+        "Unknown: no critical path across ranks is known."
         if _incomparable(diagnosis)
         else "Unknown: masked by slower ranks, not on the critical path of any step."
     )
@@ -186,7 +208,7 @@ def _where(diagnosis: Diagnosis) -> str:
     costliest = diagnosis.costliest
     share = diagnosis.main_share
     first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"
-    return _without_finding(diagnosis, f"At no single place{first}.", "No single place.", "No single place.")
+    return _without_finding(diagnosis, f"No single place stands out{first}.", "No single place.", "No single place.")
 
 
 def _sides_of_loss(diagnosis: Diagnosis) -> str:
@@ -207,11 +229,13 @@ def _sides_of_loss(diagnosis: Diagnosis) -> str:
 def _side(diagnosis: Diagnosis) -> str:
     causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
     if not causes:
+        network = diagnosis.conclusion.unverified_transfers
+        beside = "" if network is None else f"; {describe_unverified_network(diagnosis.conclusion)}"
         return _without_finding(
             diagnosis,
             _sides_of_loss(diagnosis),
-            f"Neither: {_NOTHING}.",
-            f"{_NOTHING.capitalize()} of the recorded ranks.",
+            f"Neither: {_NOTHING}{beside}.",
+            f"{_NOTHING.capitalize()} in what was recorded.",
         )
     if all(one.scope == "unrecorded" for one in diagnosis.culprits):
         return "Unknown: an unrecorded rank or the network holds up the recorded ranks."

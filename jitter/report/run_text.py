@@ -83,7 +83,8 @@ def describe_coverage(overview: RunOverview) -> list[str]:
         return sentences
     if overview.ranks == 1:
         return [f"The only rank recorded {_format_all(overview.steps, 'step')} completely."]
-    return [f"All {overview.ranks:,} ranks recorded {_format_all(overview.steps, 'step')} completely."]
+    ranks = "Both" if overview.ranks == 2 else f"All {overview.ranks:,}"
+    return [f"{ranks} ranks recorded {_format_all(overview.steps, 'step')} completely."]
 
 
 def _format_all(count: int, noun: str) -> str:

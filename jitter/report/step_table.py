@@ -12,7 +12,7 @@ from jitter.query.answer_rows import answer_row
 
 _MS = 1e6
 _INTEGER_COLUMNS = ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "kernel_index")
-_SPLIT_COLUMNS = ("start_ns", "cpu_ns", "gpu_ns")
+_SPLIT_COLUMNS = ("start_ns", "cpu_ns", "after_ns", "gpu_ns")
 _MIN_DIVERGENCE_WIDTH = 24
 """Characters left for the divergence before the split columns are added."""
 
@@ -20,7 +20,8 @@ _MIN_DIVERGENCE_WIDTH = 24
 def tabulate_steps(steps: Sequence[StepAnswer]) -> pd.DataFrame:
     """Return one row a step, with the columns of the relation `answers`; times in ns, NA for the unknown.
 
-    `start_ns`, `cpu_ns` and `gpu_ns` are the max rank's excess on the critical path: late start, CPU and GPU.
+    `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's excess on the critical path: late start, late
+    launches, host time after the last launch, GPU.
     """
     frame = pd.DataFrame([answer_row(step) for step in steps])
     types = dict.fromkeys((*_INTEGER_COLUMNS, *_SPLIT_COLUMNS), "Int64") | {"loss_fraction": "Float64"}
@@ -30,8 +31,8 @@ def tabulate_steps(steps: Sequence[StepAnswer]) -> pd.DataFrame:
 def format_steps(frame: pd.DataFrame, width: int = 80) -> str:
     """Format the rows of `tabulate_steps` as text of at most `width` columns: times in ms, `-` for the unknown.
 
-    The split of the excess (late start, CPU, GPU) is shown only if enough columns are left for the kernel at which
-    the step began to diverge; that kernel's name is cut to what is left.
+    The split of the excess (late start, launches, after the last launch, GPU) is shown only if enough columns are left
+    for the kernel at which the step began to diverge; that kernel's name is cut to what is left.
     """
     rows = frame.to_dict("records")
     columns = [

@@ -1,7 +1,7 @@
 """The findings of one step as text: loss, max rank, min rank, divergence, excess by part, waiting."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Cause, Split, StepAnswer
@@ -63,7 +63,7 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
         if began is None
         else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
-        waits=_waits(view),
+        waits=_waits(view, step.step_time_ns),
         parts=_parts(step.split, transfers_ns),
     )
 
@@ -84,7 +84,7 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
                 f"In {step.key}, no critical path connects the ranks; {who} has the largest time to kernel end."
             )
         else:
-            excess = step.split.start_ns + step.split.cpu_ns + step.split.gpu_ns
+            excess = sum(astuple(step.split))
             sentences.append(
                 f"In {step.key}, {who} has the most excess on the critical path: {format_time(excess)} more than the "
                 "median of the same operations."
@@ -101,20 +101,27 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
 def _loss(step: StepAnswer) -> str:
     if step.loss_ns is None or step.loss_fraction is None:
         return format_time(step.loss_ns)
-    share = format_percent(max(step.loss_fraction, 0.0))
+    share = format_percent(step.loss_fraction)
     return f"{format_time(step.loss_ns)} ({share} of {format_time(step.step_time_ns)})"
 
 
-def _waits(view: StepView) -> str:
+def _waits(view: StepView, step_ns: int | None) -> str:
     """Return one or two sentences on the collectives that ranks waited in."""
     met = view.collectives
     if not len(met.kernel_index):
-        return "This step has no collectives."
+        if not view.recorded_collectives:
+            return "This step has no collectives."
+        unmatched = format_count(view.recorded_collectives, "collective")
+        return f"{unmatched} without a kernel index on several ranks; waiting in them is unknown."
     if view.ranks < 2:
         met_words = format_count(len(met.kernel_index), "collective")
         return f"{met_words}; waiting is unknown without the traces of the other ranks."
     if not len(view.waits):
-        return f"{format_count(len(met.kernel_index), 'collective')}; no rank waited long in any of them."
+        said = f"{format_count(len(met.kernel_index), 'collective')}; no rank waited long in any of them"
+        if view.waited_ns <= 0:
+            return f"{said}."
+        share = f" ({format_percent(view.waited_ns / step_ns)} of the step)" if step_ns else ""
+        return f"{said}; all waits of one rank together: up to {format_time(view.waited_ns)}{share}."
     worst = max(view.waits, key=lambda at: met.waited_ns[at])
     waited = format_count(len(view.waits), "collective")
     return (
@@ -125,9 +132,10 @@ def _waits(view: StepView) -> str:
 
 
 def _parts(split: Split | None, transfers_ns: float | None) -> tuple[ExcessShare, ...]:
-    """Return late start, CPU and GPU of the max rank, and communication, which is not attributed to a rank."""
-    own = () if split is None else (split.start_ns, split.cpu_ns, split.gpu_ns)
-    named = [*zip(("late start", "CPU", "GPU"), own, strict=False)]
+    """Return the parts of the max rank's excess, and communication, which is not attributed to a rank."""
+    own = () if split is None else astuple(split)
+    named = [*zip(("late start", "CPU", "CPU after the last launch", "GPU"), own, strict=False)]
+    named = [(name, ns) for name, ns in named if ns or name != "CPU after the last launch"]
     if transfers_ns is not None:
         named.append(("communication (not attributed to a rank)", round(transfers_ns)))
     whole = sum(abs(ns) for _, ns in named) or 1

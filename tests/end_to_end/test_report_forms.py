@@ -184,7 +184,7 @@ def test_steps_by_the_command_line_say_what_the_document_says(root: Path, capsys
                 for name in ("epoch", "step", "step_time_ns", "loss_ns", "min_rank", "max_rank", "cause")
             },
             "kernel_index": row["kernel_index"],
-            **{name: row[name] for name in ("start_ns", "cpu_ns", "gpu_ns")},
+            **{name: row[name] for name in ("start_ns", "cpu_ns", "after_ns", "gpu_ns")},
         }
         for row in rows
     ] == [
@@ -196,7 +196,7 @@ def test_steps_by_the_command_line_say_what_the_document_says(root: Path, capsys
             "kernel_index": "" if step["divergence"] is None else str(step["divergence"]["kernel_index"]),
             **{
                 name: "" if step["split"] is None else str(step["split"][name])
-                for name in ("start_ns", "cpu_ns", "gpu_ns")
+                for name in ("start_ns", "cpu_ns", "after_ns", "gpu_ns")
             },
         }
         for step in steps

@@ -167,7 +167,7 @@ def test_exit_codes_and_commands():
     assert firsts(commands) == [f"jitter {verb}" for verb in cli.list_commands(None)]  # type: ignore[arg-type]
 
 
-CONTAINERS = {"run", "run.alignment", "loss", "split", "split[].ranks", "steps", "culprits", "what_if"}
+CONTAINERS = {"run", "run.alignment", "loss", "split", "split[].ranks", "steps", "culprits", "what_if", "conclusion"}
 """Keys that the table leaves to those in them."""
 
 

@@ -17,7 +17,7 @@ def answer(number, loss_ns, *, told=True):
         2,
         5,
         Divergence(17, "void kernel(int)", 0) if told else None,
-        Split(1, 2, 3) if told else None,
+        Split(1, 2, 0, 3) if told else None,
         "cpu_launch" if told else "none",
     )
 
@@ -43,8 +43,8 @@ def test_the_costliest_step(losses, costliest):
 def test_a_row_is_the_answer_flat():
     whole, bare = answer_row(answer(3, 40)), answer_row(answer(4, None, told=False))
     assert list(whole) == ANSWERS_SCHEMA.names == list(bare)
-    assert tuple(whole.values()) == (1, 3, 1000, 40, 0.04, 2, 5, 17, "void kernel(int)", 1, 2, 3, "cpu_launch")
-    assert tuple(bare.values()) == (1, 4, 1000, None, None, 2, 5, None, None, None, None, None, "none")
+    assert tuple(whole.values()) == (1, 3, 1000, 40, 0.04, 2, 5, 17, "void kernel(int)", 1, 2, 0, 3, "cpu_launch")
+    assert tuple(bare.values()) == (1, 4, 1000, None, None, 2, 5, None, None, None, None, None, None, "none")
 
 
 def test_sql_and_steps_have_the_same_rows():

@@ -73,7 +73,7 @@ def view_of(rng, step, kernels=20_000, met=300):
 def run_of(steps):
     answers = tuple(
         StepAnswer(
-            StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, Divergence(9, "k" * 200, 0), Split(1, 2, 3), "gpu_compute"
+            StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, Divergence(9, "k" * 200, 0), Split(1, 2, 0, 3), "gpu_compute"
         )
         for n in range(steps)
     )

@@ -25,7 +25,7 @@ STEP = {
     "min_rank": (int, NULL),
     "max_rank": (int, NULL),
     "divergence": (NULL, {"kernel_index": INT, "kernel_name": TEXT}),
-    "split": (NULL, {"start_ns": INT, "cpu_ns": INT, "gpu_ns": INT}),
+    "split": (NULL, {"start_ns": INT, "cpu_ns": INT, "after_ns": INT, "gpu_ns": INT}),
     "cause": TEXT,
 }
 CULPRIT = {
@@ -64,6 +64,12 @@ DOCUMENT = {
     "split": [{"part": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
     "what_if": {"culprits_repaired_ns": (int, NULL), "all_repaired_ns": (int, NULL)},
+    "conclusion": {
+        "status": TEXT,
+        "cleared": [TEXT],
+        "doubts": [TEXT],
+        "unverified_transfers": (float, NULL),
+    },
     "verdict": TEXT,
 }
 

@@ -83,8 +83,10 @@ def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, .
     launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
     if side_work := evidence.side_work(outlier):
         return side_work
+    if not evidence.has_launches(outlier.team):
+        return ("no launches were recorded: an idle GPU is taken to wait for its host",)
     if gaps:
-        return (f"{launch_bound} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
+        return (f"{launch_bound:,} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
     if not evidence.has_path(outlier.steps):
         return ("its launches are late; no critical path across ranks is known in these steps",)
     return ("its launches are late, but slower ranks mask them: they are not on the critical path",)

@@ -114,10 +114,10 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of the other ranks"
     else:
         baseline = "the median of its other steps"
-    return (
-        f"{format_time(per_step)} per step above {baseline} "
-        f"({_format_share(per_step / evidence.analysis.usual_step_ns)}, {_format_sigmas(group.sigmas)})"
-    )
+    share = _format_share(per_step / evidence.analysis.usual_step_ns)
+    # a lead passes no test of significance: a deviation would contradict that
+    told = share if group.is_lead else f"{share}, {_format_sigmas(group.sigmas)}"
+    return f"{format_time(per_step)} per step above {baseline} ({told})"
 
 
 def _format_share(share: float) -> str:
@@ -140,7 +140,9 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if not group.parts:
         is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
         return "high" if is_strong else "medium"
-    chance = max(group.chance, thresholds.high_chance * 2) if group.cause == "gpu_time" else group.chance
+    chance = group.chance
+    if group.cause == "gpu_time" or not all(evidence.has_launches(outlier.team) for outlier in group.outliers):
+        chance = max(chance, thresholds.high_chance * 2)
     if evidence.peers(group.group.ranks) < thresholds.min_peers_for_high or chance > thresholds.medium_chance:
         return "low"
     return "high" if chance <= thresholds.high_chance else "medium"

@@ -1,6 +1,6 @@
 """The diagnosis of each step: its time, its loss, min and max rank, where the max rank diverges, and the cause."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -59,15 +59,16 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
         min_rank=max(waited, key=lambda rank: (waited[rank], -rank), default=None),
         max_rank=max_rank,
         divergence=_divergence(number, path, max_rank, cause, evidence),
-        split=None if max_rank is None else _split(excess[max_rank]),
+        split=None if max_rank is None else _split(excess[max_rank], evidence.after_launches.of_rank(number, max_rank)),
         cause=cause,
     )
 
 
-def _split(parts: Sequence[float]) -> Split:
-    """Round the parts, by `TimePart`, so that they add up to the rounded sum."""
-    start, cpu = round(parts[TimePart.START]), round(parts[TimePart.CPU])
-    return Split(start, cpu, round(sum(parts[part] for part in OWN_PARTS)) - start - cpu)
+def _split(parts: Sequence[float], after: Mapping[TimePart, float]) -> Split:
+    """Round the parts, by `TimePart`, so that they add up to the rounded sum; `after` lies after the last launch."""
+    start, cpu = (round(parts[part] - after.get(part, 0.0)) for part in (TimePart.START, TimePart.CPU))
+    later = round(sum(after.values()))
+    return Split(start, cpu, later, round(sum(parts[part] for part in OWN_PARTS)) - start - cpu - later)
 
 
 def _cause(number: int, max_rank: int | None, groups: Sequence[FindingGroup]) -> Cause:

@@ -35,11 +35,12 @@ def write_verdict(
 
     """
     if ranks == 1 and not culprits:
-        own = "" if loss.ns is None else f"; its own steps lose {format_time(max(loss.ns, 0))} against their median"
-        return f"Only one rank was recorded, so jitter between ranks cannot be measured{own}."
+        return f"{_describe_own_cost(loss)}."
+    if ranks == 0:
+        return "No rank recorded a step completely, so jitter cannot be measured."
     if NO_COMMON_STEP in conclusion.doubts and not culprits:
         return NO_COMMON_STEP
-    cost = _describe_cost(loss, steps)
+    cost = _describe_own_cost(loss) if ranks == 1 else _describe_cost(loss, steps)
     if not culprits:
         return " ".join([f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}.", *conclusion.doubts])
     first = culprits[0]
@@ -76,22 +77,45 @@ def _describe_no_finding(
             return f"the loss is spread over the ranks, and none stands out above the run's noise{told}"
         few = "is" if counted == 1 else "are"
         return f"most of the loss is on rank {rank}, but {format_count(counted, 'step')} {few} too few to be sure{told}"
+    if conclusion.status == "unknown":
+        return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"
-    return f"no {subject} stands out above the run's noise{_slowest(loss, steps)}"
+    hint = _slowest(loss, steps)
+    network = "" if conclusion.unverified_transfers is None else f"; {describe_unverified_network(conclusion)}"
+    return f"no {subject} stands out above the run's noise{hint}{network}"
+
+
+def describe_unverified_network(conclusion: Conclusion) -> str:
+    """Return what is not known of the network, as a clause."""
+    return (
+        "a network that is slow for all ranks in every step is not excluded (transfers take "
+        f"{format_percent(conclusion.unverified_transfers)} of the time)"
+    )
+
+
+def _describe_own_cost(loss: Loss) -> str:
+    """Return what the steps of the only rank cost, compared with each other."""
+    alone = "Only one rank was recorded, so jitter between ranks cannot be measured"
+    if loss.ns is None or loss.ns <= 0:
+        return alone
+    share = "" if loss.fraction is None else f" ({format_percent(loss.fraction)})"
+    return f"{alone}; its own steps lose {format_time(loss.ns)}{share} against their median"
 
 
 def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     if loss.ns is None:
         return "The cost of jitter is unknown"
     counted = sum(step.loss_ns is not None for step in steps)
-    share = "" if loss.fraction is None else f" ({format_percent(max(loss.fraction, 0.0))})"
-    return f"Jitter costs {format_time(max(loss.ns, 0))} over {format_count(counted, 'step')}{share}"
+    if loss.ns <= 0:
+        return f"Jitter costs no measurable time over {format_count(counted, 'step')}"
+    share = "" if loss.fraction is None else f" ({format_percent(loss.fraction)})"
+    return f"Jitter costs {format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
 
 
 def describe_gain(culprit: Culprit) -> str:
     """Return what fixing the culprit would save, as a clause."""
     if culprit.gain_ns <= 0 and culprit.confidence == "low":
-        return "fixing it alone would save nothing in these steps, because the other ranks would be late then"
+        return "what fixing it alone would save is too small to measure in these steps"
     if culprit.gain_ns <= 0:
         return "fixing it alone would save nothing, because other faults hide it"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""

@@ -11,6 +11,7 @@ SELECT epoch,                  -- null: markers name none
        kernel_name,            -- of that kernel
        start_ns,               -- of the max rank's excess: before its first kernel
        cpu_ns,                 -- of the max rank's excess: between launches
+       after_ns,               -- of the max rank's excess: on the host after the last launch of a step
        gpu_ns,                 -- of the max rank's excess: in kernels and copies
        cause                   -- late_start, cpu_launch, gpu_compute, workload_imbalance, gpu_time, communication, none
 FROM answers_rows

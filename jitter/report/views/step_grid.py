@@ -59,6 +59,8 @@ class StepGrid:
         spans = [int(kernels.end_ns[a:b].max() - kernels.start_ns[a:b].min()) for a, b in bounds if of_cohort[a]]
         self.span_ns = float(max(spans))
         """Longest time from first start to last end of a rank's kernels."""
+        self.collectives = int(np.bincount(kernels.of_rank[of_cohort & kernels.is_collective], minlength=1).max())
+        """The most collectives of a rank, whether they are matched across ranks or not."""
         sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
         self._held = every[mine]
         row = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]]

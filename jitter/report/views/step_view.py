@@ -81,6 +81,10 @@ class StepView:
     """Most points drawn in a figure; less than `kernels` after downsampling."""
     series: dict[str, MetricSeries]
     collectives: CollectiveWaits
+    recorded_collectives: int
+    """The most collectives that a rank of the cohort recorded; `collectives` has those with a kernel index."""
+    waited_ns: float
+    """Longest sum of a rank's waits in the collectives."""
     waits: tuple[int, ...]
     """Collectives with long waits, as positions in `collectives`, longest wait first."""
     divergence: int | None
@@ -122,6 +126,8 @@ def build_step_view(
         points=max(len(series[metric].kernel_index) for metric in METRICS),
         series=series,
         collectives=collectives,
+        recorded_collectives=grid.collectives,
+        waited_ns=max((path.waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
         waits=_waits(collectives, step.step_time_ns or grid.span_ns),
         divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.alignment,

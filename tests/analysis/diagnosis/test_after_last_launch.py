@@ -1,5 +1,6 @@
 """Host time after the last launch of a step is a cause of its own; data loading counts for one step."""
 
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     assert found.loss.ns is not None
     assert shares[part].ns >= 0.9 * found.loss.ns
     assert [one.rank for one in shares[part].ranks][:1] == [2]
+    splits = [step.split for step in found.steps if step.split is not None and step.cause == cause]
+    assert splits
+    # the step's split names the part that the finding names
+    mine = [split.after_ns if part == "cpu_after" else split.start_ns for split in splits]
+    assert sum(mine) >= 0.9 * sum(sum(astuple(split)) for split in splits)
+    assert sum(split.cpu_ns for split in splits) <= 0.1 * sum(mine)
 
 
 def test_data_loading_counts_once(tmp_path: Path):

@@ -10,6 +10,8 @@ import jitter
 from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
 from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.loss.parts import describe_ranks
+from jitter.analysis.diagnosis.model import LossShare, RankShare
 from jitter.report.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -78,12 +80,43 @@ def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.
     assert max(one.gain_ns for one in found.culprits) == found.what_if.culprits_repaired_ns == found.loss.ns
 
 
+def test_a_lead_states_no_deviation_from_noise():
+    """A lead is not significant: a number of sigmas beside that would contradict it."""
+    group = SimpleNamespace(
+        outliers=[SimpleNamespace(rank=2)],
+        excess_ns=4e6,
+        steps=(0, 1),
+        sigmas=40.0,
+        group=SimpleNamespace(ranks=(2,), scope="rank"),
+        is_lead=True,
+    )
+    evidence = SimpleNamespace(peers=lambda ranks: 3, analysis=SimpleNamespace(usual_step_ns=1e7))
+    assert describe_excess(group, evidence).endswith("on the critical path (20.0% of a step)")  # type: ignore[arg-type]
+
+
+def test_ranks_whose_share_rounds_to_nothing_are_not_listed():
+    shares = (RankShare(3, 900_000), RankShare(1, 99_000), RankShare(0, 700), RankShare(2, 300))
+    assert describe_ranks(LossShare("gpu", 1_000_000, 0.1, shares)) == "ranks 3 (90%), 1 (10%)"
+    nearly = (RankShare(3, 999_000), RankShare(1, 1_000))
+    assert describe_ranks(LossShare("gpu", 1_000_000, 0.1, nearly)) == "rank 3 (nearly all)"
+
+
 @pytest.mark.parametrize("steps", [1, 2])
 def test_one_rank_hears_nothing_of_others(tmp_path: Path, steps: int):
     lake = ingest_run(simulate(small(ranks=1, steps=steps)), tmp_path)
     found = lake.diagnose()
     said = [found.verdict, *(one.answer for one in answer_questions(found, lake.hosts))]
     assert not [line for line in said if re.search(r"other ranks|the others|slower ranks", line)]
+
+
+def test_one_rank_whose_step_times_are_known_is_not_told_the_opposite(tmp_path: Path):
+    lake = ingest_run(simulate(small(ranks=1, steps=3)), tmp_path)
+    found = lake.diagnose()
+    assert [step.step_time_ns is None for step in found.steps] == [True, False, False]
+    cost = answer_questions(found, lake.hosts)[0].answer
+    assert cost == "Unknown: the ranks and steps recorded are too few to compare."
+    alone = ingest_run(simulate(small(ranks=1, steps=1)), tmp_path / "one")
+    assert answer_questions(alone.diagnose(), {})[0].answer == "Unknown: the step times are not known."
 
 
 def test_the_only_step_is_not_counted(tmp_path: Path):

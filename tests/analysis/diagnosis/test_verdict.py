@@ -51,7 +51,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
 
 def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:
     began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)", 0)
-    split = None if max_rank is None else Split(0, 1, 2)
+    split = None if max_rank is None else Split(0, 1, 0, 2)
     return StepAnswer(StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, split, "none")
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_told():
     assert said.startswith("The cost of jitter is unknown; ")
     found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
     answers = told(found)
-    assert answers["How much does jitter cost?"] == "Unknown: the step times are not known."
+    assert answers["How much does jitter cost?"] == "Unknown: the ranks and steps recorded are too few to compare."
     assert answers["Which step?"] == "Unknown: no step has a known loss."
 
 
@@ -139,7 +139,7 @@ def test_a_loss_that_is_spread_is_answered_from_its_split():
     assert answers["Which GPU?"] == (
         "No single rank stands out above the run's noise; the loss is on ranks 6 (40%), 0 (40%), 1 (20%)."
     )
-    assert answers["Where to look?"] == "At no single place: begin with rank 6 in step 1."
+    assert answers["Where to look?"] == "No single place stands out: begin with rank 6 in step 1."
 
 
 def test_a_rank_with_most_of_the_loss_is_not_cleared():
@@ -150,9 +150,14 @@ def test_a_rank_with_most_of_the_loss_is_not_cleared():
 
 
 def test_a_loss_below_nothing_is_none():
-    assert write_verdict(Loss(-5, -0.001), [], [answer(1, -5)], 0, 4, QUIET).startswith(
-        "Jitter costs 0 ns over 1 step (0.00%)"
-    )
+    loss, steps = Loss(-109_000, -0.001), (answer(1, -109_000),)
+    split = (LossShare("unexplained", -109_000, -0.001, ()),)
+    said = write_verdict(loss, [], steps, 0, 4, QUIET, split)
+    assert said.startswith("Jitter costs no measurable time over 1 step; ")
+    answers = answer_questions(Diagnosis(loss, steps, (), WhatIf(0, -109_000), said, split=split, conclusion=QUIET), {})
+    texts = [said, *(text for one in answers for text in (one.answer, *one.evidence))]
+    assert answers[0].answer == "No measurable time over 1 step."
+    assert not [text for text in texts if "109" in text or "0 ns" in text]
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def test_the_max_ranks_excess_is_split_without_remainder(job: OracleJob):
         assert answer.max_rank == worst
         split = answer.split
         assert split is not None
-        assert split.start_ns + split.cpu_ns + split.gpu_ns == round(own[worst])
+        assert split.start_ns + split.cpu_ns + split.after_ns + split.gpu_ns == round(own[worst])
+        assert split.after_ns == 0
         for told, part in ((split.start_ns, "START"), (split.cpu_ns, "CPU"), (split.gpu_ns, "GPU")):
             assert told == pytest.approx(excess[worst][part], abs=1)
 

@@ -44,6 +44,10 @@ class TimeAfterLaunches:
                 self._found[at] |= self._between_steps(at, paths[at])
         return self._found[number]
 
+    def of_rank(self, number: int, rank: int) -> dict[TimePart, float]:
+        """Return a rank's ns of the path of the run's `number`th step, by charged part."""
+        return {part: ns for (own, part), ns in self.of_step(number).items() if own == rank}
+
     def share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:
         """Return the share of a rank's charges of a part in these steps that lies after the last launch."""
         whole = after = 0.0

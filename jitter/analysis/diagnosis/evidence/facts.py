@@ -72,6 +72,10 @@ class Evidence:
         """Whether the steps of some recording were found without markers."""
         return any(one.record.has_guessed_steps for of_step in self.records.values() for one in of_step.values())
 
+    def has_launches(self, team: int) -> bool:
+        """Return whether launches of a team's ranks were recorded."""
+        return self.analysis.run.dependencies[team].has_launches
+
     @property
     def is_single_rank(self) -> bool:
         """Whether the lake holds one rank only."""

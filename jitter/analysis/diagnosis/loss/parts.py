@@ -38,6 +38,8 @@ LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
 _MAX_RANKS = 3
 _MIN_SHARE = 0.01
 """Of the loss. Smaller parts are not listed in a sentence."""
+_MIN_RANK_SHARE = 0.005
+"""Of a part. A smaller share, which rounds to 0%, is not listed."""
 
 
 def format_share(share: LossShare) -> str:
@@ -76,15 +78,22 @@ def _list_ranks(ns_of: Mapping[int, int], most: int) -> str:
         return ""
     if len(ns_of) == 1:
         return f"rank {next(iter(ns_of))}"
-    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(ns_of.items())[:most])
-    more = len(ns_of) - most
+    listed = {rank: ns for rank, ns in ns_of.items() if ns >= _MIN_RANK_SHARE * whole}
+    if len(listed) == 1:
+        return f"rank {next(iter(listed))} (nearly all)"
+    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[:most])
+    more = len(listed) - most
     return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
 
 
 def describe_split(split: Sequence[LossShare]) -> str:
     """Return the parts of the loss as one sentence, largest first; empty without a loss to split."""
     whole = sum(abs(share.ns) for share in split)
+    if sum(share.ns for share in split) <= 0:
+        return ""
     listed = [share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _MIN_SHARE * whole]
+    if all(share.part == "unexplained" for share in listed):
+        return ""
     parts = []
     for share in listed:
         ranks = describe_ranks(share)

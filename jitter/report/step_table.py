@@ -32,7 +32,8 @@ def format_steps(frame: pd.DataFrame, width: int = 80) -> str:
     """Format the rows of `tabulate_steps` as text of at most `width` columns: times in ms, `-` for the unknown.
 
     The split of the excess (late start, launches, after the last launch, GPU) is shown only if enough columns are left
-    for the kernel at which the step began to diverge; that kernel's name is cut to what is left.
+    for the kernel at which the step began to diverge; that kernel's name is cut to what is left. Time after the last
+    launch has a column if any step has such an excess.
     """
     rows = frame.to_dict("records")
     columns = [
@@ -43,7 +44,8 @@ def format_steps(frame: pd.DataFrame, width: int = 80) -> str:
         ["min", *(_integer(row["min_rank"]) for row in rows)],
         ["max", *(_integer(row["max_rank"]) for row in rows)],
     ]
-    split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in _SPLIT_COLUMNS]
+    shown = [name for name in _SPLIT_COLUMNS if name != "after_ns" or frame[name].fillna(0).any()]
+    split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in shown]
     cause = ["cause", *(row["cause"] for row in rows)]
     if width - _used_width([*columns, *split, cause]) >= _MIN_DIVERGENCE_WIDTH:
         columns += split

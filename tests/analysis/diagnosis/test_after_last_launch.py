@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from jitter.report.step_table import format_steps, tabulate_steps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -35,6 +36,8 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     mine = [split.after_ns if part == "cpu_after" else split.start_ns for split in splits]
     assert sum(mine) >= 0.9 * sum(sum(astuple(split)) for split in splits)
     assert sum(split.cpu_ns for split in splits) <= 0.1 * sum(mine)
+    heads = format_steps(tabulate_steps(found.steps), width=160).splitlines()[0]
+    assert ("after ms" in heads) == (part == "cpu_after")
 
 
 def test_data_loading_counts_once(tmp_path: Path):

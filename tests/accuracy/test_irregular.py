@@ -111,5 +111,12 @@ def test_a_clear_fault_is_found_with_its_price():
     assert found.gain_ns == pytest.approx(found.told_ns, rel=0.1)
 
 
+def test_a_network_that_is_slow_for_all_is_never_cleared():
+    """One run cannot show it: its links are not cleared, and the score says so."""
+    found = score(_seed("plain", "slow_network"))
+    assert found.outcome in ("hedged", "right", "lead", "small")
+    assert found.outcome != "hedged" or "is not excluded" in found.verdict
+
+
 def _seed(effect: str, fault: str) -> int:
     return next(seed for seed in range(TUNING, REPORTED) if COMBINATIONS[seed % len(COMBINATIONS)] == (effect, fault))

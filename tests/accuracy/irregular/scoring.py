@@ -42,7 +42,8 @@ class IrregularScore(NamedTuple):
     effect: str
     fault: str
     outcome: str
-    """healthy: silent, job, lead, wrong. Faulty: right, lead, wrong, missed, silent, cleared; small: not scored."""
+    """healthy: silent, job, lead, wrong. Faulty: right, lead, wrong, missed, hedged, silent, cleared;
+    small: not scored. Hedged: nothing is named, but the conclusion does not clear the links."""
     findings: tuple[Finding, ...]
     gain_ns: float
     """What fixing the faults that were found saves, in truth."""
@@ -189,7 +190,9 @@ def _outcome(
         costly = list(job.faults) if sum(gains.values()) > COSTLY * run_ns else costly
     if not costly:
         return "small"
-    cleared = not findings and diagnosis.conclusion.status == "within_noise" and not diagnosis.conclusion.doubts
+    said = diagnosis.conclusion
+    is_network = fault in ("slow_link", "slow_network")
+    cleared = not findings and ("link" if is_network else "rank") in said.cleared
     if fault == "unrecorded":
         if any(one.scope == "unrecorded" for one in findings):
             return "right"
@@ -200,4 +203,6 @@ def _outcome(
         return "right" if sure else "lead"
     if any(named):
         return "partly"
+    if is_network and not findings and said.unverified_transfers is not None:
+        return "hedged"
     return "cleared" if cleared else "silent" if not findings else "missed"

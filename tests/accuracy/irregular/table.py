@@ -7,7 +7,7 @@ from statistics import median
 from tests.accuracy.irregular.scoring import IrregularScore
 
 _HEALTHY = ("silent", "job", "lead", "wrong", "crash")
-_FAULTY = ("right", "lead", "partly", "missed", "silent", "cleared", "wrong", "small", "crash")
+_FAULTY = ("right", "lead", "partly", "missed", "hedged", "silent", "cleared", "wrong", "small", "crash")
 
 
 def table(scores: Sequence[IrregularScore]) -> list[str]:

@@ -152,12 +152,13 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
             awaited, other = find_awaited(job, step, rank, op, before.stream_end, row, ready)
             held = later(later(launched, stream), awaited)
             more = own.delay[row + op] - baseline.delay[place]
+            if not job.has_launches[team]:
+                more += own.host[row + op] - baseline.host[place]
             if fresh[rank] and isnan(stream):
                 more = 0.0  # what its stream did before is not known
             part = GPU
             if not job.has_launches[team]:
                 part = START if op <= job.first_kernel[team] else CPU
-                more += own.host[row + op] - baseline.host[place]
             elif held == launched:
                 # the GPU had it before the call returned: that much of the call held nothing up
                 part = CPU

@@ -189,8 +189,7 @@ def replay_operations(  # noqa: PLR0912  # one formula
             delay, gpu = baseline.delay[place], baseline.gpu[place]
         else:
             delay, gpu = own.delay[cell], own.gpu[cell]
-        if not job.has_launches[team]:
-            delay += host
+        delay += 0.0 if job.has_launches[team] else host
         start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
         if begins and isnan(start):
             start = step.start[cell] - change.time_saved

@@ -87,12 +87,14 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
-    if culprit.gain_ns <= 0 or not counted:
-        return f"{remedy} would help; alone it saves nothing, because other faults hide it"
+    saved_ns = culprit.share_ns if culprit.is_hidden else culprit.gain_ns
+    if saved_ns <= 0 or not counted:
+        return f"{remedy} would help; what it saves alone is too small to measure in these steps"
     loss = diagnosis.loss
-    share = f" ({format_percent(culprit.gain_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
+    share = f" ({format_percent(saved_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
     verb = "might" if culprit.confidence == "low" else "would"
-    return f"{remedy} {verb} save about {format_time(culprit.gain_ns / counted)} a step{share}"
+    beside = ", if the other findings are fixed too" if culprit.is_hidden else ""
+    return f"{remedy} {verb} save about {format_time(saved_ns / counted)} a step{share}{beside}"
 
 
 def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FindingCard:

@@ -105,6 +105,7 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "confidence": culprit.confidence,
         "excess_ns": culprit.excess_ns,
         "gain_ns": culprit.gain_ns,
+        "share_ns": culprit.share_ns,
         "steps": [key.step for key in culprit.steps],
         "step_pattern": culprit.step_pattern,
         "kernel_index": None if at is None else {"first": at.first, "last": at.last},

@@ -38,6 +38,7 @@ CULPRIT = {
     "confidence": TEXT,
     "excess_ns": INT,
     "gain_ns": INT,
+    "share_ns": INT,
     "steps": [INT],
     "step_pattern": TEXT,
     "kernel_index": (NULL, {"first": INT, "last": INT}),

@@ -58,6 +58,7 @@ def make_culprit(
         confidence=_confidence(group, evidence),
         excess_ns=round(group.excess_ns),
         gain_ns=cap_gain(max(gain_ns, 0.0) if group.is_lead else gain_ns, max_gain_ns),
+        share_ns=cap_gain(max(share_ns, 0.0), max_gain_ns),
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
         kernel_index=_kernel_range(charges, evidence),

@@ -120,6 +120,8 @@ class Culprit:
     """Own time above the other ranks', in the steps in which it occurs."""
     gain_ns: int
     """Time saved by fixing it alone, ns; at most the loss."""
+    share_ns: int
+    """Its share of the time saved by fixing all culprits, ns: findings of the same steps hide each other."""
     steps: tuple[StepKey, ...]
     step_pattern: str
     kernel_index: IndexRange | None
@@ -129,6 +131,11 @@ class Culprit:
     """Of scope `job`: whether there are ranks on which it does not occur."""
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether fixing it alone saves less than half of its share, because other findings take its place."""
+        return self.gain_ns < self.share_ns / 2
 
 
 @dataclass(frozen=True)

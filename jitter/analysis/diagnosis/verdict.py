@@ -45,17 +45,49 @@ def write_verdict(
         return " ".join([f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}.", *conclusion.doubts])
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
-    said = (
-        f"{cost}. {name_culprit(first)} {describe_advice(first)} ({first.step_pattern}{lead}); {describe_gain(first)}"
-    )
-    if len(culprits) > 1:
-        others = ", ".join(
-            f"{name_culprit(other)[:1].lower()}{name_culprit(other)[1:]} ({CAUSES[other.cause].words})"
-            for other in culprits[1:_MAX_NAMED]
+    alike = _alike(culprits)
+    said = f"{cost}. {name_culprit(first)} {describe_advice(first)} ({first.step_pattern}{lead})"
+    if alike:
+        together = min(sum(one.share_ns for one in (first, *alike)), all_gain_ns)
+        said += (
+            f", and so {'does' if len(alike) == 1 else 'do'} {_list_names(alike)}; fixing "
+            f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, {_alone(first)}"
         )
-        more = f" and {len(culprits) - _MAX_NAMED} more" if len(culprits) > _MAX_NAMED else ""
-        said += f". Also {others}{more}; fixing all of them would save about {format_time(all_gain_ns)}"
+    else:
+        said += f"; {describe_gain(first)}"
+    others = [one for one in culprits[1:] if one not in alike]
+    if others:
+        said += (
+            f". Also {_list_names(others, with_cause=True)}; "
+            f"fixing all findings would save about {format_time(all_gain_ns)}"
+        )
     return said + "."
+
+
+def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
+    """Return the culprits that have the first one's cause and hide it: only fixing them too saves its share."""
+    first = culprits[0]
+    if first.scope in ("job", "unrecorded") or not first.is_hidden:
+        return []
+    return [
+        one
+        for one in culprits[1:]
+        if one.cause == first.cause and one.scope not in ("job", "unrecorded") and one.is_hidden
+    ]
+
+
+def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:
+    """Return the names of culprits within a sentence, the costliest first."""
+    names = [f"{name_culprit(one)[:1].lower()}{name_culprit(one)[1:]}" for one in culprits[: _MAX_NAMED - 1]]
+    if with_cause:
+        names = [f"{name} ({CAUSES[one.cause].words})" for name, one in zip(names, culprits, strict=False)]
+    more = len(culprits) - len(names)
+    return f"{', '.join(names)} and {more} more" if more else " and ".join(names)
+
+
+def _alone(culprit: Culprit) -> str:
+    saving = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
+    return f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]} alone {saving}"
 
 
 def describe_advice(culprit: Culprit) -> str:
@@ -114,10 +146,14 @@ def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
 
 def describe_gain(culprit: Culprit) -> str:
     """Return what fixing the culprit would save, as a clause."""
-    if culprit.gain_ns <= 0 and culprit.confidence == "low":
-        return "what fixing it alone would save is too small to measure in these steps"
+    if culprit.is_hidden:
+        alone = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
+        return (
+            f"fixing it alone would save {alone}, because other findings hide it; "
+            f"its share of what fixing all saves is {format_time(culprit.share_ns)}"
+        )
     if culprit.gain_ns <= 0:
-        return "fixing it alone would save nothing, because other faults hide it"
+        return "what fixing it alone would save is too small to measure in these steps"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""
     return f"fixing it would save about {format_time(culprit.gain_ns)}{beyond}"
 

@@ -9,6 +9,7 @@ SELECT scope,                  -- rank, host, device or ranks
        confidence,             -- high, medium or low
        excess_ns,              -- own time above the others', in its steps
        gain_ns,                -- what the run gains if it alone is repaired
+       share_ns,               -- its share of what the run gains if all culprits are repaired
        steps,                  -- in which it happens
        epochs,                 -- of each of these steps; null: markers name none
        step_pattern,           -- in words

@@ -69,7 +69,7 @@ def test_few_launches_and_absent_ranks_prove_nothing():
 
 
 def _culprit(cause: str, confidence: str = "high") -> Culprit:
-    return Culprit("rank", 2, (2,), None, 0, cause, confidence, 10, 10, (), "every step", None, (), None)  # type: ignore[arg-type]
+    return Culprit("rank", 2, (2,), None, 0, cause, confidence, 10, 10, 10, (), "every step", None, (), None)  # type: ignore[arg-type]
 
 
 def _diagnosis(*culprits: Culprit) -> Diagnosis:

@@ -39,6 +39,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
             "confidence": "high",
             "excess_ns": 9 * MS,
             "gain_ns": 4 * MS,
+            "share_ns": 4 * MS,
             "steps": (StepKey(None, 1),),
             "step_pattern": "one step: step 1",
             "kernel_index": IndexRange(4, 9),
@@ -182,12 +183,37 @@ def test_of_many_the_first_three_are_named():
     found = diagnosis(*(culprit(rank, cause="late_start") for rank in range(5)))
     assert found.verdict.endswith(
         "Also rank 1 (late step starts), rank 2 (late step starts) and 2 more; "
-        "fixing all of them would save about 7.00 ms."
+        "fixing all findings would save about 7.00 ms."
     )
     answers = told(found)
     assert answers["Which GPU?"].endswith("; and 2 more.")
     assert answers["CPU or GPU?"] == "The CPU (late step starts)."
     assert diagnosis(culprit(1), culprit(2)).verdict.count("Also rank 2 (slower execution of the same kernels);") == 1
+
+
+@pytest.mark.parametrize(
+    ("gain_ms", "others", "said"),
+    [
+        (1, 1, "), and so does rank 1; fixing both would save about 6.00 ms, rank 3 alone about 1.00 ms."),
+        (0, 1, "), and so does rank 1; fixing both would save about 6.00 ms, rank 3 alone nothing."),
+        (
+            1,
+            2,
+            "), and so do rank 1 and rank 2; fixing all of them would save about 7.00 ms, rank 3 alone about 1.00 ms.",
+        ),
+    ],
+)
+def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: int, others: int, said: str):
+    hidden = {"gain_ns": gain_ms * MS, "share_ns": 3 * MS}
+    assert diagnosis(culprit(**hidden), *(culprit(1 + at, **hidden) for at in range(others))).verdict.endswith(said)
+
+
+def test_a_finding_that_another_cause_hides_tells_its_share():
+    hidden = {"gain_ns": MS, "share_ns": 3 * MS}
+    assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
+        "; fixing it alone would save about 1.00 ms, because other findings hide it; its share of what fixing all saves "
+        "is 3.00 ms. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
+    )
 
 
 def test_the_seven_answers():

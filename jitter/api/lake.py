@@ -248,7 +248,7 @@ class Lake:
     def grouped_times(
         self, by: str, steps: Sequence[int | StepKey] | None = None, ranks: Sequence[int] | None = None
     ) -> pa.Table:
-        """Return the time of kernels per step by "kernel", "operator", "scope", "phase" or "stream", across ranks.
+        """Return the time of kernels per step by "kernel", "operator", "scope", "phase", "source_line" or "stream".
 
         A row per group with count, median, least and greatest time over ranks, and a column per rank (or each of
         `ranks`); `jitter explain metrics` describes the columns. Raises `UsageError` for an unknown group, step or

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--by",
-    type=click.Choice(["kernel", "operator", "scope", "phase", "stream", "step"]),
+    type=click.Choice(["kernel", "operator", "scope", "phase", "source_line", "stream", "step"]),
     help="Instead: time per step of each kernel name, operator, …, across ranks; step: each rank's step by part.",
 )
 @click.option("--step", type=int, help="Default: the costliest step, named on stderr; with --by all steps.")

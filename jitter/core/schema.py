@@ -67,13 +67,13 @@ OPERATORS = pa.schema(
         pa.field("process", pa.int32(), nullable=False),
         pa.field("thread", pa.int64()),
         pa.field("name", NAME_ID, nullable=False),
-        pa.field("is_module", pa.bool_(), nullable=False),  # a module of the model, not an operator
+        pa.field("is_module", pa.bool_(), nullable=False),  # a module of the model or a Python frame, no operator
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("end_ns", pa.int64(), nullable=False),
     ]
 )
-"""Operators (`aten::mm`) and modules of a framework on the host. In any order. A reader may leave out events that
-enclose no call."""
+"""Operators (`aten::mm`) and modules of a framework, and frames of the Python stack (`train.py(12): step`), on the
+host. In any order. A reader may leave out events that enclose no call."""
 
 BACKWARD = pa.schema(
     [
@@ -123,6 +123,7 @@ KERNELS = pa.schema(
         pa.field("operator", pa.dictionary(pa.int32(), pa.string())),
         pa.field("scope", pa.dictionary(pa.int32(), pa.string())),
         pa.field("phase", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("source_line", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
 """One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.

@@ -1,6 +1,7 @@
 """The report as JSON, for scripts; `jitter explain json` lists the keys."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
@@ -109,6 +110,7 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "steps": [key.step for key in culprit.steps],
         "step_pattern": culprit.step_pattern,
         "kernel_index": None if at is None else {"first": at.first, "last": at.last},
+        "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": list(culprit.evidence),
         "look_at": None if where is None else {"file": where.file, "start_ns": where.start_ns, "end_ns": where.end_ns},
     }

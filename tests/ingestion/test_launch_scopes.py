@@ -16,6 +16,7 @@ from jitter.ingestion.transform.step_markers import compile_step_pattern
 from jitter.readers import Batch
 
 NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]
+NAMES += ["train.py(3): main", "model.py(12): forward"]
 
 
 class Range(NamedTuple):
@@ -54,7 +55,10 @@ def scopes_of(ranges: list[Range], tmp_path: Path, links: list[tuple[int, ...]] 
 
 
 def annotated(
-    scopes: LaunchScopes, launches: list[tuple[int, int]], collective: bool = False
+    scopes: LaunchScopes,
+    launches: list[tuple[int, int]],
+    collective: bool = False,
+    columns: tuple[str, ...] = ("operator", "scope", "phase"),
 ) -> list[tuple[object, ...]]:
     rows = pa.table(
         {
@@ -64,7 +68,7 @@ def annotated(
         }
     )
     found = scopes.annotate(0, rows)
-    return list(zip(*(found[name].to_pylist() for name in ("operator", "scope", "phase")), strict=True))
+    return list(zip(*(found[name].to_pylist() for name in columns), strict=True))
 
 
 def test_nested(tmp_path: Path):
@@ -201,3 +205,22 @@ def test_operator_names(text: str, operator: str | None):
 )
 def test_phases(text: str, phase: str | None):
     assert parse_phase(text) == phase
+
+
+def test_lines_of_the_python_stack(tmp_path: Path):
+    """The innermost frame counts; frames are no part of the scope; the backward pass has its forward operator's."""
+    ranges = [
+        Range(1, "train.py(3): main", 0, 1000, "module"),
+        Range(1, "nn.Module: Linear_1", 20, 300, "module"),
+        Range(1, "model.py(12): forward", 30, 200, "module"),
+        Range(1, "aten::mm", 40, 100, "operator"),
+        Range(2, "aten::mm", 400, 500, "operator"),
+    ]
+    scopes = scopes_of(ranges, tmp_path, [(0, 2, 410, 1, 50)])
+    launches = [(1, 10), (1, 50), (1, 250), (2, 420)]
+    assert annotated(scopes, launches, columns=("source_line", "scope")) == [
+        ("train.py(3): main", None),
+        ("model.py(12): forward", "Linear_1"),
+        ("train.py(3): main", "Linear_1"),
+        ("model.py(12): forward", "Linear_1"),
+    ]

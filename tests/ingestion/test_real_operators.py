@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -139,3 +140,34 @@ def test_modules_and_phases_of_a_real_trace(tmp_path: Path):
     assert {"forward", "backward", "optimizer", "communication"} <= set(phases)
     scopes = lake.sql("select distinct scope from kernels where phase = 'backward'")["scope"].to_pylist()
     assert any(scope is not None and "ResNet_0/" in scope and "Conv2d_" in scope for scope in scopes)
+
+
+@pytest.mark.parametrize("name", ["resnet_act_checkpoint", "vllm_graph_execution"])
+def test_lines_of_the_program_against_plain_json(name: str, tmp_path: Path):
+    """The innermost frame around the launch that is neither PyTorch's nor Triton's nor the standard library's."""
+    path = Path(TRACES or "", "kineto", "tracelens", f"{name}.json.gz")
+    with gzip.open(path) as file:
+        events = json.load(file, parse_float=Decimal)["traceEvents"]
+    frames = [
+        one
+        for one in events
+        if one.get("cat") == "python_function"
+        and ".py(" in one["name"]
+        and not one["name"].startswith(("torch/", "triton/"))
+        and re.split(r"[/.]", one["name"])[0] not in sys.stdlib_module_names
+    ]
+    start, end = (np.array([ns(one, key) for one in frames]) for key in ("start", "end"))
+    thread = np.array([one["tid"] for one in frames])
+    calls = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
+    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
+    rows = jitter.open(tmp_path / "lake").sql(
+        "select launch_start_ns, source_line from kernels where launch_start_ns is not null and phase <> 'backward'"
+    )
+    named = 0
+    for row in rows.to_pylist():
+        at = row["launch_start_ns"]
+        around = np.flatnonzero((start <= at) & (at <= end) & (thread == calls[at]))
+        inner = max(around.tolist(), key=lambda row: (start[row], -end[row]), default=None)
+        assert row["source_line"] == (None if inner is None else frames[inner]["name"])
+        named += inner is not None
+    assert named > 0.9 * len(rows)

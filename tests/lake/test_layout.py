@@ -51,6 +51,7 @@ COLUMNS = {
     "operator": pa.string(),
     "scope": pa.string(),
     "phase": pa.string(),
+    "source_line": pa.string(),
 }
 HOST = {
     "epoch": pa.int64(),

@@ -97,6 +97,19 @@ class ProfileLocation:
 
 
 @dataclass(frozen=True)
+class CodeLocation:
+    """The place in the program where a kernel is launched; None where the recording does not tell."""
+
+    kernel_index: int
+    operator: str | None
+    scope: str | None
+    """Annotations and modules around the launch, outermost first."""
+    phase: str | None
+    source_line: str | None
+    """Innermost frame of the program in the Python stack: `file(line): function`."""
+
+
+@dataclass(frozen=True)
 class IndexRange:
     """A range of kernel indices, both ends included."""
 
@@ -127,6 +140,8 @@ class Culprit:
     kernel_index: IndexRange | None
     evidence: tuple[str, ...]
     look_at: ProfileLocation | None
+    code: CodeLocation | None = None
+    """Of its first kernel; None where the recording does not tell, or the finding covers many kernels."""
     is_part_of_job: bool = False
     """Of scope `job`: whether there are ranks on which it does not occur."""
     is_beyond_loss: bool = False
@@ -140,7 +155,7 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What follows from all findings; every form of report says the same."""
+    """The conclusion from all findings; every form of report says the same."""
 
     status: Status
     doubts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Tables of where time goes: each rank's step by part; kernels by name, operator, scope, phase or stream."""
+"""Tables of where time goes: each rank's step by part; kernels by name, operator, scope, phase, line or stream."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -19,6 +19,7 @@ GROUPS: Final = {
     "operator": "operator",
     "scope": "scope",
     "phase": "phase",
+    "source_line": "source_line",
     "stream": "stream",
 }
 """Each way to group kernels, and its column."""

@@ -1,4 +1,4 @@
-"""The host ranges of a recording that say where in the code a launch is: annotations, operators, modules."""
+"""The host ranges of a recording that say where in the code a launch is: annotations, operators, modules, frames."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.ingestion.transform.scope_names import parse_operator
+from jitter.ingestion.transform.scope_names import is_frame, parse_operator
 
 ANNOTATION: Final = 0
 OPERATOR: Final = 1
 MODULE: Final = 2
+FRAME: Final = 3
+"""A frame of the Python stack; stored like a module, and told from it by its text."""
 NO_THREAD: Final = -1
 _Ints = npt.NDArray[np.int64]
 
@@ -23,7 +25,7 @@ class ThreadRanges(NamedTuple):
     start_ns: _Ints
     end_ns: _Ints
     key: _Ints
-    """What the range is: see `CodeRanges.text`."""
+    """Text and kind of the range: see `CodeRanges.text`."""
     has_launch: npt.NDArray[np.bool_]
     """Whether a launch is known to lie in the range; False at first."""
     backward_ns: _Ints
@@ -91,7 +93,7 @@ class CodeRanges:
         """Return the text and the kind of a key; `names` are the recording's."""
         listed = names if key < self._names else self._listed
         number, kind = divmod(key if key < self._names else key - self._names, self.KINDS)
-        return listed[number], kind
+        return listed[number], FRAME if kind == MODULE and is_frame(listed[number]) else kind
 
     def has(self, process: int) -> bool:
         """Return whether the process has ranges."""

@@ -1,7 +1,7 @@
-"""Where in the code each kernel was launched: the operator, the annotations and modules around the launch, the phase.
+"""Code position of each launch: the operator, the annotations and modules around it, the Python line, the phase.
 
 A launch lies in the ranges of its own thread that are open when it starts. Ranges that hold no launch are ignored.
-A launch of the backward pass has the modules of the forward operator that it belongs to.
+A launch of the backward pass has the modules and the Python line of the forward operator that it belongs to.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
-from jitter.ingestion.transform.code_ranges import MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
+from jitter.ingestion.transform.code_ranges import FRAME, MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.scope_names import (
     BACKWARD,
     COMMUNICATION,
@@ -23,7 +23,7 @@ from jitter.ingestion.transform.scope_names import (
     scope_part,
 )
 
-SCOPE_COLUMNS: Final = ("operator", "scope", "phase")
+SCOPE_COLUMNS: Final = ("operator", "scope", "source_line", "phase")
 _ROOT: Final = 0
 _MOST_OPERATIONS: Final = 20_000
 """Operations kept of one thread, the longest; far more than the gaps that a report explains."""
@@ -41,20 +41,22 @@ class _Node(NamedTuple):
     modules: str | None
     """The part of the scope that modules are."""
     phase: str | None
+    source_line: str | None
+    """The innermost frame of the Python stack."""
 
 
 class LaunchScopes:
-    """Finds operator, scope and phase of the launches of one recording; `names` are the recording's names."""
+    """Finds `SCOPE_COLUMNS` of the launches of one recording; `names` are the recording's names."""
 
     def __init__(self, ranges: CodeRanges, names: Sequence[str]) -> None:
         self._ranges = ranges
         self._names = names
-        self._nodes = [_Node(None, None, None, None)]
+        self._nodes = [_Node(None, None, None, None, None)]
         self._known: dict[tuple[int, int, int], int] = {}
         self._launching: set[tuple[int, int]] = set()
 
     def annotate(self, process: int, activities: pa.Table) -> pa.Table:
-        """Return the activities of one process with the columns `operator`, `scope` and `phase` (dictionaries)."""
+        """Return the activities of one process with the columns `SCOPE_COLUMNS` (dictionaries)."""
         is_collective = activities["is_collective"].to_numpy(zero_copy_only=False)
         if not self._ranges.has(process) and not is_collective.any():
             return activities
@@ -66,7 +68,7 @@ class LaunchScopes:
         nodes[known] = self._nodes_of(process, threads, launches.fill_null(0).to_numpy()[known])
         used, which = np.unique(nodes, return_inverse=True)
         found = [self._nodes[number] for number in used.tolist()]
-        for name in ("operator", "scope"):
+        for name in ("operator", "scope", "source_line"):
             texts = [getattr(node, name) for node in found]
             activities = activities.append_column(name, _dictionary(texts, which))
         # one entry more for communication, whatever is around its launch
@@ -142,11 +144,13 @@ class LaunchScopes:
         if number is None:
             text, kind = self._ranges.text(key, self._names)
             outer = self._nodes[parent]
-            phase = parse_phase(text) if kind != MODULE else FORWARD
+            phase = FORWARD if kind == MODULE else None if kind == FRAME else parse_phase(text)
             # what runs inside the backward pass or the optimizer belongs to it
             phase = phase if outer.phase in (None, FORWARD) and phase is not None else outer.phase
             if kind == OPERATOR:
                 node = outer._replace(operator=text, phase=phase)
+            elif kind == FRAME:
+                node = outer._replace(source_line=text)
             else:
                 part = scope_part(text)
                 scope = part if outer.scope is None else f"{outer.scope}{SEPARATOR}{part}"
@@ -183,7 +187,8 @@ class LaunchScopes:
         if known is None:
             own = self._nodes[number]
             scope = own.scope if own.modules is not None else self._nodes[forward].modules or own.scope
-            known = self._add((number, forward, 1), own._replace(scope=scope, phase=BACKWARD))
+            line = own.source_line or self._nodes[forward].source_line
+            known = self._add((number, forward, 1), own._replace(scope=scope, source_line=line, phase=BACKWARD))
         return known
 
     def _forward(self, number: int) -> int:

@@ -1,4 +1,4 @@
-"""What the text of a host range says of the code: an operator, a module, a phase of the step."""
+"""Parsing of texts of host ranges: operators, modules, frames of the Python stack, phases of the step."""
 
 import re
 from functools import lru_cache
@@ -15,7 +15,7 @@ SEPARATOR: Final = "/"
 _LONGEST: Final = 256
 """Characters of one part of a scope; longer texts are cut."""
 DETAILS: Final = r"(?s), (?:seq|op_id|sizes|input_op_ids) = .*"
-"""What torch.autograd.profiler.emit_nvtx adds to names: "aten::add, seq = 5, op_id = 12, sizes = [...]"."""
+"""Details that torch.autograd.profiler.emit_nvtx adds to names: "aten::add, seq = 5, op_id = 12, sizes = [...]"."""
 _DETAILS: Final = re.compile(DETAILS)
 _OPERATOR: Final = re.compile(
     r"[\w.$]+(?:::[\w.$]+)+(?:: ?\w+)?|\w+Backward\d*|autograd::engine::evaluate_function: ?\S+|record_param_comms"
@@ -28,6 +28,7 @@ _WORD: Final = re.compile(
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MODULE: Final = "nn.Module: "
+_FRAME: Final = re.compile(r".+\.py\(\d+\): ")
 
 
 @lru_cache(maxsize=65536)
@@ -39,6 +40,15 @@ def parse_operator(text: str) -> str | None:
     """
     name = _DETAILS.sub("", text)
     return name if _OPERATOR.fullmatch(name) else None
+
+
+def is_frame(text: str) -> bool:
+    """Return whether a text is a frame of the Python stack: file, line and function.
+
+    >>> is_frame("model/layers.py(120): forward"), is_frame("nn.Module: Linear_1")
+    (True, False)
+    """
+    return _FRAME.match(text) is not None
 
 
 def scope_part(text: str) -> str:

@@ -36,5 +36,6 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        copy_direction,         -- of a copy: host_to_device, device_to_host, …
        operator,               -- the framework's operator that launched it; null: not recorded
        scope,                  -- annotations and modules around the launch, outermost first, with / between them
-       phase                   -- forward, backward, optimizer or communication; null: not told
+       phase,                  -- forward, backward, optimizer or communication; null: not told
+       source_line             -- innermost frame of the program in the Python stack: file(line): function
 FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

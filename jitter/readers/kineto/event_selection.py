@@ -97,7 +97,8 @@ class EventSelection:
         self.skipped: Final = tuple(category for category in _COMMON if category not in self.kind_by_category)
         """Known categories that are not wanted."""
         self.module_type: Final = _of_category(_PYTHON, _FIELDS[:-1]) if _PYTHON in self.kind_by_category else None
-        """The type of modules, which are found in the text: decoding all Python functions would take longer."""
+        """The type of modules and of frames of the program, which are found in the text: decoding all Python functions
+        would take longer."""
         self.python_type: Final = _of_category(_PYTHON, [])
         """The type of Python functions, without fields."""
 

@@ -1,6 +1,5 @@
-"""Operators, modules and the links between forward and backward pass, as batches; few of the events become rows."""
+"""Operators, modules, Python frames and links between forward and backward pass, as batches of few of the events."""
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import attrgetter, not_
@@ -15,8 +14,8 @@ from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
 from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
+from jitter.readers.kineto.python_functions import is_module_or_frame
 
-_IS_MODULE: Final = re.compile(r"nn\.Module: ").match
 _LAUNCHES_NOTHING: Final = frozenset(
     {
         *("aten::view", "aten::view_as", "aten::as_strided", "aten::as_strided_", "aten::_reshape_alias"),
@@ -47,7 +46,7 @@ Processes = Callable[[Sequence[int | None]], "np.ndarray[tuple[int], np.dtype[np
 
 
 class OperatorBuffer:
-    """Collects operators (`cpu_op`) and modules (`python_function` of nn.Module) until they fill a batch."""
+    """Collects operators (`cpu_op`), modules and frames of the program (`python_function`) until they fill a batch."""
 
     def __init__(self) -> None:
         self._gathered = EventBuffer()
@@ -71,10 +70,10 @@ class OperatorBuffer:
         self._is_module += [False] * len(events)
 
     def add_modules(self, events: Sequence[Event], names: NameTable) -> None:
-        """Add those of the Python functions that are modules."""
+        """Add those of the Python functions that are modules or frames of the program."""
         texts = [name if isinstance(name := event.name, str) else names.text_of(name) for event in events]
         # few are: choose without running Python code for each
-        modules = list(compress(events, map(_IS_MODULE, texts)))
+        modules = list(compress(events, map(is_module_or_frame, texts)))
         if modules:
             self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
             self._is_module += [True] * len(modules)

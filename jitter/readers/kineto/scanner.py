@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from jitter.readers.kineto.event_selection import NULL, RECORD_PARAM_COMMS, Event, EventSelection
-from jitter.readers.kineto.modules import put_modules
+from jitter.readers.kineto.python_functions import put_python_functions
 
 
 class DecodeFault(NamedTuple):
@@ -49,7 +49,7 @@ def decode_events(text: bytes, selection: EventSelection) -> tuple[list[Event], 
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             events = selection.decoder.decode(text)
             if selection.module_type is not None:
-                put_modules(text, events, selection.python_type, selection.module_type)
+                put_python_functions(text, events, selection.python_type, selection.module_type)
             return events, None
     try:
         return _EVENTS.decode(text), None

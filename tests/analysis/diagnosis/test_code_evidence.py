@@ -10,6 +10,7 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.evidence.code import describe_code
+from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.simulate import Fault, Job, simulate, write
 
 Event = dict[str, Any]
@@ -93,14 +94,15 @@ def test_only_annotations_are_recorded(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("operator", "scope", "phase", "words"),
+    ("code", "words"),
     [
-        ("aten::add_", "model/mlp", "backward", "launched by `aten::add_` in `model/mlp`, backward"),
-        (None, "model/mlp", None, "launched in `model/mlp`"),
-        ("aten::add_", "step/forward", "forward", "launched by `aten::add_` in `step/forward`"),
-        ("aten::add_", None, "forward", "launched by `aten::add_`, forward"),
-        (None, None, "communication", None),
+        (("aten::add_", "model/mlp", "backward", None), "launched by `aten::add_` in `model/mlp`, backward"),
+        ((None, "model/mlp", None, None), "launched in `model/mlp`"),
+        (("aten::add_", "step/forward", "forward", None), "launched by `aten::add_` in `step/forward`"),
+        (("aten::add_", None, "forward", None), "launched by `aten::add_`, forward"),
+        ((None, None, "forward", "train.py(12): step"), "launched at `train.py(12): step`, forward"),
+        ((None, None, "communication", None), None),
     ],
 )
-def test_words(operator: str | None, scope: str | None, phase: str | None, words: str | None):
-    assert describe_code({"operator": operator, "scope": scope, "phase": phase}) == words
+def test_words(code: tuple[str | None, str | None, str | None, str | None], words: str | None):
+    assert describe_code(CodeLocation(17, *code)) == words

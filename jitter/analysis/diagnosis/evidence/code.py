@@ -1,6 +1,6 @@
 """Evidence from the program: the operator that launched a finding's kernel, the host's work before a late launch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.formatting import format_time
 from jitter.core.kernels import KINDS, MEMORY
@@ -18,7 +18,8 @@ from jitter.lake.host_events import read_host_events
 from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns
 
-_COLUMNS: Final = ("kind", "operator", "scope", "phase", "launch_start_ns", "launch_end_ns", "launch_thread")
+_CODE: Final = ("operator", "scope", "phase", "source_line")
+_COLUMNS: Final = ("kind", *_CODE, "launch_start_ns", "launch_end_ns", "launch_thread")
 _MOST_KERNELS: Final = 16
 """Kernel indices of a finding up to which its first kernel stands for it."""
 _LONGEST_SCOPE: Final = 80
@@ -28,7 +29,7 @@ _HOST_CAUSES: Final = ("cpu_launch", "late_start")
 
 
 class Program(Protocol):
-    """What the evidence is read from; `jitter.Lake` has these members."""
+    """The source of the evidence; `jitter.Lake` has these members."""
 
     root: Path
 
@@ -48,7 +49,7 @@ class Program(Protocol):
 class _Launch(NamedTuple):
     """One kernel's row, and when the process's launch before it returned."""
 
-    code: Mapping[str, str | None]
+    code: CodeLocation
     thread: int | None
     start_ns: int | None
     before_ns: int | None
@@ -61,45 +62,43 @@ def add_code_evidence(diagnosis: Diagnosis, program: Program) -> Diagnosis:
     """
     return replace(
         diagnosis,
-        culprits=tuple(
-            replace(culprit, evidence=(*culprit.evidence, *_describe(culprit, program)))
-            for culprit in diagnosis.culprits
-        ),
+        culprits=tuple(_with_code(culprit, program) for culprit in diagnosis.culprits),
     )
 
 
-def _describe(culprit: Culprit, program: Program) -> list[str]:
+def _with_code(culprit: Culprit, program: Program) -> Culprit:
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in program.ranks_of(key)), None)
     if where is None or key is None or where.last - where.first >= _MOST_KERNELS:
-        return []
+        return culprit
     launch = _find_launch(program, key, culprit.rank, where.first)
     if launch is None:
-        return []
+        return culprit
     found = []
-    code = describe_code(launch.code)
-    if code is not None:
-        found.append(f"kernel {where.first} is {code}")
+    words = describe_code(launch.code)
+    if words is not None:
+        found.append(f"kernel {where.first} is {words}")
     if culprit.cause in _HOST_CAUSES:
         operation = _describe_gap(program, key, culprit.rank, launch)
         if operation is not None:
             found.append(f"before the launch of kernel {where.first} the host was {operation}")
-    return found
+    return replace(culprit, code=None if words is None else launch.code, evidence=(*culprit.evidence, *found))
 
 
-def describe_code(code: Mapping[str, str | None]) -> str | None:
-    """Return operator, scope and phase of a kernel in words; None if none of them is known.
+def describe_code(code: CodeLocation) -> str | None:
+    """Return operator, scope, Python line and phase of a kernel in words; None if none but the phase is known.
 
-    >>> describe_code({"operator": "aten::add_", "scope": "model/mlp", "phase": "backward"})
-    'launched by `aten::add_` in `model/mlp`, backward'
+    >>> describe_code(CodeLocation(17, "aten::add_", "model/mlp", "backward", "train.py(12): step"))
+    'launched by `aten::add_` in `model/mlp` at `train.py(12): step`, backward'
     """
-    operator, scope, phase = code["operator"], code["scope"], code["phase"]
-    if operator is None and scope is None:
+    operator, scope, phase = code.operator, code.scope, code.phase
+    if operator is None and scope is None and code.source_line is None:
         return None
+    line = "" if code.source_line is None else f" at `{_inner(code.source_line)}`"
     by = "" if operator is None else f" by `{operator}`"
     within = "" if scope is None else f" in `{_inner(scope)}`"
     told = "" if phase is None or phase == (scope or "").rpartition("/")[2] else f", {phase}"
-    return f"launched{by}{within}{told}"
+    return f"launched{by}{within}{line}{told}"
 
 
 def _inner(scope: str) -> str:
@@ -117,7 +116,7 @@ def _find_launch(program: Program, key: StepKey, rank: int, kernel_index: int) -
             row = [at for at, kind in enumerate(kinds) if kind != KINDS[MEMORY]][number]
             start_ns = rows["launch_start_ns"][row].as_py()
             return _Launch(
-                {name: rows[name][row].as_py() for name in ("operator", "scope", "phase")},
+                CodeLocation(kernel_index, *(rows[name][row].as_py() for name in _CODE)),
                 rows["launch_thread"][row].as_py(),
                 start_ns,
                 _last_return(rows, start_ns, program.record_of(key, rank).step.start_ns),

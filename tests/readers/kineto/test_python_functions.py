@@ -1,4 +1,4 @@
-"""Modules are found in the text as decoding all Python functions would find them; other operators by their names."""
+"""Modules and frames are found in the text as decoding all Python functions would find them; operators by name."""
 
 from pathlib import Path
 
@@ -25,6 +25,12 @@ def test_modules(tmp_path: Path, indent: int | None, piece: int):
         python("nn.Module: Block_0", 1000.125, 40.5),
         operator('aten::say "nn.Module: No_1"', 1001.0, 30.0),
         python("nn.Module: Linear_1", 1002, 30),
+        python("torch/nn/modules/module.py(1501): _call_impl", 1003, 20),
+        python("/opt/env/lib/python3.12/site-packages/torch/_ops.py(1158): __call__", 1003, 20),
+        python("threading.py(1002): _bootstrap", 1003, 20),
+        python("concurrent/futures/thread.py(58): run", 1003, 20),
+        python("<built-in function linear>", 1003, 20),
+        python("/home/user/model/layers.py(120): forward", 1004, 10),
         {**python("x", 1, 2), "args": {"name": "nn.Module: Argument_2", "pid": 7, "tid": 9, "ts": 1, "dur": 2}},
         call(),
         kernel(),
@@ -36,8 +42,10 @@ def test_modules(tmp_path: Path, indent: int | None, piece: int):
         if row["is_module"]
     ]
     assert sorted(found) == [
+        ("/home/user/model/layers.py(120): forward", 1_004_000, 1_014_000, 9),
         ("nn.Module: Block_0", 1_000_125, 1_040_625, 9),
         ("nn.Module: Linear_1", 1_002_000, 1_032_000, 9),
+        ("train.py(3): main", 1_000_000, 1_050_000, 9),
     ]
     assert recording.problems == []
 

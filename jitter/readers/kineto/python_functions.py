@@ -24,7 +24,9 @@ _FRAME_EVENT: Final = re.compile(
     rb'"python_function"\s*,\s*"name"\s*:\s*"(?!torch/|nn\.Module|<)([^"\\]*\.py\(\d+\): [^"\\]*)"' + _TIMES
 )
 _IS_FRAME: Final = re.compile(r"(.+)\.py\(\d+\): ").match
-_LIBRARY: Final = re.compile(r"(?:^|-packages/)(?:torch|triton|torchgen)/|<frozen |/python3[\d.]*/(?!(?:site|dist)-packages/)")
+_LIBRARY: Final = re.compile(
+    r"(?:^|-packages/)(?:torch|triton|torchgen)/|<frozen |/python3[\d.]*/(?!(?:site|dist)-packages/)"
+)
 _MODULE_NAME: Final = "nn.Module: "
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
@@ -41,6 +42,8 @@ class FindingCard(NamedTuple):
     remedy: str
     place: str
     """Step, rank and kernels."""
+    code: str
+    """Operator, scope and line of the program that launches its first kernel; empty if not recorded."""
     file: str
     """Recording and time range on its own timeline; empty if unknown."""
     evidence: tuple[str, ...]
@@ -99,6 +102,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FindingCard:
     step, look = costliest_step(culprit, diagnosis), culprit.look_at
+    code = describe_launch(culprit.code) or ""
     return FindingCard(
         title=name_culprit(culprit),
         cause=CAUSES[culprit.cause].words,
@@ -106,7 +110,8 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         remedy=describe_remedy(culprit, diagnosis),
         place=_place(culprit, diagnosis),
         file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
-        evidence=culprit.evidence[:MAX_EVIDENCE],
+        code=code,
+        evidence=tuple(line for line in culprit.evidence if line != code)[:MAX_EVIDENCE],
         step=step,
         export="" if step is None else _command(step, exported_ranks(culprit, step, cohorts), lake, number),
     )

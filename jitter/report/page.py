@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
@@ -24,6 +24,7 @@ from jitter.core.formatting import (
 )
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
+from jitter.report.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.figures.rank_lines import RankLine
 from jitter.report.finding_cards import build_cards
 from jitter.report.questions import answer_questions
@@ -34,6 +35,8 @@ from jitter.report.views.step_tables import PARTS
 
 MAX_TABLE_ROWS = 200
 """Rows of the table of steps."""
+_SCRIPTS: Final = ("colours.js", "narrow.js", "load_figures.js", "step_map.js", "kernel_keys.js", "page.js")
+"""Scripts of the figures, in the order in which they are run."""
 
 
 class StepChoice(NamedTuple):
@@ -50,10 +53,15 @@ def template_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(version=__version__, parts=PARTS)
+    environment.globals.update(version=__version__, parts=PARTS, scripts=_SCRIPTS)
     environment.filters.update(
         ranges=format_numbers,
         time=format_time,
+        prose=render_prose,
+        sentences=render_sentences,
+        cell=render_cell,
+        time_cell=time_cell,
+        percent_cell=percent_cell,
         timeline=format_timeline_span,
         percent=format_percent,
         short=short_name,

@@ -11,6 +11,7 @@ from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points
 from jitter.history.runs import HistoryRun
+from jitter.report.cells import measure_percent, measure_time
 
 HISTORY_SCHEMA_VERSION: Final = 1
 
@@ -36,8 +37,8 @@ def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tupl
             format_date(run.added_ns),
             str(run.ranks),
             str(run.steps),
-            format_time(run.step_time_ns),
-            format_percent(run.loss_fraction),
+            measure_time(run.step_time_ns),
+            measure_percent(run.loss_fraction),
             format_change(changes.get((run.job, run.digest))),
             format_labels(run),
         )
@@ -54,12 +55,12 @@ def describe_history(
     heads = ("run", "step time", "loss", *(part.label for part in PathPart), "change", "findings")
     rows = []
     for run, document in zip(runs, documents, strict=True):
-        parts = [format_time(value) for value in usual_parts(document).tolist()]
+        parts = [measure_time(value) for value in usual_parts(document).tolist()]
         rows.append(
             (
                 run.name,
-                format_time(run.step_time_ns),
-                format_percent(run.loss_fraction),
+                measure_time(run.step_time_ns),
+                measure_percent(run.loss_fraction),
                 *parts,
                 format_change(changes.get((run.job, run.digest))),
                 describe_findings(document),

@@ -10,10 +10,15 @@ const csvCell = (value) => {
 };
 const csvText = (rows) => rows.map((row) => row.map(csvCell).join(",") + "\n").join("");
 
+// Values as they are, not as the page rounds them; the unit of a column is in its head.
 const tableCsv = (table) => {
-  const cells = (row) => [...row.cells].map((cell) => (cell.dataset.text ?? cell.innerText.replace(/\s+/g, " ").trim()));
+  const shown = (cell) => cell.innerText.replace(/\s+/g, " ").trim();
+  const text = (cell) => (cell.dataset.text ?? shown(cell)).replace(/^–$/, "");
+  const value = (cell) => (cell.dataset.raw ? parseFloat(cell.dataset.raw) : cell.dataset.raw ?? text(cell));
   const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden && !row.classList.contains("evidence"));
-  return csvText([cells(table.tHead.rows[0]), ...rows.map(cells)]);
+  const unit = (column) => rows.map((row) => row.cells[column]?.dataset.unit).find((one) => one);
+  const heads = [...table.tHead.rows[0].cells].map((cell, column) => shown(cell) + (unit(column) ? ` (${unit(column)})` : ""));
+  return csvText([heads, ...rows.map((row) => [...row.cells].map(value))]);
 };
 
 // Columns of equal length to rows, with a head.

@@ -10,6 +10,12 @@ const measured = (text) => {
   return found[1] == "−" || found[1] == "-" ? -size : size;
 };
 const cellText = (row, column) => row.cells[column]?.innerText.trim() ?? "";
+// The value of a cell where the page holds it, else the number that its text begins with.
+const cellNumber = (row, column, text) => {
+  const raw = row.cells[column]?.dataset.raw;
+  if (raw != null) return raw == "" ? null : parseFloat(raw);
+  return measured(text);
+};
 
 // A row with the rows of evidence that belong to it.
 const rowGroups = (body) => {
@@ -25,7 +31,7 @@ const sortTable = (table, column, ascending) => {
   const body = table.tBodies[0];
   const keyed = rowGroups(body).map((rows) => {
     const text = cellText(rows[0], column).replace(/^(epoch \d+, )?step /, "");
-    return { rows, text, number: measured(text) };
+    return { rows, text, number: cellNumber(rows[0], column, text) };
   });
   const sign = ascending ? 1 : -1;
   keyed.sort((a, b) => {

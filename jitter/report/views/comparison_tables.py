@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from jitter.comparison.document import CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.model import CollectiveChange, Comparison, RankChange
-from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_percent, format_rank, format_time
+from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank
 from jitter.core.kernels import short_name
+from jitter.report.cells import Measure, measure_percent, measure_time
 
 _MIN_RANK_CHANGE: Final = 0.005
 """Part of a step; a smaller change of a rank's excess is not listed."""
@@ -55,16 +56,21 @@ def _split(comparison: Comparison) -> ComparisonTable:
     rows = [
         (
             part.label,
-            format_time(part.base_ns),
-            format_time(part.new_ns),
-            format_time(part.difference_ns, signed=True),
-            format_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
+            measure_time(part.base_ns),
+            measure_time(part.new_ns),
+            measure_time(part.difference_ns, signed=True),
+            measure_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
         )
         for part in comparison.split
     ]
-    difference = format_time(effect.difference_ns, signed=True)
-    share = format_percent(effect.fraction)
-    total = ("step", format_time(effect.base_ns), format_time(effect.new_ns), difference, f"{share} of a step")
+    share = measure_percent(effect.fraction)
+    total = (
+        "step",
+        measure_time(effect.base_ns),
+        measure_time(effect.new_ns),
+        measure_time(effect.difference_ns, signed=True),
+        Measure(f"{share} of a step", share.raw, share.unit),
+    )
     return ComparisonTable("Where the time goes", heads, (*rows, total))
 
 
@@ -74,9 +80,9 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
         (
             name_change(one),
             str(one.places or one.new_places),
-            format_time(one.base_ns),
-            format_time(one.new_ns),
-            format_time(one.difference_ns, signed=True),
+            measure_time(one.base_ns),
+            measure_time(one.new_ns),
+            measure_time(one.difference_ns, signed=True),
             one.kind,
         )
         for one in changes[:most]
@@ -118,7 +124,7 @@ def _collectives(comparison: Comparison, most: int) -> ComparisonTable:
             " ".join(filter(None, (one.either.collective, _bytes(one.either.size_bytes), one.either.dtype))),
             *(_number(None if side is None else side.calls_per_step) for side in (one.base, one.new)),
             *(_number(None if side is None else side.busbw) for side in (one.base, one.new)),
-            UNKNOWN if one.ratio is None else f"×{one.ratio:.2f}",
+            Measure(UNKNOWN if one.ratio is None else f"×{one.ratio:.2f}", one.ratio, ""),
             *(_number(None if side is None else side.wait_us) for side in (one.base, one.new)),
         )
         for one in changed[:most]
@@ -143,9 +149,9 @@ def _ranks(comparison: Comparison, most: int) -> ComparisonTable:
     rows = [
         (
             format_rank(one.rank, one.host),
-            format_time(one.base_excess_ns),
-            format_time(one.new_excess_ns),
-            format_time(_excess_change(one), signed=True),
+            measure_time(one.base_excess_ns),
+            measure_time(one.new_excess_ns),
+            measure_time(_excess_change(one), signed=True),
         )
         for one in changed[:most]
     ]
@@ -161,7 +167,7 @@ def _excess_change(one: RankChange) -> int | None:
 def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
     found = comparison.culprits
     rows = [
-        (name_culprit_entry(one), one.cause.replace("_", " "), one.confidence, format_time(one.gain_ns), what)
+        (name_culprit_entry(one), one.cause.replace("_", " "), one.confidence, measure_time(one.gain_ns), what)
         for what, ones in (("appeared", found.appeared), ("went", found.went), ("stayed", found.stayed))
         for one in ones
     ]
@@ -201,14 +207,19 @@ def _texts(environment: Environment, field: str) -> str:
 
 def _throughput(comparison: Comparison) -> ComparisonTable:
     rows = [
-        (one.label, f"{one.base_seconds:,.1f} s", f"{one.new_seconds:,.1f} s", f"{one.speedup:.2f}×")
+        (
+            one.label,
+            Measure(f"{one.base_seconds:,.1f} s", one.base_seconds, "s"),
+            Measure(f"{one.new_seconds:,.1f} s", one.new_seconds, "s"),
+            Measure(f"{one.speedup:.2f}×", one.speedup, ""),
+        )
         for one in comparison.throughput
     ]
     return ComparisonTable("Training run time (train_runtime)", ("", "base", "new", "speed"), tuple(rows))
 
 
-def _number(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:,.1f}"
+def _number(value: float | None) -> Measure:
+    return Measure(UNKNOWN if value is None else f"{value:,.1f}", value, "")
 
 
 def _bytes(value: int | None) -> str | None:

@@ -74,15 +74,19 @@ def _with_code(culprit: Culprit, program: Program) -> Culprit:
     launch = _find_launch(program, key, culprit.rank, where.first)
     if launch is None:
         return culprit
-    found = []
-    words = describe_code(launch.code)
-    if words is not None:
-        found.append(f"kernel {where.first} is {words}")
+    words = describe_launch(launch.code)
+    found = [] if words is None else [words]
     if culprit.cause in _HOST_CAUSES:
         operation = _describe_gap(program, key, culprit.rank, launch)
         if operation is not None:
             found.append(f"before the launch of kernel {where.first} the host was {operation}")
     return replace(culprit, code=None if words is None else launch.code, evidence=(*culprit.evidence, *found))
+
+
+def describe_launch(code: CodeLocation | None) -> str | None:
+    """Return the kernel with where it is launched, in words; None where that is unknown."""
+    words = None if code is None else describe_code(code)
+    return None if code is None or words is None else f"kernel {code.kernel_index} is {words}"
 
 
 def describe_code(code: CodeLocation) -> str | None:

@@ -1,0 +1,68 @@
+"""Texts and table cells of a page as HTML: code in prose, and values that a copy as CSV takes instead of their text."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from jitter.core.formatting import format_percent, format_time
+
+_CODE: Final = re.compile(r"`([^`\n]+)`")
+_NARROW: Final = re.compile(r"(?<=&gt;) (?=\d)|(?<=\d) (?=(?:ns|µs|ms|s|GB/s)\b)")
+
+
+class Measure(str):
+    """The text of a value, with the value itself and its unit."""
+
+    raw: float | int | None
+    unit: str
+
+    def __new__(cls, text: str, raw: float | int | None, unit: str) -> "Measure":
+        """Return the text `text` of `raw` in `unit`."""
+        made = super().__new__(cls, text)
+        made.raw, made.unit = raw, unit
+        return made
+
+
+def measure_time(ns: float | None, *, signed: bool = False) -> Measure:
+    """Return a time as text in the unit that people read, with its value in ns."""
+    return Measure(format_time(ns, signed=signed), ns, "ns")
+
+
+def measure_percent(fraction: float | None) -> Measure:
+    """Return a fraction as a percentage."""
+    return Measure(format_percent(fraction), None if fraction is None else 100 * fraction, "%")
+
+
+def render_prose(text: str) -> Markup:
+    """Return a text as HTML: escaped, what stands between backticks as code, no line break before a unit.
+
+    >>> str(render_prose("launched by `aten::add_` in <b>"))
+    'launched by <code>aten::add_</code> in &lt;b&gt;'
+    """
+    return Markup(_NARROW.sub("\u00a0", _CODE.sub(r"<code>\1</code>", str(escape(text)))))
+
+
+def render_cell(text: str, *, is_text: bool = False) -> Markup:
+    """Return a table cell with a value's text; of a `Measure` also the value and its unit."""
+    place = Markup(' class="text" title="{}"').format(text) if is_text else Markup("")
+    if isinstance(text, Measure):
+        raw = "" if text.raw is None else format(text.raw, ".12g" if isinstance(text.raw, float) else "d")
+        place += Markup(' data-raw="{}" data-unit="{}"').format(raw, text.unit)
+    return Markup("<td{}>{}</td>").format(place, str(text))
+
+
+def time_cell(ns: float | None, *, signed: bool = False) -> Markup:
+    """Return a table cell with a time."""
+    return render_cell(measure_time(ns, signed=signed))
+
+
+def percent_cell(fraction: float | None) -> Markup:
+    """Return a table cell with a fraction as a percentage."""
+    return render_cell(measure_percent(fraction))
+
+
+def render_sentences(texts: Iterable[str]) -> Markup:
+    """Return texts as one paragraph's HTML."""
+    return Markup(" ").join(map(render_prose, texts))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.cli import main
 from jitter.core.formatting import format_numbers
 from jitter.report.finding_cards import MAX_CARDS, build_cards, costliest_step, describe_remedy, exported_ranks
@@ -87,3 +88,13 @@ def test_ranks_of_another_cohort_are_not_exported(diagnosis):
     pipeline = finding(diagnosis, ranks=(4, 5, 6), rank=5)
     step = costliest_step(pipeline, diagnosis)
     assert exported_ranks(pipeline, step, {4: 1, 5: 1, 6: 2, step.min_rank: 0}) == [5, 4]
+
+
+def test_a_card_has_the_code_that_launches_the_kernel_once(diagnosis):
+    code = CodeLocation(17, "aten::add_", "model/mlp", "backward", "train.py(12): step")
+    words = "kernel 17 is launched by `aten::add_` in `model/mlp` at `train.py(12): step`, backward"
+    one = finding(diagnosis, code=code, evidence=(words, "3 ms late"))
+    card = build_cards(replace(diagnosis, culprits=(one,)), COHORTS, LAKE)[0]
+    assert card.code == words
+    assert card.evidence == ("3 ms late",)
+    assert build_cards(replace(diagnosis, culprits=(finding(diagnosis, code=None),)), COHORTS, LAKE)[0].code == ""

@@ -162,7 +162,7 @@ def test_zooming_rescales_y_unless_kept_and_marks_what_lies_beyond(page):
     page.wait_for_function("Bokeh.documents[0].get_model_by_name('figure:gap').y_range.end < 1e5")
 
 
-def test_tables_sort_filter_and_copy(page):
+def test_tables_sort_filter_and_copy(page, path):
     table = page.locator("#steps table")
     loss = table.locator("th", has_text="loss").first
     loss.click()
@@ -172,9 +172,12 @@ def test_tables_sort_filter_and_copy(page):
     page.locator("#steps input[type=search]").fill("step 7")
     assert table.locator("tbody tr:visible").count() == 1
     rows = copied(page, page.locator("#steps button", has_text="copy as CSV"))
-    assert rows[0][:2] == ["step", "step time"]
+    assert rows[0][:4] == ["step", "step time (ns)", "loss (ns)", "of the step (%)"]
     assert len(rows) == 2
-    assert rows[1][0].startswith("epoch 1, step 7")
+    assert rows[1][0] == "epoch 1, step 7"
+    step = jitter.open(path.parent / "my lake").diagnose().steps[7]
+    assert [int(rows[1][1]), int(rows[1][2])] == [step.step_time_ns, step.loss_ns]  # not what the page rounds them to
+    assert float(rows[1][3]) == pytest.approx(100 * step.loss_fraction)
 
 
 def test_figures_copy_as_csv(page):

@@ -189,7 +189,7 @@ def _when(diagnosis: Diagnosis) -> str:
             name = "" if began is None else f", starting at {abbreviate(short_name(began.kernel_name))}"
             places.append(f"{name_culprit(one)}: {where}{name}")
     if places:
-        return "; ".join(places) + "."
+        return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
     return (
         "Unknown: no critical path across ranks is known."
         if _incomparable(diagnosis)

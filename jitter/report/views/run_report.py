@@ -25,6 +25,7 @@ from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import StepTables, build_step_tables
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
+from jitter.report.views.stream_shares import StreamShare, build_stream_shares
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class StepSection:
     max_rank: str
     min_rank: str
     tables: StepTables
+    streams: Sequence[StreamShare]
 
 
 class RunReport:
@@ -114,6 +116,7 @@ class RunReport:
             self._name(view.max_rank, "" if view.values else "max "),
             self._name(view.min_rank, "min "),
             build_step_tables(self.lake, step.key),
+            build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank),
         )
 
     def _name(self, rank: int | None, word: str) -> str:

@@ -1,5 +1,7 @@
 """The diagnosis as rows for SQL: one per step, one per culprit, with the names of the JSON report."""
 
+from dataclasses import asdict
+
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
@@ -39,6 +41,15 @@ CULPRITS_SCHEMA = pa.schema(
         ("step_pattern", pa.string()),
         ("first_index", pa.int64()),
         ("last_index", pa.int64()),
+        (
+            "code",
+            pa.struct(
+                [
+                    ("kernel_index", pa.int64()),
+                    *((name, pa.string()) for name in ("operator", "scope", "phase", "source_line")),
+                ]
+            ),
+        ),
         ("evidence", pa.list_(pa.string())),
         ("file", pa.string()),
         ("start_ns", pa.int64()),
@@ -93,6 +104,7 @@ def _culprit(culprit: Culprit) -> dict[str, object]:
         "steps": [key.step for key in culprit.steps],
         "epochs": [key.epoch for key in culprit.steps],
         "step_pattern": culprit.step_pattern,
+        "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": culprit.evidence,
     }
     if culprit.kernel_index is not None:

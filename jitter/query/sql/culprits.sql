@@ -15,6 +15,7 @@ SELECT scope,                  -- rank, host, device or ranks
        step_pattern,           -- in words
        first_index,            -- kernels from this index on
        last_index,             -- to this one
+       code,                   -- of its first kernel: kernel_index, operator, scope, phase, source_line; null: not recorded
        evidence,               -- in words, with the numbers
        file,                   -- the profile to open
        start_ns,               -- where in it, on its own clock

@@ -1,15 +1,18 @@
 """The page in a browser without a network: it draws, tells on hover, shows what is picked, and asks for nothing."""
 
+import io
 import os
 from dataclasses import astuple
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
-from tests.support.chromium import INK, PLACE
+from tests.support.chromium import INK, PLACE, VIEW
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 pytestmark = pytest.mark.slow
@@ -297,4 +300,28 @@ def test_traces_from_outside(browser, tmp_path, traces):
     for name in FIGURES:
         assert page.evaluate(INK, f"figure:{name}") > 8, name
     assert "late" in page.locator(".answer").inner_text() or traces == REAL
+    clean(page, path)
+
+
+LEGEND = f"""(name) => {{ {VIEW}
+  for (const view of walk(found)) if (view.model.type == "Legend") {{
+    view.el.scrollIntoView({{block: "center"}});
+    const {{ x, y, width, height }} = view.el.getBoundingClientRect();
+    return {{ x, y, width, height }};
+  }}
+}}"""
+"""Of a figure: where on the page its legend is."""
+
+
+def test_legends_have_their_symbols(browser, tmp_path):
+    traces = ["sample", str(tmp_path / "traces"), "--format", "kineto", "--ranks", "4", "--steps", "3"]
+    assert main([*traces, "--kernels", "60", "--quiet"]) == 0
+    assert main(["ingest", str(tmp_path / "traces"), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+    page = opened(browser, path)
+    page.wait_for_timeout(300)
+    for name in ("figure:collectives", "figure:step_split"):
+        shot = page.screenshot(clip=page.evaluate(LEGEND, name))
+        pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
+        assert (np.ptp(pixels, axis=2) > 60).sum() > 20, name  # letters and ground are grey
     clean(page, path)

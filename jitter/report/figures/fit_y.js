@@ -53,6 +53,7 @@ const fit = () => {
     angle: marks.map((one) => (one[1] > end ? 0 : Math.PI)),
     text: marks.map((one) => `beyond the range: kernel ${one[0]}, rank ${one[2].rank(one[3])}: ${time(one[1])}`),
     label: marks.map((one, n) => (n == marks.findIndex((other) => other[1] > end == one[1] > end) ? time(one[1]) : "")),
+    height: marks.map((one) => (one[1] > end ? 6 : -6)),  // px: a label at the edge would be cut in half
     align: marks.map((one) => (left(one) ? "right" : "left")), offset: marks.map((one) => (left(one) ? -8 : 8)),
   });
 

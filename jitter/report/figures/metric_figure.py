@@ -117,7 +117,7 @@ def _draw_lines(plot: figure, axis: KernelAxis, name: str, *, signed: bool, visi
 
 def _draw_edges(plot: figure, metric: str) -> ColumnDataSource:
     """Draw the marks of values beyond the y range, with the value on hover; the script fills the source."""
-    columns: dict[str, Any] = {name: [] for name in ("x", "y", "angle", "text", "label", "align", "offset")}
+    columns: dict[str, Any] = {name: [] for name in ("x", "y", "angle", "text", "label", "align", "offset", "height")}
     source = ColumnDataSource(columns, name=f"edges:{metric}")
     marks = plot.scatter(
         "x",
@@ -138,8 +138,9 @@ def _draw_edges(plot: figure, metric: str) -> ColumnDataSource:
         text_align="align",
         text_baseline="middle",
         x_offset="offset",
+        y_offset="height",
         background_fill_color=BACKGROUND_COLOR,
-        background_fill_alpha=0.75,
+        background_fill_alpha=0.9,
     )
     plot.add_glyph(source, words)
     plot.add_tools(HoverTool(renderers=[marks], tooltips="@text", attachment="horizontal"))

@@ -54,9 +54,16 @@ const loadWritten = async () => {
   return figures;
 };
 
+// Bokeh draws the symbols of a legend once, and not if its glyphs have no data yet.
+const drawLegends = (figures) => {
+  for (const model of figures._all_models.values()) if (model.type == "Legend") model.change.emit();
+};
+
 // The document of the figures; null on a live page whose run is not ready.
 const loadFigures = async () => {
   const figures = await (isLive() ? loadLive() : loadWritten());
-  if (figures != null) followColours(figures, setModel);
+  if (figures == null) return null;
+  followColours(figures, setModel);
+  drawLegends(figures);
   return figures;
 };

@@ -42,6 +42,7 @@ enableTables(document);
     setModel(kernels, { start, end, reset_start: whole[0], reset_end: whole[1] });
     if (model("shown:step")) setModel(model("shown:step"), { data: { x: [Number(select.value)] } });
     forgetKernel();
+    drawLegends(figures);
   };
   let asked = 0, replied = 0;
   const show = () => {

@@ -31,6 +31,20 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
     return min(1.0, math.fsum(map(math.exp, logs)))
 
 
+def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> float:
+    """Return P(X >= count) of the marked ones among so many drawn at random, without replacement, of the total.
+
+    >>> hypergeometric_tail(2, 2, 2, 4), hypergeometric_tail(0, 2, 2, 4)
+    (0.16666666666666666, 1.0)
+    """
+    ways = sum(
+        math.comb(marked, one) * math.comb(total - marked, drawn - one)
+        for one in range(max(count, 0), min(marked, drawn) + 1)
+        if drawn - one <= total - marked
+    )
+    return ways / math.comb(total, drawn)
+
+
 def qn_sigma(values: Floats) -> Floats:
     """Return (columns,) the standard deviation over steps of values (steps, columns), NaN for unknown; 0 for too few.
 

@@ -91,9 +91,11 @@ class Thresholds:
 
     # groups of ranks
     same_steps_share: float = 0.5
-    """Jaccard index. Ranks that are late in steps with at least this overlap may be late for one reason."""
+    """Jaccard index. Ranks of which any two are late in steps with this overlap may be late for one reason."""
     group_share: float = 0.6
     """Of a host's, device's or series' ranks. At least this part must be late for the group to be named."""
+    max_group_chance: float = 0.05
+    """Probability that as many random late ranks would share any host (device, series) so. Above it: no group."""
     min_series_ranks: int = 3
     """Ranks. A series (every Nth rank) needs this many: any two ranks form a series."""
     min_masked_ranks: int = 3

@@ -1,15 +1,28 @@
 """Who is late together, in which steps, and with what work."""
 
+from itertools import combinations, permutations
+
 import numpy as np
 import pytest
 
+from jitter.analysis.detection.findings import PricedFinding
+from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup, RankLocation, assign_nodes, group_late_ranks
+from jitter.analysis.diagnosis.grouping.finding_groups import _by_steps, _RankFindings
+from jitter.analysis.diagnosis.grouping.scopes import (
+    RankGroup,
+    RankLocation,
+    assign_nodes,
+    chance_of_sharing,
+    group_late_ranks,
+)
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern, format_ordinal
 from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
 
 TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}
+FOUR_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(16)}
 
 
 def told(late, places=TWO_HOSTS) -> list[tuple]:
@@ -23,12 +36,13 @@ def test_one_rank_stands_alone():
 
 def test_a_host():
     assert told({4, 5, 6, 7}) == [("host", (4, 5, 6, 7), "n1", None, None)]
-    assert told({4, 5, 7}) == [("host", (4, 5, 7), "n1", None, None)]  # three of four
+    assert told({4, 5, 7}, FOUR_HOSTS) == [("host", (4, 5, 7), "n1", None, None)]  # three of four
     assert [one[0] for one in told({4, 5})] == ["rank", "rank"]
 
 
 def test_a_host_and_somebody_else():
-    assert told({0, 4, 5, 6, 7}) == [("host", (4, 5, 6, 7), "n1", None, None), ("rank", (0,), "n0", 0, None)]
+    found = told({0, 4, 5, 6, 7}, FOUR_HOSTS)
+    assert found == [("host", (4, 5, 6, 7), "n1", None, None), ("rank", (0,), "n0", 0, None)]
 
 
 def test_the_same_device_of_every_host():
@@ -61,6 +75,59 @@ def test_nodes_by_device_numbers_where_no_host_is_named():
     assert told({4, 5, 6, 7}, places) == [("host", (4, 5, 6, 7), None, None, None)]
     assert assign_nodes({0: RankLocation(None, None), 1: RankLocation(None, 1)}) == {}
     assert assign_nodes({0: RankLocation("a", 0), 1: RankLocation(None, 1)}) == {0: "a"}
+
+
+def test_luck_names_no_group():
+    """Three unrelated ranks of two hosts share a device in half of all cases, and a host in one of seven."""
+    every = [set(late) for late in combinations(range(8), 3)]
+    assert sum(len({rank % 4 for rank in late}) < 3 for late in every) / len(every) > 0.4
+    assert {len(told(late)) for late in every} == {3}
+    by_two = combinations(range(8), 2)
+    assert {len(told(set(late))) for late in by_two} == {2}
+    # of more hosts some triples name one: no more than 5% for each of the three kinds
+    many = [told(set(late), FOUR_HOSTS) for late in combinations(range(16), 3)]
+    named = sum(len(one) < 3 for one in many) / len(many)
+    assert 0 < named <= 3 * 0.05
+
+
+def test_two_groups_are_tested_one_after_the_other():
+    """The second host of two is late among the ranks of the hosts left."""
+    places = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(32)}
+    found = told({0, 1, 2, 3, 20, 21, 22, 23}, places)
+    assert [one[:3] for one in found] == [("host", (0, 1, 2, 3), "n0"), ("host", (20, 21, 22, 23), "n5")]
+
+
+@pytest.mark.parametrize("groups", [[{0, 1, 2}, {3, 4, 5}, {6, 7, 8}], [{0, 1, 2, 3}, {4, 5, 6}, {7, 8}]])
+@pytest.mark.parametrize("drawn", [2, 3, 4])
+def test_the_chance_of_sharing_against_all_draws(groups, drawn: int):
+    """A group's tail is counted over all draws; the chance is how often any group's is as small."""
+    draws = [set(late) for late in combinations(range(9), drawn)]
+
+    def tail(group, late) -> float:
+        return sum(len(group & other) >= len(group & late) for other in draws) / len(draws)
+
+    for late in draws:
+        for group in groups:
+            found = chance_of_sharing(group, late, groups, 9)
+            own = tail(group, late)
+            by_counting = sum(any(tail(one, other) <= own for one in groups) for other in draws) / len(draws)
+            # a sum of tails counts draws twice in which two groups are as improbable
+            assert found >= by_counting - 1e-9
+            summed = sum(sum(tail(one, other) <= own for other in draws) for one in groups) / len(draws)
+            assert found == pytest.approx(min(summed, 1.0))
+
+
+def test_any_two_ranks_of_a_cluster_share_steps():
+    """Rank 1 shares half of its steps with rank 0 and with rank 2, which share none."""
+
+    def late(rank: int, steps: tuple[int, ...], excess: float) -> _RankFindings:
+        outlier = Outlier(0, rank, TimePart.GPU, steps, excess, 9.0)
+        return _RankFindings((PricedFinding(outlier, 1.0, 1.0),), (outlier,))
+
+    members = [late(1, (1, 2, 3, 4), 5.0), late(0, (1, 2), 4.0), late(2, (3, 4), 3.0)]
+    for order in permutations(members):
+        found = [[one.rank for one in cluster] for cluster in _by_steps(order, 0.5)]
+        assert found == [[1, 0], [2]]
 
 
 def test_a_group_is_not_named_twice():

@@ -157,17 +157,17 @@ def _is_masked(own: _RankFindings, evidence: Evidence) -> bool:
 
 
 def _by_steps(members: Sequence[_RankFindings], share: float) -> list[list[_RankFindings]]:
-    """Divide ranks into clusters that are late in the same steps: with at least this Jaccard index."""
-    clusters: list[tuple[set[int], list[_RankFindings]]] = []
-    for own in members:
+    """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
+    clusters: list[list[tuple[set[int], _RankFindings]]] = []
+    for own in sorted(members, key=lambda one: (-one.excess_ns, one.rank)):
         steps = {step for one in own.outliers for step in one.steps}
-        for known, cluster in clusters:
-            if len(known & steps) >= share * len(known | steps):
-                cluster.append(own)
+        for cluster in clusters:
+            if all(len(known & steps) >= share * len(known | steps) for known, _ in cluster):
+                cluster.append((steps, own))
                 break
         else:
-            clusters.append((steps, [own]))
-    return [cluster for _, cluster in clusters]
+            clusters.append([(steps, own)])
+    return [[own for _, own in cluster] for cluster in clusters]
 
 
 def _describe_place(group: RankGroup) -> tuple[str, ...]:

@@ -2,9 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.model import Scope
+
+_ROUNDING: Final = 1e-9
+"""Relative error of a probability, so that equal ones compare as equal."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,9 @@ def group_late_ranks(
 ) -> list[RankGroup]:
     """Divide late ranks into groups; a rank that shares nothing with the others is a group of its own.
 
+    A host, device or series is named if most of its ranks are late, and so many late ranks, drawn at random from all,
+    would seldom lie so in any group of its kind.
+
     Args:
         late: the ranks to divide.
         locations: of all ranks of the run.
@@ -42,21 +50,52 @@ def group_late_ranks(
     left = set(late)
     found: list[RankGroup] = []
     candidates = _candidates(locations) if len(left) > 1 else []
+    ungrouped = set(locations)
     for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
         own = left & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
         of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
-        if len(own) >= 2 and len(own) >= THRESHOLDS.group_share * of:
+        if len(own) < 2 or len(own) < THRESHOLDS.group_share * of:
+            continue
+        alike = [set(one.ranks) & ungrouped for one in candidates if one.scope == candidate.scope]
+        if (
+            chance_of_sharing(set(candidate.ranks) & ungrouped, left, alike, len(ungrouped))
+            <= THRESHOLDS.max_group_chance
+        ):
             found.append(
                 RankGroup(candidate.scope, tuple(sorted(own)), candidate.host, candidate.device, candidate.every)
             )
             left -= own
+            ungrouped -= set(candidate.ranks)
     others = left & set(masked)
     if len(others) >= THRESHOLDS.min_masked_ranks:
         found.append(RankGroup("ranks", tuple(sorted(others))))
         left -= others
     single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(left)]
     return found + single
+
+
+def chance_of_sharing(
+    group: Collection[int], late: Collection[int], groups: Sequence[Collection[int]], ranks: int
+) -> float:
+    """Return at most how likely as many random late ranks lie in any of the groups as improbably as these do in one.
+
+    The hypergeometric tail of each group at the least count whose own tail is not above the observed one, summed.
+
+    Args:
+        group: the ranks that share something.
+        late: the late ranks.
+        groups: all groups of its kind, itself included.
+        ranks: how many ranks there are.
+
+    """
+    drawn = len(late)
+    observed = hypergeometric_tail(len(set(group) & set(late)), drawn, len(group), ranks)
+    found = 0.0
+    for size in map(len, groups):
+        tails = (hypergeometric_tail(count, drawn, size, ranks) for count in range(min(size, drawn) + 1))
+        found += max((tail for tail in tails if tail <= observed * (1 + _ROUNDING)), default=0.0)
+    return min(found, 1.0)
 
 
 def _candidates(locations: Mapping[int, RankLocation]) -> list[RankGroup]:

@@ -39,7 +39,7 @@ class WorkloadComparison:
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
     times: tuple[tuple[int, float, float], ...] = ()
-    """Of its operations from the first to the last slow one: the kernel's name as a number, time and baseline, ns."""
+    """Of operations that tell whether all kernels are slower: the kernel's name as a number, time and baseline, ns."""
 
     def unaffected_share(self, least: float) -> float:
         """Return which part of the GPU time is in kernels that are hardly slower: by less than `least` of the mean.
@@ -137,17 +137,22 @@ def compare_launch_shapes(
 
 
 def _times(row: Ints, gpu: Floats, baseline: Floats, shape: Shapes) -> tuple[tuple[int, float, float], ...]:
-    """Return the kernel name, time and baseline of each operation from the first to the last that is much slower.
+    """Return the kernel name, time and baseline of each operation that tells whether all kernels are slower.
 
-    Kernels before and after them tell nothing: a clock may be slow for a part of a step. `row` (operations,) is each
-    operation's row, -1 for none.
+    These are the operations from the first to the last that is much slower: a clock may be slow for a part of a step.
+    Before and after them only kernels that do not occur between tell something, such as an optimizer's. `row`
+    (operations,) is each operation's row, -1 for none.
     """
     there = np.flatnonzero((row >= 0) & (gpu > 0) & (baseline > 0))
     excess = np.maximum(gpu[there] - baseline[there], 0.0).cumsum()
+    names = shape.name[row[there]]
     if len(there) and excess[-1] > 0:
         edge = (1 - _WINDOW_SHARE) / 2 * excess[-1]
-        there = there[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1]
-    return tuple(zip(shape.name[row[there]].tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
+        between = np.zeros(len(there), np.bool_)
+        between[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1] = True
+        told = between | ~np.isin(names, names[between])
+        there, names = there[told], names[told]
+    return tuple(zip(names.tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
 
 
 def _names_and_threads(rows_of: Ints, shapes: Sequence[Shapes]) -> tuple[Ints, Floats]:

@@ -211,8 +211,8 @@ def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: in
 def test_a_finding_that_another_cause_hides_tells_its_share():
     hidden = {"gain_ns": MS, "share_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
-        "; fixing it alone would save about 1.00 ms, because other findings hide it; its share of what fixing all saves "
-        "is 3.00 ms. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
+        "; fixing it alone would save about 1.00 ms, because other findings hide it; its share of what fixing all "
+        "saves is 3.00 ms. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
     )
 
 

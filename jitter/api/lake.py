@@ -193,10 +193,14 @@ class Lake:
         `executor` is where the work is done; None uses several processors for a large run. Raises `UsageError` for an
         unknown step, `LakeError` if a file of the lake is missing or damaged, `JitterError` if a cluster fails.
         """
+        self._results.require_steps(self._chosen(steps))
         return self.results(steps, executor).diagnosis
 
     def results(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "Answers":
-        """Return the diagnosis of these steps (default: all) together with its data quality; see `diagnose`."""
+        """Return the diagnosis of these steps (default: all) together with its data quality; see `diagnose`.
+
+        Of a lake without steps, return what its logs say: `diagnosis.efficiency`.
+        """
         return self._results.answers(self._chosen(steps), executor)
 
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":

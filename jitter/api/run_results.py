@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.executors.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
+    from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
     from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
@@ -43,15 +44,24 @@ class RunResults:
         from jitter.analysis.detection.run_analysis import RunAnalysis
         from jitter.analysis.detection.thresholds import Thresholds
 
-        if not steps:
-            raise LakeError(f"{self._lake.root}: holds logs and no steps", "ingest the job's traces too")
+        self.require_steps(steps)
         if steps not in self._analyses:
             make = self._step_executor(executor)
             self._analyses[steps] = RunAnalysis(self._lake.run_reader(steps), Thresholds(), make, self._benchmark)
         return self._analyses[steps]
 
+    def require_steps(self, steps: Steps) -> None:
+        """Raise `LakeError` if there are none, as in a lake of logs alone."""
+        if not steps:
+            raise LakeError(f"{self._lake.root}: holds logs and no steps", "ingest the job's traces too")
+
     def answers(self, steps: Steps, executor: Executor | None) -> "Answers":
-        """Return the diagnosis of these steps with its data quality: from memory, from the lake, or computed."""
+        """Return the diagnosis of these steps with its data quality: from memory, from the lake, or computed.
+
+        Without steps, what the logs alone say.
+        """
+        if not steps:
+            return self._with_evidence(_nothing_compared(), steps)
         if steps not in self._answers:
             found = None if self._cache is None else self._cache.get(steps)
             self._answers[steps] = self._with_evidence(found or self._diagnose(steps, executor), steps)
@@ -69,10 +79,15 @@ class RunResults:
     def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.answer_cache import Answers
         from jitter.analysis.diagnosis.diagnose import diagnose
+        from jitter.analysis.diagnosis.efficiency.find import find_efficiency
+        from jitter.analysis.diagnosis.efficiency.program import choose_steps
         from jitter.analysis.diagnosis.evidence.facts import Evidence
 
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
+        first, last = choose_steps(analysis)
+        efficiency = find_efficiency(analysis, self._lake.communication(analysis.keys[first:last]), self._benchmark)
+        diagnosis = replace(diagnosis, efficiency=efficiency)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
@@ -82,7 +97,8 @@ class RunResults:
         return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
     def _with_evidence(self, answers: "Answers", steps: Steps) -> "Answers":
-        """Add what the program and the job's logs tell of the culprits."""
+        """Add what the program and the job's logs tell of the culprits, and the logs of the whole job."""
+        from jitter.analysis.diagnosis.efficiency.find import find_efficiency_in_logs
         from jitter.analysis.diagnosis.evidence.code import add_code_evidence
 
         lake = self._lake
@@ -90,14 +106,23 @@ class RunResults:
         if not lake.logs:
             return answers
 
-        from jitter.analysis.diagnosis.evidence.logs import EVIDENCE_RELATIONS, add_log_evidence, job_logs
+        from jitter.analysis.diagnosis.evidence.logs import add_log_evidence
+
+        logs = self._logs(steps)
+        diagnosis = add_log_evidence(answers.diagnosis, logs)
+        found = find_efficiency_in_logs(lake.log_table("operators").to_pylist(), logs)
+        return replace(answers, diagnosis=replace(diagnosis, efficiency=(*diagnosis.efficiency, *found)))
+
+    def _logs(self, steps: Steps) -> "JobLogs":
+        """Return the rows of the logs that evidence is made from."""
+        from jitter.analysis.diagnosis.evidence.job_logs import EVIDENCE_RELATIONS, job_logs
         from jitter.lake.records import step_times_utc
 
+        lake = self._lake
         tables = {name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
-        measured = lake.communication(steps) if tables["bandwidth"] else None
+        measured = lake.communication(steps) if tables["bandwidth"] and steps else None
         devices = {record.rank: record.device for record in lake.sources if record.rank is not None}
-        logs = job_logs(tables, measured, lake.hosts, devices, step_times_utc(lake.sources))
-        return replace(answers, diagnosis=add_log_evidence(answers.diagnosis, logs))
+        return job_logs(tables, measured, lake.hosts, devices, step_times_utc(lake.sources))
 
     @cached_property
     def _benchmark(self) -> "Baseline | None":
@@ -130,3 +155,13 @@ class RunResults:
         if isinstance(executor, PoolExecutor):
             return partial(ThreadedStepExecutor, threads=executor.workers or cpu_count())
         return ThreadedStepExecutor
+
+
+def _nothing_compared() -> "Answers":
+    """Return the answers of a lake without steps."""
+    from jitter.analysis.diagnosis.answer_cache import Answers
+    from jitter.analysis.diagnosis.model import Conclusion, Diagnosis, Loss, WhatIf
+
+    verdict = "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
+    diagnosis = Diagnosis(Loss(None, None), (), (), WhatIf(None, None), verdict, conclusion=Conclusion("unknown"))
+    return Answers(diagnosis, (), {}, 0)

@@ -123,9 +123,8 @@ def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake
         wanted = set(parse_numbers(numbers, "--steps"))
         steps = [key for key in lake.steps if key.step in wanted]
         if not steps:
-            raise UsageError(
-                f"{root}: holds none of the steps {numbers}", f"it holds {lake.steps[0]} to {lake.steps[-1]}"
-            )
+            held = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds logs and no steps"
+            raise UsageError(f"{root}: holds none of the steps {numbers}", held)
     prepare_diagnosis(lake, steps, None if scheduler is None else DaskExecutor(scheduler))
     return lake, steps
 
@@ -140,7 +139,9 @@ def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
         from jitter.report.terminal import print_report
         from jitter.report.views.run_overview import build_run_overview
 
-        print_report(lake.diagnose(steps), build_run_overview(lake, steps), lake.hosts, Console(highlight=False))
+        print_report(
+            lake.results(steps).diagnosis, build_run_overview(lake, steps), lake.hosts, Console(highlight=False)
+        )
     elif chosen.stdout is not None:
         click.echo(_render(lake, steps, chosen.stdout), nl=False)
     for form, path in chosen.files.items():
@@ -155,7 +156,7 @@ def _render(lake: "Lake", steps: "list[StepKey]", form: str) -> str:
         return render_html(lake, steps)
     from jitter.report.views.run_overview import build_run_overview
 
-    diagnosis, overview = lake.diagnose(steps), build_run_overview(lake, steps)
+    diagnosis, overview = lake.results(steps).diagnosis, build_run_overview(lake, steps)
     if form == "json":
         from jitter.report.json_report import render_json
 

@@ -65,6 +65,15 @@ def format_count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def capitalize(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter and ends with a full stop.
+
+    >>> capitalize("NCCL uses nmn0"), capitalize("two copies per step.")
+    ('NCCL uses nmn0.', 'Two copies per step.')
+    """
+    return f"{sentence[:1].upper()}{sentence[1:].removesuffix('.')}."
+
+
 def escape_control(text: str) -> str:
     """Return a text with every control character replaced, so that it stays one line and cannot command a terminal.
 

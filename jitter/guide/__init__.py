@@ -23,6 +23,7 @@ TOPICS: Final = (
     "critical-path",
     "causes",
     "confidence",
+    "efficiency",
     "compare",
     "history",
     "lake",

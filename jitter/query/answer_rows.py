@@ -57,6 +57,16 @@ CULPRITS_SCHEMA = pa.schema(
     ]
 )
 
+EFFICIENCY_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("finding", pa.string()),
+        ("share", pa.float64()),
+        ("gain_ns", pa.int64()),
+        ("evidence", pa.list_(pa.string())),
+    ]
+)
+
 
 def answer_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per step, in order (`ANSWERS_SCHEMA`)."""
@@ -66,6 +76,21 @@ def answer_rows(diagnosis: Diagnosis) -> pa.Table:
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per culprit, worst first (`CULPRITS_SCHEMA`)."""
     return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS_SCHEMA)
+
+
+def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
+    """Return one row per finding about all ranks alike (`EFFICIENCY_SCHEMA`)."""
+    rows = [
+        {
+            "kind": one.kind,
+            "finding": one.sentence,
+            "share": one.share,
+            "gain_ns": one.gain_ns,
+            "evidence": list(one.evidence),
+        }
+        for one in diagnosis.efficiency
+    ]
+    return pa.Table.from_pylist(rows, EFFICIENCY_SCHEMA)
 
 
 def answer_row(step: StepAnswer) -> dict[str, object]:

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import pyarrow as pa
 
+from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
@@ -23,7 +24,14 @@ from jitter.lake.rank_files import check_files
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
 from jitter.lake.step_reader import StepFiles
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
-from jitter.query.answer_rows import ANSWERS_SCHEMA, CULPRITS_SCHEMA, answer_rows, culprit_rows
+from jitter.query.answer_rows import (
+    ANSWERS_SCHEMA,
+    CULPRITS_SCHEMA,
+    EFFICIENCY_SCHEMA,
+    answer_rows,
+    culprit_rows,
+    efficiency_rows,
+)
 
 
 class QueryableLake(Protocol):
@@ -53,6 +61,9 @@ class QueryableLake(Protocol):
 
     def diagnose(self) -> Diagnosis:
         """Return the diagnosis of all steps."""
+
+    def results(self) -> Answers:
+        """Return the diagnosis of all steps with its data quality; of a lake without steps, what its logs say."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
         Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.breakdown()]),
         Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
+        Relation("efficiency", EFFICIENCY_SCHEMA, tables=lambda _: [efficiency_rows(lake.results().diagnosis)]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
         Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),

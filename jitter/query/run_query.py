@@ -125,7 +125,7 @@ def run_query(
             named = parse_query(db, text)
             steps = named.steps(lake)
             prepare(named.relations)
-            if {"answers", "culprits"} & named.relations and len(lake.steps) > 1:
+            if {"answers", "culprits", "efficiency"} & named.relations and len(lake.steps) > 1:
                 say(f"diagnosing {len(lake.steps)} steps")
             for relation in known:
                 is_named = relation.name in named.relations

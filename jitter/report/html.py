@@ -11,7 +11,7 @@ from markupsafe import Markup
 from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
-from jitter.report.page import StepChoice, render_page_body, template_environment
+from jitter.report.page import StepChoice, render_findings, render_page_body, template_environment
 from jitter.report.page_figures import draw_page_figures
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
@@ -26,6 +26,8 @@ MAX_EMBEDDED_CULPRITS = 3
 def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     """Return the page for these steps of the lake; all by default."""
     page, names = RunReport(lake, steps), KernelNames()
+    if not page.steps:
+        return render_document(str(lake.root), render_findings(page), {})
     sections = []
     for step in choose_embedded_steps(page.diagnosis):
         grid = StepGrid(lake, step)

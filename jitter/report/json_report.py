@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.report.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
@@ -40,6 +41,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
+        "efficiency": [_efficiency(one) for one in diagnosis.efficiency],
         "what_if": {
             "culprits_repaired_ns": diagnosis.what_if.culprits_repaired_ns,
             "all_repaired_ns": diagnosis.what_if.all_repaired_ns,
@@ -59,6 +61,17 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
     return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted]
+
+
+def _efficiency(finding: EfficiencyFinding) -> dict[str, Any]:
+    return {
+        "scope": "job",
+        "kind": finding.kind,
+        "finding": finding.sentence,
+        "share": finding.share,
+        "gain_ns": finding.gain_ns,
+        "evidence": list(finding.evidence),
+    }
 
 
 def _share(share: LossShare) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import astuple
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
-from jitter.core.formatting import abbreviate, escape_control, format_percent, format_time
+from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.kernels import short_name
 from jitter.report.questions import Hosts, answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded
@@ -47,6 +47,11 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     if diagnosis.culprits:
         heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
         lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
+    if diagnosis.efficiency:
+        lines += ["", "## All ranks alike", ""]
+    for found in diagnosis.efficiency:
+        lines.append(f"- {escape_markdown(capitalize(found.sentence))}")
+        lines += [f"  - {escape_markdown(line)}" for line in found.evidence]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
     columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *_SPLIT, "cause")
     lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]

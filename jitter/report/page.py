@@ -15,6 +15,7 @@ from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     abbreviate,
+    capitalize,
     format_count,
     format_numbers,
     format_percent,
@@ -70,6 +71,7 @@ def template_environment() -> Environment:
         brief=abbreviate,
         cause=describe_cause,
         ranks=describe_ranks,
+        sentence=capitalize,
         part=lambda part: LOSS_PART_INFO[part].words,
     )
     return environment

@@ -205,6 +205,8 @@ def _where(diagnosis: Diagnosis) -> str:
     ]
     if places:
         return "; ".join(places) + "."
+    if not diagnosis.steps:
+        return _UNKNOWN
     costliest = diagnosis.costliest
     share = diagnosis.main_share
     first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jitter.analysis.diagnosis.model import Diagnosis
-from jitter.core.formatting import escape_control, format_count
+from jitter.core.formatting import capitalize, escape_control, format_count
 from jitter.report.questions import Hosts, answer_questions
 from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
 from jitter.report.views.run_overview import RunOverview
@@ -29,8 +29,18 @@ def render_terminal(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> R
         Text(escape_control(describe_run(facts)), style="dim"),
         Text(escape_control(diagnosis.verdict), style="bold"),
         _grid(rows),
+        *_efficiency(diagnosis),
         _grid(_data_quality(diagnosis, facts)),
     )
+
+
+def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
+    """Return what limits all ranks alike, if anything is known of it."""
+    rows: list[tuple[str, str]] = []
+    for one in diagnosis.efficiency:
+        rows.append(("" if rows else "all ranks alike", capitalize(one.sentence)))
+        rows += [("", f"· {line}") for line in one.evidence]
+    return [_grid(rows)] if rows else []
 
 
 def describe_run(facts: RunOverview) -> str:

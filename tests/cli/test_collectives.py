@@ -90,9 +90,11 @@ def test_group_and_steps(lakes: dict[str, Path], capsys: pytest.CaptureFixture[s
 
 def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
     slow = json.loads(run(capsys, "report", lakes["slow-kineto"], "--json"))
-    assert any(text.startswith("communication takes ") and " GB/s" in text for text in slow["run"]["warnings"])
+    assert {one["kind"] for one in slow["efficiency"]} == {"communication", "network"}
+    assert " GB/s (" in slow["efficiency"][0]["finding"]
+    assert slow["efficiency"][0]["finding"] in slow["culprits"][0]["evidence"]
     healthy = json.loads(run(capsys, "report", lakes["healthy-kineto"], "--json"))
-    assert not any("GB/s" in text for text in healthy["run"]["warnings"])
+    assert [one["kind"] for one in healthy["efficiency"]] == ["compute_bound"]
 
 
 def test_sample_writes_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -16,6 +16,9 @@ import pytest
 import jitter
 from jitter import guide
 from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.diagnosis.efficiency.bounds import COMPUTE_BOUND
+from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
+from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, SMALL_KERNEL_NS
 from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.cli import cli
@@ -157,6 +160,14 @@ def test_thresholds():
     assert told == {field.name: getattr(Thresholds(), field.name) for field in dataclasses.fields(Thresholds)}
 
 
+def test_kinds_of_efficiency_findings():
+    assert tuple(firsts(tables("efficiency")[0])) == EFFICIENCY_KINDS
+    told = guide.text("efficiency")
+    assert f"save **{MIN_SHARE:.0%} of a step**" in told
+    assert f"less than {COMPUTE_BOUND:.0%} of the steps" in told
+    assert f"below {SMALL_KERNEL_NS / 1e3:.0f} µs" in told
+
+
 def test_alignment_methods():
     assert set(firsts(tables("alignment")[0])) == {"collective", "wall clock", "none"}
 
@@ -167,7 +178,10 @@ def test_exit_codes_and_commands():
     assert firsts(commands) == [f"jitter {verb}" for verb in cli.list_commands(None)]  # type: ignore[arg-type]
 
 
-CONTAINERS = {"run", "run.alignment", "loss", "split", "split[].ranks", "steps", "culprits", "what_if", "conclusion"}
+CONTAINERS = {
+    *("run", "run.alignment", "loss", "split", "split[].ranks", "steps", "culprits", "efficiency", "what_if"),
+    "conclusion",
+}
 """Keys that the table leaves to those in them."""
 
 

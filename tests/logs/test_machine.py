@@ -2,6 +2,7 @@
 
 import pytest
 from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from lumi_bindings import FIRST, LUMI_NODES, SECOND, affinity_listing
 
 from jitter.logs import parse, sniff
 
@@ -128,22 +129,8 @@ def test_kernel_log_of_every_kind():
     assert [problem.lines for problem in log.problems] == [(6,)]
 
 
-LUMI_NODES = """\
-NUMA node0 CPU(s):   0-15,64-79
-NUMA node1 CPU(s):   16-31,80-95
-NUMA node2 CPU(s):   32-47,96-111
-NUMA node3 CPU(s):   48-63,112-127
-""" + "".join(f"GPU[{gpu}]\t\t: (Topology) Numa Node: {node}\n" for gpu, node in enumerate((3, 3, 1, 1, 0, 0, 2, 2)))
-FIRST = [0xFE << 8 * at for at in range(8)]
-SECOND = [FIRST[at] for at in (6, 7, 2, 3, 0, 1, 4, 5)]
-
-
 def _far_ranks(masks: list[int]) -> list[int]:
-    listing = "".join(
-        f"{rank} -- GPUS 0,1,2,3,4,5,6,7 -- pid {54249 + rank}'s current affinity mask: {masks[rank % 8]:x}\n"
-        for rank in range(16)
-    )
-    log = parsed(LUMI_NODES + listing)
+    log = parsed(LUMI_NODES + affinity_listing(masks))
     assert log.problems == []
     assert set(map(tuple, rows(log, "bindings", "gpus"))) == {tuple(range(8))}
     near = dict(rows(log, "topology", "gpu", "near_cpus"))

@@ -10,7 +10,7 @@ from rich.console import Console
 import jitter
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.verdict import name_culprit
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
@@ -73,6 +73,17 @@ def test_verdict_and_answers_are_in_every_form(lake: "jitter.Lake", forms: dict[
         assert diagnosis.verdict in text, name
         for one in answer_questions(diagnosis, lake.hosts):
             assert " ".join(one.answer.split()) in text, (name, one.question)
+
+
+def test_what_limits_all_ranks_is_in_every_form(lake: "jitter.Lake", forms: dict[str, str]):
+    found = lake.diagnose().efficiency
+    said = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.steps)))["efficiency"]
+    assert [(one["kind"], one["finding"]) for one in said] == [(one.kind, one.sentence) for one in found]
+    rows = lake.sql("select kind, gain_ns from efficiency").to_pylist()
+    assert [(row["kind"], row["gain_ns"]) for row in rows] == [(one.kind, one.gain_ns) for one in found]
+    for name, text in forms.items():
+        for one in found:
+            assert all(capitalize(line)[1:-1] in text for line in (one.sentence, *one.evidence)), (name, one)
 
 
 def test_the_loss_and_its_parts_are_the_same_numbers(lake: "jitter.Lake", forms: dict[str, str]):

@@ -64,6 +64,16 @@ DOCUMENT = {
     "steps": [STEP],
     "split": [{"part": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
+    "efficiency": [
+        {
+            "scope": TEXT,
+            "kind": TEXT,
+            "finding": TEXT,
+            "share": (int, float, NULL),
+            "gain_ns": (int, NULL),
+            "evidence": [TEXT],
+        }
+    ],
     "what_if": {"culprits_repaired_ns": (int, NULL), "all_repaired_ns": (int, NULL)},
     "conclusion": {
         "status": TEXT,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.core.step_key import StepKey
 
 Cause = Literal[
@@ -189,6 +190,8 @@ class Diagnosis:
     split: tuple[LossShare, ...] = field(default=())
     """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
     conclusion: Conclusion = field(default=Conclusion("within_noise"))
+    efficiency: tuple[EfficiencyFinding, ...] = field(default=())
+    """What limits all ranks alike, whether or not the job has jitter."""
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, findings, split of the loss."""

@@ -54,7 +54,7 @@ class RunReport:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         """The diagnosis of the steps."""
-        return self.lake.diagnose(self.steps)
+        return self.lake.results(self.steps).diagnosis
 
     @cached_property
     def examined(self) -> RunAnalysis:

@@ -16,17 +16,18 @@ JOB = Job(ranks=8, steps=4, kernels=120, seed=3)
 SLOW = Fault.parse("slow_collective:factor=6")
 
 
-def lake_of(run: Run, folder: Path) -> "jitter.Lake":
+def lake_of(run: Run, folder: Path, form: str = "kineto", **options: str) -> "jitter.Lake":
     traces = folder / "traces"
-    write(run, traces, "kineto")
+    write(run, traces, form, **options)
     write_logs(run, traces)
     assert jitter.ingest([traces], folder / "lake", executor=jitter.LocalExecutor()).refused == []
     return jitter.open(folder / "lake")
 
 
-def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path):
+@pytest.mark.parametrize(("form", "options"), [("kineto", {}), ("nsys", {"layout": "2026.2"})])
+def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, options: dict[str, str]):
     run = simulate(JOB, [SLOW])
-    found = lake_of(run, tmp_path).diagnose()
+    found = lake_of(run, tmp_path, form, **options).diagnose()
     (culprit,) = found.culprits
     assert (culprit.scope, culprit.ranks, culprit.cause) == ("job", tuple(range(8)), "communication")
     ends, without = run.last_collective_ends(), run.without().last_collective_ends()
@@ -38,6 +39,10 @@ def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path):
     assert by_part["communication"].ns >= 0.9 * found.loss.ns
     assert {step.cause for step in found.steps} == {"communication"}
     assert "All ranks communicate slowly" in found.verdict
+    (bound,) = [one for one in found.efficiency if one.kind == "communication"]
+    assert bound.sentence.startswith("communication takes ")
+    assert " GB/s (all_reduce of 26,214,400 B)" in bound.sentence
+    assert bound.sentence in culprit.evidence
 
 
 def test_the_healthy_network_is_silent(tmp_path: Path):
@@ -45,6 +50,7 @@ def test_the_healthy_network_is_silent(tmp_path: Path):
     assert found.culprits == ()
     assert found.conclusion.status == "within_noise"
     assert found.conclusion.cleared == ("rank", "host", "link")
+    assert [one.kind for one in found.efficiency] == ["compute_bound"]
 
 
 def test_without_a_benchmark_no_link_is_cleared(tmp_path: Path):

@@ -1,0 +1,106 @@
+"""Whether computation or communication takes the time of the steps, and what bandwidth the communication reaches."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
+from jitter.analysis.metrics.communication.baseline import Baseline, BaselineRow
+from jitter.analysis.metrics.communication.calls import UNMATCHED
+from jitter.analysis.metrics.communication.measure import Communication
+from jitter.analysis.metrics.communication.table import tabulate_collectives
+from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.core.collective_names import find_collective_name
+from jitter.core.formatting import format_percent
+
+COMPUTE_BOUND: Final = 0.05
+"""Exposed communication below this share of the steps leaves a job compute-bound."""
+_LEAST_COMPUTE: Final = 0.5
+"""A job whose GPUs compute for less of the steps is bound by its hosts, not by compute."""
+_COMMUNICATION_BOUND: Final = 0.5
+"""Of the device time in a profiler's table."""
+_COMPLETE: Final = 0.95
+"""Share of the device time that a table's rows must have for the rest not to matter."""
+_COMMUNICATION_OPERATORS: Final = ("record_param_comms", "nccl:", "c10d::", "gloo:", "mpi:", "ucc:")
+
+
+def describe_bound(
+    measured: Communication, baseline: Baseline | None, slow: Sequence[BaselineRow] = ()
+) -> EfficiencyFinding | None:
+    """Return the finding that compute or exposed communication takes the time; None if neither is known.
+
+    `slow` are the collectives below the baseline in every step.
+    """
+    total = sum(one.step_ns for one in measured.rank_steps)
+    if not measured.kinds or not total:
+        return None
+    parts = np.array([one.shares_ns for one in measured.rank_steps], np.int64).sum(axis=0) / total
+    share = dict(zip(SHARES, parts.tolist(), strict=True))
+    exposed, compute = share["exposed"], share["compute"] + share["hidden"]
+    if exposed < COMPUTE_BOUND:
+        if compute < _LEAST_COMPUTE:
+            return None
+        told = (
+            f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "
+            f"{format_percent(exposed)}"
+        )
+        return EfficiencyFinding("compute_bound", told, compute)
+    if any((time < 0).any() for time in measured.time_ns) or any(kind.group_size == 1 for kind in measured.kinds):
+        return None  # waiting for ranks that were not recorded is not told from communication
+    reach = _describe_reach(measured, baseline, slow)
+    waiting = ", with waiting for partners," if measured.reasons[UNMATCHED] else ""
+    told = f"communication{waiting} takes {format_percent(exposed)} of the steps{reach}"
+    return EfficiencyFinding("communication", told, exposed)
+
+
+def _describe_reach(measured: Communication, baseline: Baseline | None, slow: Sequence[BaselineRow]) -> str:
+    """Return the bandwidth of the collective that costs most time, of those below the baseline if there are any."""
+    known = {(row.collective, row.size_bytes): row for row in slow}
+    for row in tabulate_collectives(measured):
+        if row.collective is None or row.size is None or row.busbw is None or row.group_size is None:
+            continue
+        below = known.get((row.collective, row.size))
+        if known and below is None:
+            continue
+        busbw = row.busbw if below is None else below.busbw
+        reached = None if baseline is None else baseline.busbw(row.collective, row.size, row.group_size)
+        most = "" if reached is None else f" of {reached:.1f}"
+        return f" and reaches {busbw:.1f}{most} GB/s ({row.collective} of {row.size:,} B)"
+    return ""
+
+
+def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[EfficiencyFinding]:
+    """Return what profilers' tables (relation `operators`) say of the whole job, one finding a table at most.
+
+    Operators nest, so the largest share of a communication operator counts, not the sum.
+    """
+    tables: dict[str, list[Mapping[str, Any]]] = {}
+    for row in operators:
+        if row["share"] is not None and row["self_device_ns"] is not None:
+            tables.setdefault(row["source"], []).append(row)
+    found = []
+    for source, rows in tables.items():
+        name = PurePath(source).name
+        of_network = [row for row in rows if is_communication(row["name"])]
+        most = max(of_network, key=lambda row: float(row["share"]), default=None)
+        if most is not None and most["share"] >= _COMMUNICATION_BOUND:
+            told = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
+            found.append(EfficiencyFinding("communication", told, float(most["share"])))
+            continue
+        compute = sum(row["share"] for row in rows) - sum(row["share"] for row in of_network)
+        exposed = 0.0 if most is None else float(most["share"])
+        if exposed < COMPUTE_BOUND and compute >= _COMPLETE:
+            told = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
+            found.append(EfficiencyFinding("compute_bound", told, min(compute, 1.0)))
+    return found
+
+
+def is_communication(name: str) -> bool:
+    """Return whether an operator or a kernel of a profiler's table communicates.
+
+    >>> is_communication("record_param_comms"), is_communication("nccl:all_reduce"), is_communication("aten::mm")
+    (True, True, False)
+    """
+    return name.startswith(_COMMUNICATION_OPERATORS) or find_collective_name(name) is not None

@@ -1,0 +1,175 @@
+"""What the program costs on every rank alike, priced by replays of a changed program.
+
+Calls that wait for the GPU, copies that block the host, copies that run alone, kernels shorter than their launches.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
+from jitter.analysis.execution.program import Operation
+from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
+from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.kernels import COMPUTE, MEMORY, SYNC, copy_direction
+from jitter.core.step_key import StepKey
+
+MIN_SHARE: Final = 0.03
+"""Of a step's time. GPUs of one model differ by 1 to 2%; what costs less is not worth changing the program."""
+SMALL_KERNEL_NS: Final = 10_000.0
+"""A launch takes the host 5 to 10 µs: shorter kernels do not keep the GPU busy."""
+_MOST_STEPS: Final = 8
+_LEAST_STEPS: Final = 2
+_MOST_CELLS: Final = 4_000_000
+"""Operations of all ranks in the replayed steps together."""
+_MOST_NAMED: Final = 3
+_COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
+_BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
+_VERSION: Final = re.compile(r"_v\d+$")
+
+
+class _Measured(NamedTuple):
+    """The operations of all teams as in `JobArrays`; arrays are shape (operations,), times are means per execution."""
+
+    operations: tuple[Operation, ...]
+    kernels_before: Ints
+    """Kernels of the team's program that are launched before it."""
+    times: Floats
+    """Executions per rank and step."""
+    gpu_ns: Floats
+    launch_ns: Floats
+    """Host time from the end of the call before to the launch's return."""
+    wait_ns: Floats
+    """How long a synchronising call lasts."""
+
+    def mask(self, kind: int) -> Bools:
+        """Return the mask of a kind."""
+        return np.array([one.kind == kind for one in self.operations], np.bool_)
+
+
+def find_program_losses(analysis: RunAnalysis) -> list[EfficiencyFinding]:
+    """Return what the program costs on all ranks alike, the most expensive first.
+
+    Consecutive steps in the middle of the run are replayed. A recording without its synchronising calls tells nothing.
+    """
+    if analysis.lacks_sync_calls or not analysis.keys:
+        return []
+    first, last = choose_steps(analysis)
+    step_ns = float(np.median(analysis.assumed_step_ns[first:last]))
+    if step_ns <= 0:
+        return []
+    measured = _measure(analysis, first, last)
+    changes = [(kind, chosen, change) for kind, chosen, change in _changes(measured) if chosen.any()]
+    saved = price_changes(analysis.steps, analysis.ends, [change for *_, change in changes], first, last)
+    timed = int((~np.isnan(analysis.step_ns)).sum()) or len(analysis.keys)
+    found = [
+        EfficiencyFinding(
+            kind,
+            _SENTENCES[kind].format(cost=f"{format_time(ns)} per step ({format_percent(ns / step_ns)})"),
+            share=ns / step_ns,
+            gain_ns=round(ns * timed),
+            evidence=_evidence(kind, chosen, measured),
+        )
+        for (kind, chosen, _), ns in zip(changes, saved, strict=True)
+        if ns >= MIN_SHARE * step_ns
+    ]
+    return sorted(found, key=lambda one: -(one.share or 0.0))
+
+
+def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
+    """Return the range of positions of consecutive steps, from the middle of the longest stretch without a hole."""
+    keys = analysis.keys
+    breaks = [at for at in range(1, len(keys)) if keys[at] != StepKey(keys[at - 1].epoch, keys[at - 1].step + 1)]
+    stretches = zip([0, *breaks], [*breaks, len(keys)], strict=True)
+    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
+    most = min(_MOST_STEPS, max(_LEAST_STEPS, _MOST_CELLS // max(analysis.steps.largest_step, 1)))
+    first = begin + max(0, (end - begin - most) // 2)
+    return first, min(end, first + most)
+
+
+_SENTENCES: Final[dict[EfficiencyKind, str]] = {
+    "synchronization": "calls in which the host waits for the GPU cost {cost}: launches after them come late",
+    "blocking_copy": "copies that block the host cost {cost}: use pinned memory and asynchronous copies",
+    "serial_copies": "copies between host and GPU run without kernels beside them and cost {cost}: copy ahead, on "
+    "another stream",
+    "small_kernels": "launches of kernels that take less time than their launch cost {cost}: fuse them, or launch them "
+    "as a graph",
+}
+
+
+def _changes(measured: _Measured) -> Iterator[tuple[EfficiencyKind, Bools, ProgramChange]]:
+    """Yield what could be changed, the operations concerned, and the change."""
+    nothing = no_change(len(measured.operations))
+    waits = measured.mask(SYNC)
+    is_copy_call = np.array([_COPY_CALL.search(one.name) is not None for one in measured.operations], np.bool_)
+    yield "synchronization", waits & ~is_copy_call, nothing._replace(without_waiting=waits & ~is_copy_call)
+    yield "blocking_copy", waits & is_copy_call, nothing._replace(without_waiting=waits & is_copy_call)
+    copies = measured.mask(MEMORY) & np.array(
+        [copy_direction(one.name) in _BETWEEN_HOST_AND_GPU for one in measured.operations], np.bool_
+    )
+    yield "serial_copies", copies, nothing._replace(without_gpu_time=copies)
+    is_small = (measured.gpu_ns < SMALL_KERNEL_NS) & (measured.gpu_ns < measured.launch_ns)
+    small = measured.mask(COMPUTE) & is_small
+    yield "small_kernels", small, nothing._replace(without_launch_time=small)
+
+
+def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
+    run = analysis.run
+    operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
+    sums = np.zeros((4, len(operations)))
+    rank_steps = np.zeros(len(operations))
+    for step in analysis.steps.steps(first, last):
+        operation = operations_of_cells(run.job, step.times)
+        is_call = run.job.kind[operation] == SYNC
+        there = np.where(is_call, ~np.isnan(step.times.call), ~np.isnan(step.times.start))
+        own = step.own
+        values = (there, own.gpu, np.nan_to_num(own.host) + own.call, np.nan_to_num(step.times.back - step.times.call))
+        for number, value in enumerate(values):
+            sums[number] += np.bincount(operation, np.where(there, value, 0.0), minlength=len(operations))
+        rank_steps += np.bincount(operation, minlength=len(operations))
+    times = np.maximum(sums[0], 1.0)
+    before = [
+        np.cumsum([op.is_kernel for op in run.programs[team].operations])
+        - [op.is_kernel for op in run.programs[team].operations]
+        for team in sorted(run.programs)
+    ]
+    return _Measured(
+        operations,
+        np.concatenate(before).astype(np.int64),
+        sums[0] / np.maximum(rank_steps, 1.0),
+        *(total / times for total in sums[1:]),
+    )
+
+
+def _evidence(kind: EfficiencyKind, chosen: Bools, measured: _Measured) -> tuple[str, ...]:
+    if kind in ("synchronization", "blocking_copy"):
+        return _describe_waits(chosen, measured)
+    per_step = float((measured.gpu_ns * measured.times)[chosen].sum())
+    count = format_count(round(float(measured.times[chosen].sum())), "copy", "copies")
+    if kind == "serial_copies":
+        return (f"{count} per step take {format_time(per_step)}",)
+    kernels = measured.mask(COMPUTE)
+    weights = measured.times[chosen]
+    return (
+        f"{round(float(weights.sum())):,} of {format_count(round(float(measured.times[kernels].sum())), 'kernel')} per "
+        f"step take {format_time(float(np.average(measured.gpu_ns[chosen], weights=weights)))} on average, the host "
+        f"{format_time(float(np.average(measured.launch_ns[chosen], weights=weights)))} to launch one",
+    )
+
+
+def _describe_waits(chosen: Bools, measured: _Measured) -> tuple[str, ...]:
+    """Name the calls in which the host is longest."""
+    places = np.flatnonzero(chosen)
+    lasting = (measured.wait_ns * measured.times)[places]
+    worst = places[np.argsort(-lasting, kind="stable")][:_MOST_NAMED].tolist()
+    told = [
+        f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
+        f"{format_time(float(measured.wait_ns[at]))}"
+        for at in worst
+    ]
+    count = float(measured.times[places].sum())
+    return (f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(told)}",)

@@ -1,0 +1,89 @@
+"""Rows of the relations that a job's logs fill, as the evidence reads them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from jitter.analysis.metrics.communication.baseline import (
+    BELOW_BASELINE,
+    Baseline,
+    BaselineRow,
+    below_in_every_step,
+)
+from jitter.analysis.metrics.communication.measure import Communication
+from jitter.core.step_key import StepKey
+
+Rows = Sequence[Mapping[str, Any]]
+EVIDENCE_RELATIONS: Final = (
+    *("bandwidth", "communicators", "edges", "gpu_clocks", "gpu_errors", "bindings", "topology"),
+)
+SAMPLING_NS: Final = 5_000_000_000
+"""Clock logs take a sample every few seconds, and steps are shorter: a sample this near belongs to the step, ns."""
+
+
+@dataclass(frozen=True)
+class JobLogs:
+    """Rows of the relations that logs fill."""
+
+    communicators: Rows = ()
+    edges: Rows = ()
+    gpu_clocks: Rows = ()
+    gpu_errors: Rows = ()
+    bindings: Rows = ()
+    topology: Rows = ()
+    slow_network: Sequence[BaselineRow] = ()
+    """Collectives whose bandwidth is below a measured baseline in every step."""
+    hosts: Mapping[int, str | None] = field(default_factory=dict)
+    """The ranks' hosts, as the traces state them."""
+    devices: Mapping[int, int | None] = field(default_factory=dict)
+    """The ranks' GPUs."""
+    step_times_ns: Mapping[StepKey, tuple[int, int]] = field(default_factory=dict)
+    """First start and last end of each step, ns since 1970; without steps whose traces record no wall clock."""
+
+    def during(self, steps: Sequence[StepKey]) -> "JobLogs":
+        """Return the logs with GPU clocks and errors of these steps' times only.
+
+        Rows without a time stay, and all rows if the time of none of the steps is known.
+        """
+        times = [self.step_times_ns[key] for key in steps if key in self.step_times_ns]
+        if not times:
+            return self
+        return replace(self, gpu_clocks=_within(self.gpu_clocks, times), gpu_errors=_within(self.gpu_errors, times))
+
+
+def _within(rows: Rows, times: Sequence[tuple[int, int]]) -> Rows:
+    """Return the rows of these times, and of `SAMPLING_NS` before and after them; rows without a time stay."""
+    starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
+    last_end = np.maximum.accumulate(ends)
+    kept = []
+    for row in rows:
+        time_ns = row.get("time_ns")
+        if time_ns is not None:
+            begun = int(np.searchsorted(starts, time_ns + SAMPLING_NS, side="right"))
+            if not begun or last_end[begun - 1] < time_ns - SAMPLING_NS:
+                continue
+        kept.append(row)
+    return kept
+
+
+def job_logs(
+    tables: Mapping[str, Rows],
+    measured: Communication | None,
+    hosts: Mapping[int, str | None],
+    devices: Mapping[int, int | None],
+    step_times_ns: Mapping[StepKey, tuple[int, int]],
+) -> JobLogs:
+    """Put the relations `EVIDENCE_RELATIONS` together with the run's measured communication."""
+    slow: list[BaselineRow] = []
+    if measured is not None:
+        slow = below_in_every_step(measured, Baseline("nccl-tests", tables["bandwidth"]), BELOW_BASELINE)
+    relations = {name: tables[name] for name in EVIDENCE_RELATIONS if name != "bandwidth"}
+    return JobLogs(
+        **relations,
+        slow_network=slow,
+        hosts=hosts,
+        devices=devices,
+        step_times_ns=step_times_ns,
+    )

@@ -1,0 +1,107 @@
+"""What logs tell of the network: TCP beside a fabric, failed plug-ins, missing GPUDirect, ranks unlike the others."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from jitter.analysis.diagnosis.evidence.job_logs import JobLogs, Rows
+from jitter.core.formatting import format_count, format_numbers
+
+_MOST_NAMED: Final = 4
+_FABRIC_INTERFACES: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
+
+
+def network_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
+    """Tell what is unusual about the network of a job whose communication is slow."""
+    slow = [
+        f"{row.collective} of {row.size_bytes:,} B: {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s in every step"
+        for row in logs.slow_network
+    ]
+    return [*slow, *describe_network(logs)]
+
+
+def describe_network(logs: JobLogs) -> list[str]:
+    """Tell what is unusual about the network by NCCL's own logs, a sentence each."""
+    return [
+        *_sockets(logs),
+        *_other_interfaces(logs.communicators),
+        *_failed_plugins(logs.communicators),
+        *_without_gdr(logs.edges),
+        *_unequal_transports(logs.edges),
+        *_unlike_others(logs.communicators),
+    ]
+
+
+def _sockets(logs: JobLogs) -> list[str]:
+    over_tcp = [row for row in logs.communicators if row["network"] == "Socket"]
+    if not over_tcp:
+        return []
+    interfaces = sorted({name for row in over_tcp for name in row["interfaces"] or ()})
+    others = {row["network"] for row in logs.communicators} - {"Socket", None}
+    nics = sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
+    fabric = sorted(others) or nics
+    failed = any(row["plugin"] == "failed" for row in over_tcp)
+    if not fabric and not failed and not any(name.startswith(_FABRIC_INTERFACES) for name in interfaces):
+        return []
+    over = f" over {_listed(interfaces)}" if interfaces else ""
+    present = f", although {_listed(fabric)} is present" if fabric else ""
+    return [f"NCCL communicates by TCP{over}{present}"]
+
+
+def _other_interfaces(communicators: Rows) -> list[str]:
+    """Tell of interfaces in use that are not of the fabric, beside interfaces that are."""
+    used = sorted({name for row in communicators for name in row["interfaces"] or ()})
+    fabric = [name for name in used if name.startswith(_FABRIC_INTERFACES)]
+    wrong = [name for name in used if not name.startswith(_FABRIC_INTERFACES)]
+    if not fabric or not wrong:
+        return []
+    return [
+        f"NCCL uses {_listed(wrong)}, which {'is' if len(wrong) == 1 else 'are'} not of the fabric, beside "
+        f"{_listed(fabric)}: set NCCL_SOCKET_IFNAME to the fabric's interfaces"
+    ]
+
+
+def _failed_plugins(communicators: Rows) -> list[str]:
+    hosts = sorted({str(row["host"]) for row in communicators if row["plugin"] == "failed"})
+    return [f"the network plug-in could not be loaded on {_listed(hosts)}"] if hosts else []
+
+
+def _without_gdr(edges: Rows) -> list[str]:
+    network = [row for row in edges if row["gdr"] is not None]
+    without = [row for row in network if not row["gdr"]]
+    if not without:
+        return []
+    return [f"{len(without)} of {format_count(len(network), 'network connection')} do not use GPUDirect RDMA (GDR)"]
+
+
+def _unequal_transports(edges: Rows) -> list[str]:
+    counts = Counter(row["transport"] for row in edges if str(row["transport"]).startswith("NET/"))
+    if len(counts) < 2:
+        return []
+    rarest = min(counts, key=lambda name: (counts[name], name))
+    pairs = sorted({(row["from_rank"], row["to_rank"]) for row in edges if row["transport"] == rarest})
+    told = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    named = _listed([f"{one} to {other}" for one, other in pairs])
+    return [f"network connections use different transports ({told}): {rarest} from rank {named}"]
+
+
+def _unlike_others(communicators: Rows) -> list[str]:
+    found = []
+    for column in ("network", "version"):
+        ranks: dict[Any, set[int]] = defaultdict(set)
+        for row in communicators:
+            if row[column] is not None and row["rank"] is not None:
+                ranks[row[column]].add(row["rank"])
+        if len(ranks) < 2:
+            continue
+        usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)))
+        for value, own in sorted(ranks.items(), key=lambda item: str(item[0])):
+            if value != usual and len(own) < len(ranks[usual]):
+                who = f"{'rank' if len(own) == 1 else 'ranks'} {format_numbers(own)}"
+                found.append(f"{who}: {column} {value}, the other ranks: {usual}")
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

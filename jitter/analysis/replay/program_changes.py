@@ -1,0 +1,157 @@
+"""Time that a run would save with another program: calls that do not wait, copies beside kernels, cheap launches.
+
+The changed program is replayed on all ranks with the recorded self times (`replay`). No rank's self times are replaced
+by medians, so what a change saves is no part of the loss.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.program import NO_STREAM
+from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.replay import Change, replay_step
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.step_end import StepEnds
+from jitter.core.arrays import Bools, Ints
+
+_MAX_LAUNCH_NS: Final = 100_000.0
+"""Host time up to a launch's return that counts as launching; what is longer is other work of the host."""
+
+
+class ProgramChange(NamedTuple):
+    """Operations of all teams, (operations,) as in `JobArrays`, that behave otherwise."""
+
+    without_waiting: Bools
+    """Calls that return without waiting for the GPU; what is launched after them waits in their place."""
+    without_gpu_time: Bools
+    """Activities that take no time on their stream."""
+    without_launch_time: Bools
+    """Operations that the host launches in no time."""
+
+
+def no_change(operations: int) -> ProgramChange:
+    """Return the program as it is."""
+    return ProgramChange(*np.zeros((3, operations), np.bool_))
+
+
+def price_changes(
+    steps: RunSteps, ends: StepEnds, changes: Sequence[ProgramChange], first: int, last: int
+) -> list[float]:
+    """Return what each change saves per step, ns, over the steps from the `first` up to but not including the `last`.
+
+    The steps must follow each other. 0 where no end of a step is known.
+    """
+    replays = [_ChangedProgram(steps, ends, change) for change in changes]
+    for step in steps.steps(first, last):
+        for one in replays:
+            one.step(step)
+    return [one.saved_ns / max(last - first, 1) for one in replays]
+
+
+class _ChangedProgram:
+    """One changed program, replayed step by step."""
+
+    def __init__(self, steps: RunSteps, ends: StepEnds, change: ProgramChange) -> None:
+        self._run, self._ends, self._change = steps.run, ends, change
+        self._job = _without_waits(steps.run.job, change.without_waiting)
+        self._instructions = steps.run.schedule.array()
+        self._baseline = empty_self_times(len(change.without_waiting))
+        self._as_recorded = np.zeros((len((START, CPU, GPU)), len(steps.run.rank_numbers)), np.bool_)
+        self._state: CarriedState | None = None
+        self.saved_ns = 0.0
+        """How much earlier than recorded the changed program is."""
+
+    def step(self, step: RecordedStep) -> None:
+        """Replay the next step."""
+        if self._state is None:
+            self._state = step.before.copy()
+        changed = RecordedStep(
+            step.number,
+            step.key,
+            step.times,
+            self._self_times(step.times, step.own),
+            step.before,
+            step.fresh,
+            step.collectives,
+        )
+        change = Change(self._as_recorded, step.transfers.took, self.saved_ns)
+        ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state)
+        cells = self._end_cells(step)
+        shift = ends[cells] - step.times.end[cells]
+        known = shift[~np.isnan(shift)]
+        if len(known):
+            self.saved_ns = -float(np.median(known))
+
+    def _self_times(self, times: StepTimes, own: SelfTimes) -> SelfTimes:
+        operation = operations_of_cells(self._run.job, times)
+        no_gpu, no_launch = self._change.without_gpu_time[operation], self._change.without_launch_time[operation]
+        no_launch = no_launch & (np.nan_to_num(own.host) + own.call <= _MAX_LAUNCH_NS)
+        return SelfTimes(
+            host=np.where(no_launch & ~np.isnan(own.host), 0.0, own.host),
+            call=np.where(no_launch, 0.0, own.call),
+            lead=np.where(no_launch, 0.0, own.lead),
+            delay=np.where(no_gpu, np.minimum(own.delay, 0.0), own.delay),
+            gpu=np.where(no_gpu, 0.0, own.gpu),
+        )
+
+    def _end_cells(self, step: RecordedStep) -> Ints:
+        """Return the cells in which the ranks' steps end."""
+        of_team = np.full(len(self._job.launch_ns), -1, np.int64)
+        for team, place in self._ends.places(step.times).items():
+            of_team[team] = place
+        here = np.flatnonzero(step.times.row >= 0)
+        place_of = of_team[step.times.team[here]]
+        found: Ints = (step.times.row[here] + place_of)[place_of >= 0]
+        return found
+
+
+def _without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
+    """Return the job in which the `ignored` calls do not wait: the GPU's next activities wait in their place.
+
+    What is launched after such a call may need what the call waited for. So the next activity on each stream waits for
+    it, as after an event; of the next step, if none follows in the step.
+    """
+    waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]
+    for begin, end in pairwise(job.first.tolist()):
+        calls = [at for at in range(begin, end) if ignored[at] and waits[at]]
+        following = _next_on_streams(job.stream[begin:end]) if calls else []
+        for at in calls:
+            for other, is_next_step in following[at - begin]:
+                awaited = [~int(job.stream[begin + one]) if is_next_step and one >= 0 else one for one in waits[at]]
+                own = waits[begin + other]
+                own += [
+                    one
+                    for one in awaited
+                    if one not in own and not (is_next_step and one == ~job.stream[begin + other])
+                ]
+    for at in np.flatnonzero(ignored).tolist():
+        waits[at] = []
+    first_wait = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(own) for own in waits])]).astype(np.int64)
+    return job._replace(first_wait=first_wait, wait_on=np.array([one for own in waits for one in own], np.int64))
+
+
+def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:
+    """Return for each operation of a program the next one on each stream, and whether it is of the next step."""
+    upcoming = {int(one): (int(np.argmax(stream == one)), True) for one in np.unique(stream) if one != NO_STREAM}
+    found: list[list[tuple[int, bool]]] = []
+    for at in range(len(stream) - 1, -1, -1):
+        found.append(list(upcoming.values()))
+        if stream[at] != NO_STREAM:
+            upcoming[int(stream[at])] = at, False
+    return found[::-1]
+
+
+def operations_of_cells(job: JobArrays, times: StepTimes) -> Ints:
+    """Return, (cells,), the operation of each cell, numbered as in `JobArrays`."""
+    found = np.zeros(len(times.start), np.int64)
+    for rank in np.flatnonzero(times.row >= 0).tolist():
+        begin, end = job.first[times.team[rank]], job.first[times.team[rank] + 1]
+        found[times.row[rank] : times.row[rank] + end - begin] = np.arange(begin, end)
+    return found

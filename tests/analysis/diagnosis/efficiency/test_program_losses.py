@@ -1,0 +1,128 @@
+"""What the program costs all ranks alike: the price is what the simulated job without it saves."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jitter
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
+from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, choose_steps, find_program_losses
+from jitter.analysis.replay.program_changes import no_change, price_changes
+from jitter.core.kernels import SYNC
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
+
+TRACES = Path(os.environ.get("JITTER_TRACES", "absent"))
+needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with real traces")
+SHORT: dict[str, Any] = {"ranks": 4, "steps": 6, "kernels": 60, "seed": 3}
+
+
+def losses(job: Job, folder: Path, form: str = "kineto", *faults: str) -> dict[str, EfficiencyFinding]:
+    lake = ingest_run(simulate(job, [Fault.parse(fault) for fault in faults]), folder, form)
+    return {one.kind: one for one in lake.diagnose().efficiency}
+
+
+def step_ns(job: Job) -> float:
+    ends = simulate(job, []).last_collective_ends()
+    return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
+def test_the_price_of_synchronising_calls_is_what_the_job_without_them_saves(tmp_path: Path, form: str):
+    without, syncs = Job(**SHORT), frozenset({"loss", "before", "after"})
+    with_calls = Job(**SHORT, syncs=syncs)
+    (before, after) = (
+        losses(job, tmp_path / name, form)["synchronization"] for name, job in (("a", without), ("b", with_calls))
+    )
+    assert before.share is not None
+    assert after.share is not None
+    priced = after.share * step_ns(with_calls) - before.share * step_ns(without)
+    assert priced == pytest.approx(step_ns(with_calls) - step_ns(without), rel=0.2)
+    assert "cudaStreamSynchronize before kernel" in after.evidence[0]
+    assert after.gain_ns == pytest.approx(5 * after.share * step_ns(with_calls), rel=0.05)
+
+
+def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path):
+    found = losses(Job(ranks=4, steps=4, kernels=60, seed=3, cpu_bound=True), tmp_path)
+    assert found["small_kernels"].share is not None
+    assert found["small_kernels"].share > 0.5
+    assert "compute_bound" not in found
+
+
+HEALTHY: dict[str, Job] = {
+    "data parallel": Job(ranks=8, steps=4, kernels=120, seed=3),
+    "of large kernels": Job(ranks=4, steps=4, kernels=120, seed=4, gpu_scale=3.0),
+    "tensor parallel": Job(ranks=4, steps=4, kernels=120, seed=5, shape="tensor_parallel"),
+    "expert": Job(ranks=4, steps=4, kernels=120, seed=6, shape="expert"),
+    "with a side stream": Job(ranks=4, steps=4, kernels=120, seed=7, side_stream=21, gpu_scale=2.0),
+    "one rank": Job(ranks=1, steps=4, kernels=120, seed=8),
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_fast_job_has_no_such_finding(name: str, tmp_path: Path):
+    assert set(losses(HEALTHY[name], tmp_path)) <= {"compute_bound", "communication"}
+
+
+def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
+    found = losses(HEALTHY["data parallel"], tmp_path, "kineto", "slow_gpu:rank=3,factor=1.5")
+    assert set(found) <= {"compute_bound", "communication"}
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel", "sharded", "pipeline", "expert"])
+def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
+    job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
+    analysis = ingest_run(simulate(job, []), tmp_path).analyze()
+    unchanged = no_change(len(analysis.run.job.kind))
+    assert price_changes(analysis.steps, analysis.ends, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
+
+
+def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):
+    lake = ingest_run(simulate(Job(ranks=1, steps=30, kernels=20), []), tmp_path)
+    keys = [key for key in lake.steps if key.step not in (4, 20)]
+    first, last = choose_steps(lake.analyze(keys))
+    assert [key.step for key in keys[first:last]] == [8, 9, 10, 11, 12, 13, 14, 15]
+
+
+@needs_traces
+def test_real_pair_waits_in_one_call_a_step(tmp_path: Path):
+    """One cudaStreamSynchronize of 9.8 ms in a step of 16.7 ms; independently: its GPUs idle for 2.2 ms a step."""
+    jitter.ingest(
+        [TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor()
+    )
+    analysis = jitter.open(tmp_path / "lake").analyze()
+    found = {one.kind: one for one in find_program_losses(analysis)}
+    waiting = found["synchronization"]
+    assert waiting.share is not None
+    assert MIN_SHARE < waiting.share < 0.13
+    assert waiting.evidence[0].startswith("1 call per step; cudaStreamSynchronize before kernel 119 takes 9.")
+    kinds = analysis.run.job.kind
+    assert int((kinds == SYNC).sum()) == 1
+
+
+@needs_traces
+def test_real_copies_that_run_alone(tmp_path: Path):
+    """Eight copies to the GPU on the stream of the kernels take 27.9 of 29.3 ms."""
+    jitter.ingest([TRACES / "nsys" / "nsysai_h100_2gpu_1s.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    found = {one.kind: one for one in lake.diagnose().efficiency}
+    copied = lake.sql(
+        "select avg(ns) as ns from (select sum(duration_ns) as ns from kernels where rank = 0 and "
+        "copy_direction = 'host_to_device' group by step)"
+    ).to_pylist()[0]["ns"]
+    copies = found["serial_copies"]
+    assert copies.gain_ns == pytest.approx(8 * copied, rel=0.1)
+
+
+@needs_traces
+def test_real_small_kernels(tmp_path: Path):
+    """Of 1,025 kernels a step most take 4 µs, and the host launches one in 37 µs."""
+    jitter.ingest([TRACES / "kineto" / "amd-4rank"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    found = {one.kind: one for one in lake.diagnose().efficiency}
+    idle = lake.sql("select sum(idle_ns) / sum(step_ns) as idle from breakdown").to_pylist()[0]["idle"]
+    assert set(found) == {"small_kernels"}
+    assert found["small_kernels"].share is not None
+    assert 0.25 < found["small_kernels"].share < idle

@@ -1,0 +1,93 @@
+"""What the report says of a lake of logs alone: what limits all ranks alike, and that jitter is unknown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from frontier_tables import TABLES, as_printed
+from lumi_bindings import FIRST, LUMI_NODES, SECOND, affinity_listing
+from profiler_tables import BIGBIRD, GPT_J, HEADER, ruled
+
+import jitter
+from jitter.cli import main
+
+NMN0 = "NCCL INFO NET/Socket : Using [0]nmn0:10.120.116.65<0> [1]hsn0:10.253.6.67<0>\n"
+
+
+def report(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """Ingest a log alone and return what the report prints."""
+    folder.mkdir()
+    (folder / "job.log").write_text(text)
+    assert main(["ingest", str(folder / "job.log"), "-o", str(folder / "lake")]) == 0
+    capsys.readouterr()
+    assert main(["report", str(folder / "lake"), *options]) == 0
+    return capsys.readouterr().out
+
+
+def efficiency(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    document = json.loads(report(folder, text, capsys, "--json"))
+    assert document["culprits"] == document["steps"] == []
+    assert document["loss"] == {"ns": None, "fraction": None}
+    assert "holds logs and no traces" in document["verdict"]
+    assert all(one["scope"] == "job" and one["gain_ns"] is None for one in document["efficiency"])
+    return document["efficiency"]
+
+
+def test_gpt_j_is_communication_bound_and_bigbird_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (found,) = efficiency(tmp_path / "gpt-j", ruled(HEADER, GPT_J), capsys)
+    assert (found["kind"], round(found["share"], 4)) == ("communication", 0.9997)
+    told = "communication-bound: 99.97% of the GPU time in job.log is in record_param_comms"
+    assert found["finding"] == told
+    assert efficiency(tmp_path / "bigbird", ruled(HEADER.removesuffix("|# of Calls"), BIGBIRD), capsys) == []
+
+
+def test_a_complete_table_without_communication_is_compute_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [
+        "aten::mm|1%|1.000ms|1%|1.000ms|1.000ms|960.000ms|96.00%|960.000ms|1.000ms|9",
+        "nccl:all_reduce|1%|1.000ms|1%|1.000ms|1.000ms|40.000ms|4.00%|40.000ms|1.000ms|9",
+    ]
+    (found,) = efficiency(tmp_path / "mm", ruled(HEADER, rows), capsys)
+    assert (found["kind"], found["share"]) == ("compute_bound", pytest.approx(0.96))
+
+
+def test_published_bindings_far_from_their_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (found,) = efficiency(tmp_path / "first", LUMI_NODES + affinity_listing(FIRST), capsys)
+    assert found["kind"] == "placement"
+    assert found["finding"] == (
+        "12 of 16 ranks run on hardware threads far from their GPUs (all but 2-3,10-11), if a rank uses the GPU of "
+        "its number on the node"
+    )
+    assert efficiency(tmp_path / "second", LUMI_NODES + affinity_listing(SECOND), capsys) == []
+
+
+def test_the_wrong_interface_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    found = efficiency(tmp_path / "lumi", NMN0, capsys)
+    assert {one["kind"] for one in found} == {"network"}
+    assert found[-1]["finding"] == (
+        "NCCL uses nmn0, which is not of the fabric, beside hsn0: set NCCL_SOCKET_IFNAME to the fabric's interfaces"
+    )
+
+
+@pytest.mark.parametrize("form", ["terminal", "--markdown", "--html"])
+def test_every_form_tells_it(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    page = tmp_path / "page.html"
+    options = {"terminal": (), "--html": ("-o", str(page))}.get(form, (form,))
+    printed = report(tmp_path / "lumi", LUMI_NODES + affinity_listing(FIRST) + NMN0, capsys, *options)
+    told = " ".join((page.read_text() if form == "--html" else printed).replace("\\", "").split())
+    assert "holds logs and no traces" in told
+    assert "12 of 16 ranks run on hardware threads far from their GPUs" in told
+    assert "NCCL uses nmn0" in told
+
+
+def test_a_benchmark_alone_says_nothing_of_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert efficiency(tmp_path / "frontier", as_printed(next(iter(TABLES.values()))[0]), capsys) == []
+
+
+def test_no_other_command_takes_logs_for_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report(tmp_path / "lumi", NMN0, capsys)
+    lake = str(tmp_path / "lumi" / "lake")
+    assert main(["check", lake, "--max-loss", "5%"]) == 3
+    assert "the loss of the run is unknown" in capsys.readouterr().out
+    assert main(["report", lake, "--steps", "1-2"]) == 2
+    assert jitter.open(lake).results().diagnosis.culprits == ()

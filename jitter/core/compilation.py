@@ -59,6 +59,7 @@ class CompiledFunction(Generic[P, R]):
         self.__doc__ = function.__doc__
         self._plain: Callable[..., R] | None = None
         self._fast: Callable[..., R] | None = None
+        self._inner: Callable[..., R] | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if _numba:
@@ -74,18 +75,33 @@ class CompiledFunction(Generic[P, R]):
 
     @property
     def fast(self) -> Callable[..., R]:
-        """The function compiled; its machine code is kept on disk where that can be written."""
+        """The function compiled, to be called from Python."""
         if self._fast is None:
-            with _lock:
-                # numba's file names tell functions by qualified name: the digest tells edited callees, which it ignores
-                name = f"{self.function.__qualname__}-{self.digest().hex()}"
-            bound = self._bound("fast", name)
-            try:
-                self._fast = _numba.njit(bound, cache=True, nogil=True, error_model="numpy")
-            except RuntimeError as error:  # no folder for the cache
-                _warn_uncached(str(error))
-                self._fast = _numba.njit(bound, nogil=True, error_model="numpy")
+            self._fast = self._compile()
         return self._fast
+
+    @property
+    def inner(self) -> Callable[..., R]:
+        """The function compiled, to be called from compiled functions: without what converts Python's arguments."""
+        if self._inner is None:
+            self._inner = share_machine_code(self._compile(no_cpython_wrapper=True))
+        return self._inner
+
+    def _compile(self, **options: bool) -> Any:
+        """Make numba's function; its machine code is kept on disk where that can be written."""
+        options |= {"nogil": True, "no_cfunc_wrapper": True}
+        if hasattr(_numba.core.options.DefaultOptions, "_nrt"):
+            # without reference counts, which only functions that make arrays need: loops take a quarter of the time
+            options["_nrt"] = False
+        with _lock:
+            # numba's file names tell functions by qualified name: the digest tells edited callees, which it ignores
+            digest = blake2b(self.digest() + repr(options).encode(), digest_size=6).hexdigest()
+        bound = self._bound("inner", f"{self.function.__qualname__}-{digest}")
+        try:
+            return _numba.njit(bound, cache=True, error_model="numpy", **options)
+        except RuntimeError as error:  # no folder for the cache
+            _warn_uncached(str(error))
+            return _numba.njit(bound, error_model="numpy", **options)
 
     def digest(self) -> bytes:
         """Digest of the bytecode and constants of the function and of the functions that it calls.
@@ -115,6 +131,16 @@ class CompiledFunction(Generic[P, R]):
 def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
     """Make a loop that may run compiled. It takes arrays, tuples of arrays and numbers, by position."""
     return CompiledFunction(function)
+
+
+def share_machine_code(function: Any) -> Any:
+    """Let calls of numba's function with constants use the machine code for integers; numba compiles each constant."""
+    find = function.get_call_template
+    unliteral = _numba.types.unliteral
+    function.get_call_template = lambda args, kws: find(
+        [unliteral(one) for one in args], {name: unliteral(one) for name, one in kws.items()}
+    )
+    return function
 
 
 def _memory(value: Any) -> Any:

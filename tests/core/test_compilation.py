@@ -1,0 +1,40 @@
+"""Compiled loops: machine code is shared between calls with constants, and kept apart by how a function is called."""
+
+import numpy as np
+import pytest
+
+from jitter.core.arrays import Floats
+from jitter.core.compilation import CompiledFunction, compiled
+from tests.support.loops import WAYS, run_loops
+
+
+@compiled
+def add_at(values: Floats, at: int, more: float) -> float:
+    """Add to one value and return it."""
+    values[at] += more
+    return float(values[at])
+
+
+@compiled
+def add_at_both_ends(values: Floats) -> float:
+    """Add to the first value and, before the others, to the last."""
+    for at in range(len(values)):
+        add_at(values, at, 0.0)
+    return add_at(values, 0, 1.0) + add_at(values, -1, 2.0)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_callee_is_compiled_once_whatever_constants_it_is_given(way: str) -> None:
+    with run_loops(way):
+        values = np.array([1.0, 2.0, 3.0])
+        assert add_at_both_ends(values) == 7
+        assert values.tolist() == [2, 2, 5]
+    if way == "compiled":
+        assert len(add_at.inner.signatures) == 1  # type: ignore[attr-defined]
+
+
+def test_machine_code_on_disk_of_a_callee_is_not_taken_for_calls_from_python() -> None:
+    with run_loops("compiled"):
+        add_at_both_ends(np.zeros(2))
+        again = CompiledFunction(add_at.function)  # as another process has it: with nothing but what is on disk
+        assert again(np.zeros(2), 1, 3.0) == 3

@@ -4,7 +4,7 @@ python -m tests.bench.grown_lake LAKE --ranks N [--steps N] [--kernels N] [--fau
 
 What a copy is: the rank's files of every step under another number and on another clock, all its times moved by up to
 2 µs by a function of time that keeps their order and leaves the ends of collectives where they are, so that the job's
-ranks still meet. The ranks that are simulated suffer one fault; of the rank that has it there are no copies.
+ranks still meet. The ranks that are simulated suffer one fault or none; of the ranks that have it there are no copies.
 """
 
 import argparse
@@ -30,12 +30,13 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import SourceRecord
+from jitter.simulate.faults import Fault
 
 SIMULATED = 16
 FIRST_STEP = 2000
-LATE = 3
 _NODE = 8
-FAULT = f"cpu_stall:rank={LATE},step=2003-2006,kernel=17,ms=2"
+FAULT = "cpu_stall:rank=3,step=2003-2006,kernel=17,ms=2"
+HEALTHY = "none"
 _KNOTS_NS = 25_000
 _MOVED_NS = 2_000
 _CLOCK_NS = 10**9
@@ -44,14 +45,16 @@ _CLOCK_NS = 10**9
 def grow(lake: Path, ranks: int, steps: int, kernels: int, jobs: int, fault: str = FAULT) -> None:
     """Make a lake with this many ranks, at least `SIMULATED`, in a folder that is not there yet.
 
-    Of the rank `LATE`, which is to have the fault, there are no copies.
+    `fault` is one of `jitter sample`, or `HEALTHY`. Of the ranks that have it there are no copies.
     """
+    faults = [] if fault == HEALTHY else ["--fault", fault]
+    faulty = frozenset[int]() if fault == HEALTHY else Fault.parse(fault).ranks
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         shape = ("--ranks", SIMULATED, "--steps", steps, "--kernels", kernels, "--first-step", FIRST_STEP)
-        _jitter("sample", folder, *shape, "--fault", fault)
+        _jitter("sample", folder, *shape, *faults)
         _jitter("ingest", folder, "-o", lake, "--jobs", jobs)
     sources = sorted((one for one in LakeFolder(lake).records() if one.rank is not None), key=lambda one: one.rank or 0)
-    copied = [one for one in sources if one.rank != LATE]
+    copied = [one for one in sources if one.rank not in faulty]
     tasks = [(lake, one, list(range(ranks))[SIMULATED + at :: len(copied)]) for at, one in enumerate(copied)]
     with ProcessPoolExecutor(jobs) as pool:
         list(pool.map(_copy, *zip(*tasks, strict=True)))
@@ -77,10 +80,10 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
         digest = f"{rank:04x}{source.digest[4:]}"
         record, extract, own_host = _record(source, rank, digest, moved), TimingCacheWriter(), moved.table(host)
         for step, (key, rows) in zip(record.steps, tables, strict=True):
-            own = moved.table(rows)
-            write_kernels(lake / kernels_file(key, rank), own.set_column(0, "rank", _all(rank, rows.num_rows)))
+            own = moved.table(rows).set_column(0, "rank", _all(rank, rows.num_rows))
+            step.checksum = write_kernels(lake / kernels_file(key, rank), own)
             extract.add(step, own)
-        write_host(lake / host_file(rank, digest), own_host)
+        record.host_checksum = write_host(lake / host_file(rank, digest), own_host)
         extract.write(lake / timing_cache_file(digest), record, own_host)
         folder.write_record(record)
     folder.close()
@@ -149,7 +152,7 @@ def main() -> None:
     options.add_argument("--ranks", type=int, required=True)
     options.add_argument("--steps", type=int, default=50)
     options.add_argument("--kernels", type=int, default=903)
-    options.add_argument("--fault", default=FAULT, help=f"of rank {LATE}, as `jitter sample` takes it (%(default)s)")
+    options.add_argument("--fault", default=FAULT, help=f"as `jitter sample` takes it, or {HEALTHY!r} (%(default)s)")
     chosen = options.parse_args()
     shutil.rmtree(chosen.lake, ignore_errors=True)
     grow(chosen.lake, chosen.ranks, chosen.steps, chosen.kernels, os.cpu_count() or 1, chosen.fault)

@@ -16,7 +16,7 @@ _LOOKS_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took. `cpu_seconds` leaves worker processes out: the command did not wait for them itself."""
+    """What one run took. `cpu_seconds` is that of all its processes, to a tenth of a second for each worker process."""
 
     seconds: float
     cpu_seconds: float
@@ -37,32 +37,39 @@ def run(command: Sequence[str | Path], **environment: str) -> Cost:
         start_new_session=True,
     ) as process:
         assert process.stderr is not None
-        peaks = _Peaks(process.pid)
+        watched = _Watch(process.pid)
         said = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit {process.returncode}\n{said.decode(errors='replace')}")
-    peak_kb = max(usage.ru_maxrss, peaks.end())
-    return Cost(seconds, usage.ru_utime + usage.ru_stime, peak_kb / 1024)
+    watched.end()
+    peak_kb = max(usage.ru_maxrss, watched.peak_kb)
+    cpu_seconds = max(usage.ru_utime + usage.ru_stime, watched.cpu_seconds)
+    return Cost(seconds, cpu_seconds, peak_kb / 1024)
 
 
-class _Peaks:
-    """Watches the peaks of all processes of a session: of workers, no wait tells them."""
+class _Watch:
+    """Watches all processes of a session: no wait tells what some workers took."""
 
     def __init__(self, session: int) -> None:
         self._session = session
-        self._peak_kb = 0
+        self.peak_kb = 0
+        self._ticks: dict[str, int] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
-    def end(self) -> int:
-        """Stop, and return the largest process's peak in KB."""
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of all processes together, as last seen of each."""
+        return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> None:
+        """Stop watching."""
         self._over.set()
         self._thread.join()
-        return self._peak_kb
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOKS_EVERY_S):
@@ -70,7 +77,9 @@ class _Peaks:
                 try:
                     if os.getsid(int(folder.name)) == self._session:
                         status = (folder / "status").read_text()
-                        self._peak_kb = max(self._peak_kb, int(status.partition("VmHWM:")[2].split()[0]))
+                        self.peak_kb = max(self.peak_kb, int(status.partition("VmHWM:")[2].split()[0]))
+                        user, system = (folder / "stat").read_text().rpartition(")")[2].split()[11:13]
+                        self._ticks[folder.name] = int(user) + int(system)
                 except (OSError, IndexError):  # it has just ended
                     continue
 

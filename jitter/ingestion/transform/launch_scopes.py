@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from jitter.core.host_operations import MIGRATION
 from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
 from jitter.ingestion.transform.code_ranges import FRAME, MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.scope_names import (
@@ -19,6 +20,7 @@ from jitter.ingestion.transform.scope_names import (
     COMMUNICATION,
     FORWARD,
     SEPARATOR,
+    is_native_frame,
     parse_phase,
     scope_part,
 )
@@ -86,16 +88,25 @@ class LaunchScopes:
             if (process, thread) in self._launching and thread != NO_THREAD:
                 took = ranges.end_ns - ranges.start_ns
                 is_open = ranges.end_ns == np.iinfo(np.int64).max
-                rows = np.flatnonzero(~ranges.has_launch & ~is_open & (took >= LONG_OPERATION_NS))
+                is_kept = (took >= LONG_OPERATION_NS) | self._is_migration(ranges.key)
+                rows = np.flatnonzero(~ranges.has_launch & ~is_open & is_kept)
                 rows = rows[np.argsort(-took[rows], kind="stable")[:_MOST_OPERATIONS]]
                 for row in rows.tolist():
-                    text, _ = self._ranges.text(int(ranges.key[row]), self._names)
+                    text, kind = self._ranges.text(int(ranges.key[row]), self._names)
+                    if kind == FRAME and is_native_frame(text):
+                        continue  # it says who made a call, which is an operation itself
                     found.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
         columns = list(zip(*found, strict=True)) or [()] * len(_OPERATIONS)
         return pa.table(
             [pa.array(values, kind) for values, kind in zip(columns, _OPERATIONS.types, strict=True)],
             schema=_OPERATIONS,
         )
+
+    def _is_migration(self, keys: _Ints) -> npt.NDArray[np.bool_]:
+        """Return which ranges are moves of the thread to another core, shape (ranges,)."""
+        distinct, which = np.unique(keys, return_inverse=True)
+        moves = [self._ranges.text(key, self._names)[0] == MIGRATION for key in distinct.tolist()]
+        return np.array(moves, np.bool_)[which]
 
     def _nodes_of(self, process: int, thread: _Ints, start_ns: _Ints) -> _Ints:
         """Return the node of each launch, shape (launches,)."""

@@ -29,6 +29,7 @@ _WORD: Final = re.compile(
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MODULE: Final = "nn.Module: "
 _FRAME: Final = re.compile(r".+\.py\(\d+\): ")
+_NATIVE_FRAME: Final = re.compile(r"[^\s!/]+!\S")
 
 
 @lru_cache(maxsize=65536)
@@ -43,12 +44,17 @@ def parse_operator(text: str) -> str | None:
 
 
 def is_frame(text: str) -> bool:
-    """Return whether a text is a frame of the Python stack: file, line and function.
+    """Return whether a text is a frame of a stack: file, line and function of Python, or `module!function`.
 
-    >>> is_frame("model/layers.py(120): forward"), is_frame("nn.Module: Linear_1")
-    (True, False)
+    >>> is_frame("model/layers.py(120): forward"), is_frame("train!step(int)"), is_frame("nn.Module: Linear_1")
+    (True, True, False)
     """
-    return _FRAME.match(text) is not None
+    return _FRAME.match(text) is not None or is_native_frame(text)
+
+
+def is_native_frame(text: str) -> bool:
+    """Return whether a text is a function of a program and its module: `module!function`."""
+    return _NATIVE_FRAME.match(text) is not None
 
 
 def scope_part(text: str) -> str:

@@ -11,14 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.host_operations import MIGRATION, OFF_CPU
 from jitter.core.schema import ACTIVITIES, CALLS, OPERATORS, RANGES
 from jitter.readers import Batch
+from jitter.readers.nsys.call_chains import CallChains
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
 from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
 from jitter.readers.nsys.nccl_messages import Message, NcclMessages
-from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, MEMCPY, MEMSET, NVTX, OSRT, RUNTIME, RowFilter, Tables
+from jitter.readers.nsys.tables import (
+    CALL_CHAINS,
+    GRAPH_TRACE,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NVTX,
+    OSRT,
+    RUNTIME,
+    SCHEDULING,
+    RowFilter,
+    Tables,
+)
+from jitter.readers.nsys.thread_scheduling import COLUMNS as SCHEDULING_COLUMNS
+from jitter.readers.nsys.thread_scheduling import ThreadScheduling
 
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
+_CHAINED: Final = RowFilter("eventClass", (67,))
 _MPI_RANK: Final = 39
 _RANGES: Final = RowFilter("eventType", (59, 60, _MPI_RANK))  # push/pop, start/end
 _MPI_RANK_TEXT: Final = re.compile(r"MPI Rank (\d{1,9})")
@@ -69,6 +86,8 @@ class NsysBatches:
             RUNTIME: self._calls,
             NVTX: self._ranges,
             OSRT: self._system_calls,
+            SCHEDULING: self._off_cpu,
+            CALL_CHAINS: self._callers,
         }
         return {table: part for table, part in parts.items() if self._tables.columns(table)}
 
@@ -189,16 +208,52 @@ class NsysBatches:
         for read in self._tables.read(OSRT, self._existing(OSRT, ["start", "end", "globalTid", "nameId"])):
             took = pc.subtract(read["end"], read["start"])
             rows = read.filter(pc.fill_null(pc.greater_equal(took, _LONG_CALL_NS), False))
-            threads = _column(rows, "globalTid")
-            columns = {
-                "process": self._processes_of(threads),
-                "thread": pc.bit_wise_and(threads, _THREAD_BITS),
-                "name": self.names.positions(_column(rows, "nameId"), lambda id_: id_),
-                "is_module": pa.array(np.zeros(rows.num_rows, np.bool_)),
-                "start_ns": rows["start"],
-                "end_ns": rows["end"],
-            }
-            yield Batch("operators", _of_schema(columns, OPERATORS))
+            names = self.names.positions(_column(rows, "nameId"), lambda id_: id_)
+            yield self._operators(_column(rows, "globalTid"), names, rows["start"], rows["end"])
+
+    def _off_cpu(self) -> Iterator[Batch]:
+        """Yield migrations of threads to another core, and other times off the CPU if they are long, as operators."""
+        if not self._tables.columns(SCHEDULING).issuperset(SCHEDULING_COLUMNS):
+            return
+        threads = ThreadScheduling()
+        for read in self._tables.read(SCHEDULING, list(SCHEDULING_COLUMNS)):
+            found = threads.pair(read)
+            kept = found.is_migration | (found.end_ns - found.start_ns >= _LONG_CALL_NS)
+            names = np.array([self.names.position(OFF_CPU), self.names.position(MIGRATION)], np.int32)
+            yield self._operators(
+                pa.array(found.thread[kept]),
+                pa.array(names[found.is_migration[kept].astype(np.int64)]),
+                pa.array(found.start_ns[kept]),
+                pa.array(found.end_ns[kept]),
+            )
+
+    def _callers(self) -> Iterator[Batch]:
+        """Yield the functions that made CUDA calls, each over its call, as frames of the stack."""
+        if not self._tables.columns(RUNTIME).issuperset((_CHAINED.column, "callchainId", "globalTid")):
+            return
+        chains = CallChains(self._tables)
+        names = np.array([self.names.position(text) for text in chains.functions], np.int32)
+        for read in self._tables.read(RUNTIME, ["start", "end", "globalTid", "callchainId"], only=_CHAINED):
+            function = chains.of(read["callchainId"])
+            is_known = (function >= 0) & read["start"].is_valid().to_numpy(zero_copy_only=False)
+            rows = read.filter(pa.array(is_known))
+            start_ns = pc.subtract(rows["start"], 1)  # around the call
+            ends = pc.fill_null(_possible_end(rows), rows["start"])
+            functions = pa.array(names[function[is_known]])
+            yield self._operators(rows["globalTid"], functions, start_ns, ends, is_module=True)
+
+    def _operators(
+        self, threads: pa.Array, names: pa.Array, start_ns: pa.Array, end_ns: pa.Array, *, is_module: bool = False
+    ) -> Batch:
+        columns = {
+            "process": self._processes_of(threads),
+            "thread": pc.bit_wise_and(threads, _THREAD_BITS),
+            "name": names,
+            "is_module": pa.array(np.full(len(threads), is_module)),
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+        }
+        return Batch("operators", _of_schema(columns, OPERATORS))
 
     def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
         for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):

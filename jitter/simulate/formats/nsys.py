@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -11,7 +12,7 @@ from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
 from jitter.simulate.formats.nsys_nccl import add_nccl_ranges
 from jitter.simulate.formats.nsys_report import NsysReport, write_parquet, write_sqlite
-from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SYNC_TYPES
+from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SCHEDULING, SYNC_TYPES
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
@@ -31,6 +32,16 @@ _OTHER_SYNCS: Final = {
     "cudaEventSynchronize": "cudaEventSynchronize_v3020",
 }
 """In the table of names only if they are called."""
+_CALL_CHAIN: Final = (
+    ("cudaLaunchKernel", "/usr/local/cuda/lib64/libcudart.so.12.4.127"),
+    ("at::native::launch", "/opt/venv/lib/libtorch_cuda.so"),
+    ("train_step(Batch const&)", "/opt/app/train"),
+    ("main", "/opt/app/train"),
+)
+"""Functions and their modules in every call chain, the innermost first."""
+_CORES: Final = 64
+_LONG_GAP_NS: Final = 200_000
+"""A gap between two calls of a thread from which on the system suspends the thread."""
 _SYNC_TYPES: Final = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3, "cudaDeviceSynchronize": 4}
 """CUPTI's synchronization types: event, stream, context."""
 _VERSIONS: Final = {"2022.4": "2022.4.2.1", "2026.2": "2026.2.1.210"}
@@ -50,7 +61,9 @@ class Options(CaptureOptions):
     shuffle: bool = False
     """Whether rows are in random order."""
     callchains: bool = False
-    """Whether each launch has a second row of eventClass 67, as with CUDA backtraces."""
+    """Whether each launch has a second row of eventClass 67 with a call chain, as with CUDA backtraces."""
+    scheduling: bool = False
+    """Whether the system's scheduling of threads is recorded: a thread that pauses goes on on another core."""
     ranks_per_report: int = 1
     """Processes per report; they share a clock, and correlation ids repeat."""
     bad_utf8: bool = False
@@ -91,6 +104,8 @@ def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankReco
     tables = dict(LAYOUTS[options.layout])
     if options.graphs == "graph":
         tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = GRAPH_TRACE[options.layout]
+    if options.scheduling:
+        tables["SCHED_EVENTS"] = SCHEDULING
     report = NsysReport(tables)
     clock = ranks[0].clock
     for recording in ranks:
@@ -98,6 +113,8 @@ def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankReco
         _add_activities(report, own, options)
         _add_calls(report, own, options)
         _add_ranges(report, own, options)
+        if options.scheduling:
+            _add_scheduling(report, own)
         _add_process(report, own)
     if options.layout != "2020.3":
         _add_session(report, ranks, number, run.job.ranks, options)
@@ -195,10 +212,12 @@ def _add_calls(report: NsysReport, own: RankRecording, options: Options) -> None
     count = len(values["start"])
     report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
     if options.callchains:
-        chains = list(range(1, count + 1))
+        known = len(report.rows.get("CUDA_CALLCHAINS", ())) // len(_CALL_CHAIN)
+        chains = list(range(known + 1, known + count + 1))
         report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains)
-        symbol = report.string("at::native::launch")
-        report.add("CUDA_CALLCHAINS", count, id=chains, symbol=symbol, module=symbol, stackDepth=0)
+        for depth, (symbol, module) in enumerate(_CALL_CHAIN):
+            where = {"symbol": report.string(symbol), "module": report.string(module), "stackDepth": depth}
+            report.add("CUDA_CALLCHAINS", count, id=chains, **where)
     syncs = [c for c in own.calls if c.is_sync]
     report.add(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
@@ -228,6 +247,25 @@ def _add_ranges(report: NsysReport, own: RankRecording, options: Options) -> Non
         domainId=0,
     )
     add_nccl_ranges(report, own, [_global_tid(own.pid, thread) for thread in own.threads])
+
+
+def _add_scheduling(report: NsysReport, own: RankRecording) -> None:
+    """Let each thread leave its core in long gaps between its calls, and come back on the next core."""
+    launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
+    threads = [own.operations[o].thread for o in own.operation[launched].tolist()]
+    begun, ended = own.launch_start_ns[launched].tolist(), own.launch_end_ns[launched].tolist()
+    calls = [(thread, start, end) for thread, start, end in zip(threads, begun, ended, strict=True)]
+    calls += [(call.thread, call.start_ns, call.end_ns) for call in (*own.lost_launches, *own.calls)]
+    events: list[tuple[int, int, int, int]] = []
+    for number, thread in enumerate(own.threads):
+        own_calls = sorted((start, end) for which, start, end in calls if which == number)
+        core, tid = 2 * number, _global_tid(own.pid, thread)
+        for (_, before), (start, _) in pairwise(own_calls):
+            if start - before >= _LONG_GAP_NS:
+                events += [(before + 10_000, core, 0, tid), (start - 10_000, (core + 1) % _CORES, 1, tid)]
+                core = (core + 1) % _CORES
+    columns = dict(zip(("start", "cpu", "isSchedIn", "globalTid"), map(list, zip(*events, strict=True)), strict=False))
+    report.add("SCHED_EVENTS", len(events), **columns)
 
 
 def _add_process(report: NsysReport, own: RankRecording) -> None:

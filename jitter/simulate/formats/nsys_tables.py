@@ -120,6 +120,7 @@ _2026_2: Final[Tables] = {
     "ENUM_CUPTI_STREAM_TYPE": _ENUM,
 }
 LAYOUTS: Final[dict[str, Tables]] = {"2020.3": _2020_3, "2022.4": _2022_4, "2026.2": _2026_2}
+SCHEDULING: Final = "start! cpu! isSchedIn! globalTid"
 GRAPH_TRACE: Final = {
     "2022.4": f"{_ACTIVITY} graphId! graphExecId!",
     "2026.2": f"{_GREEN} graphId! graphExecId!",

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.analysis.diagnosis.evidence.migrations import describe_migrations
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.formatting import format_time
@@ -62,8 +63,13 @@ def add_code_evidence(diagnosis: Diagnosis, program: Program) -> Diagnosis:
     """
     return replace(
         diagnosis,
-        culprits=tuple(_with_code(culprit, program) for culprit in diagnosis.culprits),
+        culprits=tuple(_with_moves(_with_code(culprit, program), program) for culprit in diagnosis.culprits),
     )
+
+
+def _with_moves(culprit: Culprit, program: Program) -> Culprit:
+    told = describe_migrations(program, culprit.rank, culprit.steps) if culprit.cause in _HOST_CAUSES else None
+    return culprit if told is None else replace(culprit, evidence=(*culprit.evidence, told))
 
 
 def _with_code(culprit: Culprit, program: Program) -> Culprit:

@@ -53,6 +53,10 @@ class Thresholds:
     """Standard deviations. The slowest fast and the fastest slow rank must be so far apart."""
     min_cluster_share: float = 0.02
     """Of a step's time. The clusters must differ by this much to be worth a report."""
+    min_fast_share: float = 0.05
+    """Of the usual step. Few ranks so much faster than all others are a doubt: GPUs of one model differ by 1 to 2%."""
+    fast_gap_ratio: float = 3.0
+    """Factor on the range of the slower ranks. The gap between them and the fast ones must be so wide."""
     min_slow_step_share: float = 0.05
     """Of the usual step. All ranks must be slower by this much in a slow step: less is usual."""
 

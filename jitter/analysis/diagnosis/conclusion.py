@@ -7,6 +7,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.limitations import (
     NO_COMMON_STEP,
     NO_SYNC_CALLS,
+    describe_fast_ranks,
     explain_no_peers,
     explain_unrecorded,
     find_peerless,
@@ -19,7 +20,7 @@ from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, 
 
 def conclude(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Conclusion:
     """Return the conclusion from the loss, the steps and the findings."""
-    status, doubts = _status(evidence, loss, steps, culprits), tuple(_doubts(evidence))
+    status, doubts = _status(evidence, loss, steps, culprits), tuple(_doubts(evidence, culprits))
     transfers = unverified_transfers(evidence)
     cleared: tuple[Cleared, ...] = ()
     if status == "within_noise" and not doubts and not evidence.is_single_rank:
@@ -40,7 +41,7 @@ def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprit
     return "within_noise" if is_small else "spread"
 
 
-def _doubts(evidence: Evidence) -> Iterator[str]:
+def _doubts(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     run = evidence.analysis.run
     if lacks_common_step(evidence):
         yield NO_COMMON_STEP
@@ -52,3 +53,4 @@ def _doubts(evidence: Evidence) -> Iterator[str]:
         yield "Some exchanges name no partners, so waiting in them cannot be attributed to a rank."
     if peerless := find_peerless(run):
         yield explain_no_peers(peerless)
+    yield from describe_fast_ranks(evidence, culprits)

@@ -65,7 +65,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
             conclusion,
             split,
         ),
-        notes=list_limitations(evidence),
+        notes=list_limitations(evidence, culprits),
         split=split,
         conclusion=conclusion,
     )

@@ -1,12 +1,14 @@
 """Limits of a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from jitter.analysis.detection.fast_ranks import find_fast_ranks
 from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
 from jitter.analysis.diagnosis.first_starts import describe_first_starts
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
@@ -30,7 +32,7 @@ NO_COMMON_STEP: Final = (
 _MAX_UNPRICED = 3
 
 
-def list_limitations(evidence: Evidence) -> tuple[str, ...]:
+def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
     found: list[str] = []
@@ -60,6 +62,7 @@ def list_limitations(evidence: Evidence) -> tuple[str, ...]:
         found.append(explain_no_peers(peerless))
     if (share := unverified_transfers(evidence)) is not None:
         found.append(explain_unverified_network(share))
+    found += describe_fast_ranks(evidence, culprits)
     if len(run.team_of) < 2:
         found.append("Only one rank was recorded: it cannot be compared with other ranks.")
     if len(run.keys) < 2:
@@ -98,6 +101,21 @@ def explain_unrecorded(missing: Sequence[int]) -> str:
     if len(missing) == 1:
         return f"Rank {missing[0]} of the job was not recorded: it cannot be cleared."
     return f"Ranks {format_numbers(missing)} of the job were not recorded: they cannot be cleared."
+
+
+def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
+    """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
+    named = {rank for one in culprits for rank in one.ranks}
+    for deviations in evidence.analysis.deviations:
+        found = find_fast_ranks(deviations, evidence.analysis.usual_step_ns, evidence.thresholds)
+        if found is not None and not named.issuperset(found.slow):
+            subject = f"Rank{'s' * (len(found.fast) > 1)} {format_numbers(found.fast)}"
+            verb = "needs" if len(found.fast) == 1 else "need"
+            yield (
+                f"{subject} {verb} {format_time(found.behind_ns)} of GPU time per step less than "
+                f"ranks {format_numbers(found.slow)}: unless there is less work there, the others are slow, which the "
+                "loss does not show."
+            )
 
 
 def unverified_transfers(evidence: Evidence) -> float | None:

@@ -1,7 +1,7 @@
 """Format numbers, times and names for people."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from jitter.core.errors import UsageError
 
@@ -53,6 +53,15 @@ def format_percent(fraction: float | None) -> str:
 def format_rank(rank: int, host: str | None) -> str:
     """Return a rank with its host: `rank 11 (node0001)`."""
     return f"rank {rank}" if host is None else f"rank {rank} ({host})"
+
+
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Return ranks with their noun: `rank 3`, `ranks 0-3,8`.
+
+    >>> format_ranks([3]), format_ranks([0, 1, 2, 8])
+    ('rank 3', 'ranks 0-2,8')
+    """
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
 
 
 def abbreviate(name: str, most: int = 44) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from jitter.core.formatting import format_numbers
+from jitter.core.formatting import format_ranks
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.records import SourceRecord
 
@@ -15,5 +15,5 @@ def coverage_notes(records: Iterable[SourceRecord]) -> list[str]:
         return []
     size = len(found.ranks) + len(found.missing)
     source = f"the job has {size} ranks" if found.world_size is not None else f"ranks reach {found.ranks[-1]}"
-    missing = f"rank{'s' if len(found.missing) > 1 else ''} {format_numbers(found.missing)}"
+    missing = format_ranks(found.missing)
     return [f"{source}, and {missing} {'have' if len(found.missing) > 1 else 'has'} no recording in the lake"]

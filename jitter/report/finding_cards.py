@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,13 +10,12 @@ from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
-    abbreviate,
     format_numbers,
     format_percent,
     format_time,
     format_timeline_span,
 )
-from jitter.core.kernels import short_name
+from jitter.report.kernel_text import describe_kernels
 
 MAX_CARDS: Final = 3
 MAX_EVIDENCE: Final = 3
@@ -118,13 +116,7 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
 
 
 def _place(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    parts = [culprit.step_pattern]
-    index = culprit.kernel_index
-    if index is not None:
-        parts.append(f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}")
-        began = (step.divergence for step in diagnosis.steps if step.max_rank in culprit.ranks and step.divergence)
-        parts += [f"starting at {abbreviate(short_name(one.kernel_name))}" for one in islice(began, 1)]
-    return ", ".join(parts)
+    return ", ".join(filter(None, (culprit.step_pattern, describe_kernels(culprit, diagnosis))))
 
 
 def _command(step: StepAnswer, ranks: list[int], lake: Path, number: int) -> str:

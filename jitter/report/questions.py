@@ -16,14 +16,13 @@ from jitter.analysis.diagnosis.loss.parts import (
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
 from jitter.core.formatting import (
-    abbreviate,
     format_count,
     format_percent,
     format_rank,
     format_time,
     format_timeline_span,
 )
-from jitter.core.kernels import short_name
+from jitter.report.kernel_text import describe_kernels
 
 Hosts = Mapping[int, str | None]
 _MOST = 3
@@ -54,10 +53,16 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]
         QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
         QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
         QuestionAnswer("Where to look?", _where(diagnosis)),
-        QuestionAnswer(
-            "CPU or GPU?", _side(diagnosis), tuple(line for one in culprits[:_MOST] for line in one.evidence)
-        ),
+        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis)),
     ]
+
+
+def _evidence(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the evidence of the first findings; of several each sentence names its finding."""
+    culprits = diagnosis.culprits[:_MOST]
+    if len(diagnosis.culprits) == 1:
+        return culprits[0].evidence
+    return tuple(f"{name_culprit(one)}: {line}" for one in culprits for line in one.evidence)
 
 
 def _cost(diagnosis: Diagnosis) -> str:
@@ -84,7 +89,8 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not diagnosis.culprits:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0
-    fixed = f"fixing the findings below would save about {format_time(saved)}"
+    beyond = " beyond this loss" if all(one.is_beyond_loss for one in diagnosis.culprits) else ""
+    fixed = f"fixing the findings below would save about {format_time(saved)}{beyond}"
     if saved <= 0:
         fixed = "what fixing the findings below would save is too small to measure"
     return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
@@ -127,6 +133,11 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
     whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
     if whole:
         return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
+    unnamed = [name_culprit(one) for one in culprits if one.scope == "host"]
+    if unnamed:
+        return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
+    if all(one.scope in ("job", "unrecorded") for one in culprits):
+        return "No single node."
     named = Counter(hosts.get(rank) for one in culprits for rank in one.ranks if one.cause != "communication")
     known = [host for host, _ in named.most_common() if host is not None]
     if not known:
@@ -156,6 +167,8 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
             return f"Most of the loss is on {most}: too few steps to be sure."
         return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
     subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
+    if times * 2 <= steps:
+        return f"No {subject} stands out above the run's noise."
     who = format_rank(rank, hosts.get(rank))
     most = "most excess on the critical path" if has_path else "largest time to kernel end"
     return f"No {subject} stands out above the run's noise; {who} has the {most} {when}."
@@ -178,16 +191,11 @@ def _when(diagnosis: Diagnosis) -> str:
             f"Nowhere: {_NOTHING}.",
             f"{_NOTHING.capitalize()}.",
         )
-    places = []
-    for one in diagnosis.culprits[:_MOST]:
-        if one.kernel_index is not None:
-            first, last = one.kernel_index.first, one.kernel_index.last
-            where = f"kernel {first}" if first == last else f"kernels {first} to {last}"
-            began = next(
-                (s.divergence for s in diagnosis.steps if s.max_rank in one.ranks and s.divergence is not None), None
-            )
-            name = "" if began is None else f", starting at {abbreviate(short_name(began.kernel_name))}"
-            places.append(f"{name_culprit(one)}: {where}{name}")
+    places = [
+        f"{name_culprit(one)}: {describe_kernels(one, diagnosis)}"
+        for one in diagnosis.culprits[:_MOST]
+        if one.kernel_index is not None
+    ]
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
     return (

@@ -40,7 +40,7 @@ def format_steps(frame: pd.DataFrame, width: int = 80) -> str:
         ["step", *(_step(row) for row in rows)],
         ["time ms", *(_milliseconds(row["step_time_ns"]) for row in rows)],
         ["loss ms", *(_milliseconds(row["loss_ns"]) for row in rows)],
-        ["loss", *("-" if pd.isna(row["loss_fraction"]) else f"{row['loss_fraction']:.1%}" for row in rows)],
+        ["loss", *(_percent(row["loss_fraction"]) for row in rows)],
         ["min", *(_integer(row["min_rank"]) for row in rows)],
         ["max", *(_integer(row["max_rank"]) for row in rows)],
     ]
@@ -75,7 +75,11 @@ def _divergence(row: dict[Any, Any]) -> str:
 
 
 def _milliseconds(ns: Any) -> str:
-    return "-" if pd.isna(ns) else f"{ns / _MS:.3f}"
+    return "-" if pd.isna(ns) else f"{round(ns / _MS, 3) + 0.0:.3f}"  # + 0.0: no "-0.000"
+
+
+def _percent(fraction: Any) -> str:
+    return "-" if pd.isna(fraction) else f"{round(fraction, 3) + 0.0:.1%}"
 
 
 def _integer(value: Any) -> str:

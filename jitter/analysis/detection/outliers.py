@@ -46,6 +46,8 @@ class Outlier:
     """At most this is the probability that chance alone makes any rank, step and part of the run stand out so."""
     persistent: bool = False
     """Whether the rank stands out in its usual step; else in single steps."""
+    unknown_steps: int = 0
+    """Steps among these whose excess is unknown: the first recorded one of a late start."""
     may_be_random: bool = False
     """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
 
@@ -68,8 +70,9 @@ def find_outliers(deviations: TeamDeviations, step_ns: Floats, thresholds: Thres
                 continue  # operations side by side, each of which waited for what was not recorded
             if excess >= thresholds.min_excess_share * usual_step * one.steps.sum() and excess > 0:
                 rank, which = int(deviations.ranks[column]), tuple(np.flatnonzero(one.steps).tolist())
+                unknown = int(np.isnan(sample.total[one.steps, column]).sum())
                 found.append(
-                    Outlier(deviations.team, rank, part, which, excess, one.sigmas, one.chance, one.persistent)
+                    Outlier(deviations.team, rank, part, which, excess, one.sigmas, one.chance, one.persistent, unknown)
                 )
     return found
 

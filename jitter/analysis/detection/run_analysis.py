@@ -136,7 +136,7 @@ class RunAnalysis:
     def unverified_transfer_share(self) -> float:
         """The part of the steps' time that transfers take on the critical path and that no benchmark gives."""
         first, verified = self.run.collective_arrays.first_group, ~np.isnan(self._expected_transfers)
-        verified &= ~self.run.collective_arrays.incomplete
+        verified |= self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
         total = 0.0
         for number, path in enumerate(self.paths):
             passed = path.charges.where(path.charges.part == TimePart.TRANSFER)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
+from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.findings import Candidate
@@ -137,7 +137,7 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
         told.append("all slow groups contain this rank, and no other group is slow")
     if evidence.waits_for_unrecorded(slow):
         missing = evidence.missing_ranks
-        which = f" (ranks {format_numbers(missing)})" if missing else ""
+        which = f" ({format_ranks(missing)})" if missing else ""
         told.append(
             f"all recorded ranks of these collectives wait for members without a recording{which}, or for the network"
         )
@@ -201,7 +201,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             words="slow communication",
             side="network",
             part=TimePart.TRANSFER,
-            advice="communicates slowly although its ranks arrive at the same time: check its network",
+            advice="communicates slowly although the ranks arrive at the same time: check its network",
             detect=_slow_communication,
             job_advice="communicate slowly although they arrive at the same time: check the network and the "
             "communication library's settings",

@@ -9,13 +9,15 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
-from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange
+from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Pause
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.charges import Charges
+from jitter.analysis.replay.charges import Charge, Charges
 from jitter.core.formatting import format_count, format_percent, format_time
 
 _MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage
+_MAX_PAUSES = 3
+_MIN_SIGMAS = 3.0
 _MAX_SIGMAS = 10.0  # noise is not known well enough to tell larger deviations apart
 
 
@@ -46,6 +48,7 @@ def make_culprit(
     excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
     location = evidence.locations[rank]
     ranks = group.group.ranks
+    recorded = rank if rank in ranks else ranks[0]
     if group.group.scope == "unrecorded" and evidence.missing_ranks:
         ranks = evidence.missing_ranks
     return Culprit(
@@ -68,8 +71,9 @@ def make_culprit(
             *_describe_share(gain_ns, share_ns, evidence),
             *_describe_chance(group, evidence),
         ),
-        look_at=find_profile_location(analysis, evidence.records, rank, charges, steps),
+        look_at=find_profile_location(analysis, evidence.records, recorded, charges, steps),
         is_beyond_loss=group.known_gain_ns is not None,
+        pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
 
@@ -106,7 +110,9 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         elif group.known_gain_ns is None:
             where = "over all ranks together"
         return f"{format_time(per_step)} per step {where} ({share})"
-    per_step = group.excess_ns / len(group.steps) / max(len(ranks), 1)
+    # what precedes the first recorded step is unknown
+    unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
+    per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / max(len(ranks), 1)
     if group.is_lead:
         baseline = "the median of the same operations, on the critical path"
     elif not ranks:
@@ -116,8 +122,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     else:
         baseline = "the median of its other steps"
     share = _format_share(per_step / evidence.analysis.usual_step_ns)
-    # a lead passes no test of significance: a deviation would contradict that
-    told = share if group.is_lead else f"{share}, {_format_sigmas(group.sigmas)}"
+    # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
+    told = share if group.is_lead or group.sigmas < _MIN_SIGMAS else f"{share}, {_format_sigmas(group.sigmas)}"
     return f"{format_time(per_step)} per step above {baseline} ({told})"
 
 
@@ -175,6 +181,24 @@ def _most_excess(group: FindingGroup, evidence: Evidence) -> int:
         for rank, excess_ns in zip(own.rank.tolist(), own.excess_ns.tolist(), strict=True):
             sums[rank] += excess_ns
     return max(group.group.ranks, key=lambda rank: (sums[rank], -rank))
+
+
+def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...]:
+    """Return the host's pauses with the most excess on the critical paths of the group's steps."""
+    parts = [part for part in group.parts if part != TimePart.GPU]
+    found: list[tuple[float, int, Charge]] = []
+    for number in group.steps if parts else ():
+        charges = evidence.analysis.paths[number].charges
+        own = charges.where(np.isin(charges.part, parts) & np.isin(charges.rank, group.group.ranks))
+        longest = np.argsort(-own.excess_ns, kind="stable")[:_MAX_PAUSES].tolist()
+        found += [(float(own.excess_ns[at]), number, own[at]) for at in longest if own.excess_ns[at] > 0]
+    pauses = []
+    for excess_ns, number, charge in sorted(found, key=lambda one: -one[0])[:_MAX_PAUSES]:
+        key = evidence.analysis.keys[number]
+        kernel = evidence.kernels.locate(key, charge)
+        if kernel is not None:
+            pauses.append(Pause(key, charge.rank, kernel.kernel_index, round(excess_ns)))
+    return tuple(pauses)
 
 
 def _most_often_last(charges: Mapping[int, Charges]) -> int:

@@ -119,6 +119,16 @@ class IndexRange:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """A host's pause before a launch, on the critical path."""
+
+    key: StepKey
+    rank: int
+    kernel_index: int
+    excess_ns: int
+
+
+@dataclass(frozen=True)
 class Culprit:
     """One thing to fix."""
 
@@ -145,6 +155,8 @@ class Culprit:
     """Of its first kernel; None where the recording does not tell, or the finding covers many kernels."""
     is_part_of_job: bool = False
     """Of scope `job`: whether there are ranks on which it does not occur."""
+    pauses: tuple[Pause, ...] = ()
+    """Of a finding about the job's hosts: the longest pauses of its ranks, longest first."""
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
 

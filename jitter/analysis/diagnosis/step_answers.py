@@ -50,7 +50,7 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
     if max_rank is not None and own[max_rank] <= 0:
         max_rank = None
     waited = {rank: ns for rank, ns in path.waited_ns.items() if ns > 0}
-    cause = _cause(number, max_rank, groups)
+    cause = _cause(number, max_rank, groups, evidence.is_single_rank)
     return StepAnswer(
         key=path.key,
         step_time_ns=round(float(step_ns)) if is_timed else None,
@@ -71,9 +71,14 @@ def _split(parts: Sequence[float], after: Mapping[TimePart, float]) -> Split:
     return Split(start, cpu, later, round(sum(parts[part] for part in OWN_PARTS)) - start - cpu - later)
 
 
-def _cause(number: int, max_rank: int | None, groups: Sequence[FindingGroup]) -> Cause:
-    """Return the cause of the group with the step's max rank, else of slow communication in this step."""
+def _cause(number: int, max_rank: int | None, groups: Sequence[FindingGroup], is_single_rank: bool) -> Cause:
+    """Return the cause of the group with the step's max rank, else of slow communication in this step.
+
+    A single rank is the rank of every finding.
+    """
     here = [group for group in groups if number in group.steps]
+    if max_rank is None and is_single_rank and here:
+        return max(here, key=lambda group: group.excess_ns).cause
     for group in here:
         if max_rank in group.group.ranks and group.parts:
             return group.cause

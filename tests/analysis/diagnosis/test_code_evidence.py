@@ -106,3 +106,23 @@ def test_only_annotations_are_recorded(tmp_path: Path):
 )
 def test_words(code: tuple[str | None, str | None, str | None, str | None], words: str | None):
     assert describe_code(CodeLocation(17, *code)) == words
+
+
+@pytest.mark.parametrize("allocates", [True, False])
+def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
+    """A finding about the whole job names its longest pauses, and the host operations that cover them."""
+    job = Job(ranks=8, steps=12, kernels=60, seed=5, gpus_per_node=2, marker="profiler", epoch=None)
+    write(simulate(job, [Fault.parse("pause:every=5,ms=3")]), tmp_path / "traces", "kineto")
+    for path in (tmp_path / "traces").iterdir() if allocates else ():
+        edit(path, add_allocation)
+    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
+    (culprit,) = jitter.open(tmp_path / "lake").diagnose().culprits
+    assert (culprit.scope, culprit.cause) == ("job", "cpu_launch")
+    assert len(culprit.pauses) == 3
+    assert len({(pause.key, pause.rank) for pause in culprit.pauses}) == 3
+    assert all(pause.excess_ns == pytest.approx(3e6, rel=0.1) for pause in culprit.pauses)
+    (told,) = [text for text in culprit.evidence if text.startswith("the longest pauses on the critical path: ")]
+    first = culprit.pauses[0]
+    assert f"before kernel {first.kernel_index} on rank {first.rank} in {first.key}" in told
+    # each rank's longest pause is covered
+    assert ("(in `cudaMalloc` (called by `aten::empty`)" in told) == allocates

@@ -19,7 +19,7 @@ from tests.support.simulated import ingest_run, small
 
 def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
     group = SimpleNamespace(
-        outliers=[SimpleNamespace(rank=2)],
+        outliers=[SimpleNamespace(rank=2, unknown_steps=0)],
         excess_ns=4 * per_step_ns,
         steps=(0, 1, 2, 3),
         sigmas=sigmas,
@@ -83,7 +83,7 @@ def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.
 def test_a_lead_states_no_deviation_from_noise():
     """A lead is not significant: a number of sigmas beside that would contradict it."""
     group = SimpleNamespace(
-        outliers=[SimpleNamespace(rank=2)],
+        outliers=[SimpleNamespace(rank=2, unknown_steps=0)],
         excess_ns=4e6,
         steps=(0, 1),
         sigmas=40.0,
@@ -123,3 +123,22 @@ def test_the_only_step_is_not_counted(tmp_path: Path):
     lake = ingest_run(simulate(small(ranks=4, steps=1)), tmp_path)
     said = " ".join([lake.diagnose().verdict, *(one.answer for one in answer_questions(lake.diagnose(), lake.hosts))])
     assert "1 of 1" not in said
+
+
+def test_an_unknown_first_step_does_not_lower_the_excess_per_step(tmp_path: Path):
+    """The late start of the first recorded step is unknown: the mean is over the other steps."""
+    run = simulate(small(ranks=4, steps=5, noise=0.0), [Fault.parse("late_start:rank=1,ms=3")])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    found = re.match(r"([\d.]+) ms per step", culprit.evidence[0])
+    assert found is not None
+    assert float(found[1]) == pytest.approx(3.0, rel=0.05)
+    assert culprit.look_at is not None
+    # the place to look at holds the pause, not only the launch after it
+    assert culprit.look_at.end_ns - culprit.look_at.start_ns >= 2_900_000
+
+
+def test_a_drift_of_high_confidence_is_not_said_to_be_small(tmp_path: Path):
+    run = simulate(small(ranks=8, steps=12), [Fault.parse("unequal_work:rank=5,factor=1.6,drift=yes")])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert culprit.confidence == "high"
+    assert not re.search(r"\b[0-2]σ", culprit.evidence[0])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.evidence.migrations import describe_migrations
-from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis
+from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis, Pause
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.formatting import format_time
 from jitter.core.kernels import KINDS, MEMORY
@@ -73,9 +73,12 @@ def _with_moves(culprit: Culprit, program: Program) -> Culprit:
 
 
 def _with_code(culprit: Culprit, program: Program) -> Culprit:
+    if culprit.pauses:
+        told = "; ".join(_describe_pause(pause, program) for pause in culprit.pauses)
+        return replace(culprit, evidence=(*culprit.evidence, f"the longest pauses on the critical path: {told}"))
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in program.ranks_of(key)), None)
-    if where is None or key is None or where.last - where.first >= _MOST_KERNELS:
+    if culprit.cause == "cpu_after" or where is None or key is None or where.last - where.first >= _MOST_KERNELS:
         return culprit
     launch = _find_launch(program, key, culprit.rank, where.first)
     if launch is None:
@@ -87,6 +90,14 @@ def _with_code(culprit: Culprit, program: Program) -> Culprit:
         if operation is not None:
             found.append(f"before the launch of kernel {where.first} the host was {operation}")
     return replace(culprit, code=None if words is None else launch.code, evidence=(*culprit.evidence, *found))
+
+
+def _describe_pause(pause: Pause, program: Program) -> str:
+    """Return a pause in words, with the host operation that covers it where one is recorded."""
+    told = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
+    launch = _find_launch(program, pause.key, pause.rank, pause.kernel_index)
+    operation = None if launch is None else _describe_gap(program, pause.key, pause.rank, launch)
+    return told if operation is None else f"{told} ({operation})"
 
 
 def describe_launch(code: CodeLocation | None) -> str | None:

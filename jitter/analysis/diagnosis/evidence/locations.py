@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
+from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.charges import Charge, Charges
@@ -125,16 +126,17 @@ def find_profile_location(
         return None
     team = analysis.run.team_of[rank]
     times = analysis.run.rank_times(key, rank)
-    chosen = np.arange(len(times.start))
+    chosen, late_ns = np.arange(len(times.start)), 0.0
     if number in charges:
         own = charges[number]
+        late_ns = max(float(own.excess_ns[own.part == TimePart.START].sum()), 0.0)
         there = (own.excess_ns >= own.excess_ns.max() / 100) & (own.team == team)
         chosen = np.unique(own.place[there]) if there.any() else chosen
     begun = np.fmin(times.call[chosen, 0], times.start[chosen, 0])
     ended = np.fmax(times.back[chosen, 0], times.end[chosen, 0])
     before = times.back[: chosen[0], 0]
     # a stall of the host lies before the launch that it delays
-    since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun)
+    since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun) - late_ns
     first = float(np.fmin(since, np.nanmin(begun)))
     origin = analysis.lake.origins(key)[rank]
     file = records[key][rank].record.file

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from jitter.analysis.detection.outliers import Outlier
-from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.formatting import format_count, format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
@@ -31,7 +31,7 @@ def describe_side_work(side_work: SideWorkTimes) -> list[str]:
         more = len(times) - len(shown)
         listed = ", ".join(shown) + (f" and {format_count(more, 'more step')}" if more else "")
         ranks = sorted({rank for own in times.values() for rank in own})
-        whose = f"rank{'s' if len(ranks) > 1 else ''} {format_numbers(ranks)}"
+        whose = format_ranks(ranks)
         longest = max(ns for own in times.values() for ns in own.values())
         found.append(f"A {kind} lies in {listed} ({whose}, up to {format_time(longest)}).")
     return found

@@ -42,6 +42,16 @@ CULPRIT = {
     "steps": [INT],
     "step_pattern": TEXT,
     "kernel_index": (NULL, {"first": INT, "last": INT}),
+    "code": (
+        NULL,
+        {
+            "kernel_index": INT,
+            "operator": (str, NULL),
+            "scope": (str, NULL),
+            "phase": (str, NULL),
+            "source_line": (str, NULL),
+        },
+    ),
     "evidence": [TEXT],
     "look_at": (NULL, {"file": TEXT, "start_ns": INT, "end_ns": INT}),
 }

@@ -111,5 +111,5 @@ def find_slow_steps(team: TeamDeviations, step_ns: Floats, loss_ns: Floats, thre
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
     sigmas = float(excess[slow].max() / noise)
-    members = tuple(Outlier(team.team, rank, part, steps, gain, sigmas, chance) for rank in ranks)
+    members = tuple(Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True) for rank in ranks)
     return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]

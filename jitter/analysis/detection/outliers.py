@@ -48,6 +48,8 @@ class Outlier:
     """Whether the rank stands out in its usual step; else in single steps."""
     unknown_steps: int = 0
     """Steps among these whose excess is unknown: the first recorded one of a late start."""
+    is_of_all_ranks: bool = False
+    """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
     may_be_random: bool = False
     """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
 

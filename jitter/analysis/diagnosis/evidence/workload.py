@@ -1,6 +1,6 @@
 """Whether slower GPU operations are the same work: kernel names and launch shapes compared with the other ranks'.
 
-A rank without peers is compared with its own other steps.
+A rank without peers is compared with its own other steps, and so is a rank in steps that are slow for all ranks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ class WorkloadComparison:
 def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[int]) -> WorkloadComparison:
     """Compare the work of an outlier's GPU operations in these steps, by position in the run."""
     run, team, rank = analysis.run, outlier.team, outlier.rank
-    own_steps = run.sizes[team] == 1
+    own_steps = run.sizes[team] == 1 or outlier.is_of_all_ranks
     found = WorkloadComparison(own_steps=own_steps)
     for number in steps:
         key = analysis.keys[number]
@@ -95,10 +95,21 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         found += compare_launch_shapes(
             np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers]),
             gpu,
-            analysis.steps.baselines[number].gpu[slice(*run.job.first[team : team + 2].tolist())],
+            _baseline(analysis, outlier, number),
             [(step, one) for step, ranks in peers for one in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )
+    return found
+
+
+def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
+    """Return, (operations,), the baseline of GPU time in a step: the ranks' median in it, or in the other steps."""
+    operations = slice(*analysis.run.job.first[outlier.team : outlier.team + 2].tolist())
+    medians = analysis.steps.baselines
+    others = [medians[at].gpu[operations] for at in sorted(medians) if at not in outlier.steps]
+    if not outlier.is_of_all_ranks or not others:
+        return medians[number].gpu[operations]
+    found: Floats = lower_median(np.stack(others, axis=-1))[:, 0]
     return found
 
 

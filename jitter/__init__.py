@@ -8,11 +8,12 @@ lake.table("gap", step=2003, deviation=True)  # pandas, kernels x ranks
 jitter.Figures(lake).step(2003)  # the report's figures, for bokeh.plotting.show
 """
 
-from typing import TYPE_CHECKING, Any
-
 from jitter._version import __version__
 
+TYPE_CHECKING = False  # importing typing takes several ms, before signals are handled
 if TYPE_CHECKING:
+    from typing import Any
+
     from jitter.api import Lake as Lake
     from jitter.api import open as open  # noqa: A004  # the name users type: jitter.open
     from jitter.comparison.runs import compare as compare
@@ -49,7 +50,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name at its first use: `jitter --help` must not wait for numpy."""
     if name not in _MODULES:
         raise AttributeError(f"module 'jitter' has no attribute {name!r}")

@@ -1,31 +1,38 @@
-"""`python -m jitter`, and the script `jitter`."""
-
-import atexit
-import os
-import sys
-from contextlib import suppress
-from typing import NoReturn
+"""`python -m jitter`, and the script `jitter`. Importing this module installs the signal handlers."""
 
 from jitter.core.interrupts import handle_signals, received_signal, signal_exit_code, signal_line
 
+handle_signals()  # before all other imports, each of which takes milliseconds
 
-def run() -> NoReturn:
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def run() -> "NoReturn":
     """Run the command and exit; a signal during the imports ends it in one line, too."""
-    handle_signals()
     try:
         from jitter.cli import run as run_command
 
         run_command()
-    except BaseException:
+    except BaseException as error:
         number = received_signal()
         if number is None:
             raise
-        # temporary folders are removed at exit; not sys.exit: half-imported modules may fail there
-        with suppress(BaseException):
-            atexit._run_exitfuncs()
-        if not isinstance(sys.exc_info()[1], SystemExit):
-            os.write(2, f"{signal_line(number)}\n".encode())
-        os._exit(signal_exit_code(number))
+        _end(number, say=not isinstance(error, SystemExit))
+
+
+def _end(number: int, *, say: bool) -> "NoReturn":
+    """Exit after a signal; not by `sys.exit`: half-imported modules may fail there."""
+    import atexit
+    import os
+    from contextlib import suppress
+
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # temporary folders are removed
+    if say:
+        os.write(2, f"{signal_line(number)}\n".encode())
+    os._exit(signal_exit_code(number))
 
 
 if __name__ == "__main__":

@@ -4,11 +4,15 @@ import os
 import signal
 import sys
 import time
-from types import FrameType
-from typing import Any, Final
+from _thread import get_ident
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_PATIENCE_S: Final = 1.0
+TYPE_CHECKING = False  # importing typing takes several ms
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any, Final
+
+_SIGNALS: "Final" = (signal.SIGINT, signal.SIGTERM)
+_PATIENCE_S: "Final" = 1.0
 """A signal that comes this much later than the first ends the process at once."""
 
 
@@ -16,7 +20,31 @@ class Interrupted(KeyboardInterrupt):
     """The process was asked to end. A subclass: of `KeyboardInterrupt` itself Python may die by the signal."""
 
 
+class DeferInterrupts:
+    """A block in which a signal raises `Interrupted` only at the end of the block; in the main thread only.
+
+    For code that an exception between any two of its lines would leave inconsistent, such as the start of a process.
+    """
+
+    def __enter__(self) -> None:
+        if get_ident() == _main_thread:
+            _deferrals.append(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: "TracebackType | None"
+    ) -> None:
+        if get_ident() == _main_thread:
+            _deferrals.remove(self)
+            if not _deferrals and _pending:
+                _pending.clear()
+                raise Interrupted
+
+
 _received: list[tuple[int, float]] = []
+_pending: list[int] = []
+"""The signal that came within `DeferInterrupts`, until it is raised."""
+_deferrals: list[DeferInterrupts] = []
+_main_thread: "Final" = get_ident()
 
 
 def handle_signals() -> None:
@@ -47,15 +75,18 @@ def signal_exit_code(number: int | None) -> int:
     return 128 + (signal.SIGINT if number is None else number)
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
+def _raise(number: int, frame: "FrameType | None") -> None:
     if _received and time.monotonic() - _received[0][1] > _PATIENCE_S:
         os._exit(signal_exit_code(number))
     if not _received:
         note_signal(number)
-        raise Interrupted
+        if _deferrals:
+            _pending.append(number)
+        else:
+            raise Interrupted
 
 
-def _raise_again(unraisable: Any) -> None:
+def _raise_again(unraisable: "Any") -> None:
     """Raise `Interrupted` after a place where Python cannot raise it, such as a destructor; hide what follows it."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         number = received_signal() or signal.SIGINT

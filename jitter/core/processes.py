@@ -22,6 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from jitter.core.errors import ExitCode
+from jitter.core.interrupts import DeferInterrupts
 
 __all__ = [
     "WorkerDied",
@@ -66,7 +67,7 @@ class WorkerPool:
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Future[Result]:
         """Schedule `function(*args)` in a worker. The future raises `WorkerDied` if a worker dies."""
-        with _without_main_module():  # a submission may start a worker
+        with DeferInterrupts(), _without_main_module():  # a submission may start a worker
             return self._executor.submit(function, *args, **kwargs)
 
     def map(
@@ -109,7 +110,7 @@ def server_context(*preload: str) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     try:
-        with _without_main_module(), _interrupts_blocked():
+        with DeferInterrupts(), _without_main_module(), _interrupts_blocked():
             forkserver.ensure_running()
     except OSError:  # the path of the temporary folder may be too long for the server's socket
         return multiprocessing.get_context("spawn")

@@ -3,27 +3,20 @@
 import re
 import shlex
 import sqlite3
-import zlib
 from collections.abc import Sequence, Set
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.damaged_traces import describe_damage, is_damaged_trace
 from jitter.ingestion.unsupported_formats import UnsupportedFormat, unsupported_format
 
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
 _MOST_REPORTS: Final = 3
 """Reports with an error of their own; more are summarized in one."""
-_HEAD_BYTES: Final = 1 << 16
 _DAMAGED_HINT: Final = "copy it again, or record again"
 _NUMBER: Final = re.compile(r"\d+")
-_TRACE_SUFFIX: Final = re.compile(
-    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
-    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz)?$"
-)
-"""Names that only traces have; an empty file of such a name is a damaged trace."""
-_TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
 
 
 class DamagedTraceError(UnreadableTraceError):
@@ -74,9 +67,9 @@ class UnrecognizedFiles:
             return explain_report(path, named)
         with path.open("rb"):
             pass
-        if _name_pattern(path) in patterns or _is_damaged_trace(path):
+        if _name_pattern(path) in patterns or is_damaged_trace(path):
             failure = self._failures.get(path)
-            what = f"{path}: a damaged trace ({_damage(path)})" if failure is None else failure.message
+            what = f"{path}: a damaged trace ({describe_damage(path)})" if failure is None else failure.message
             return DamagedTraceError(what, _DAMAGED_HINT)
         return explain_unrecognized(path, named, formats)
 
@@ -149,42 +142,6 @@ def _name_pattern(path: Path) -> tuple[str, str]:
     folder = path.absolute().parent.name
     numbered = _NUMBER.sub("#", path.name)
     return _NUMBER.sub("#", folder), numbered
-
-
-def _is_damaged_trace(path: Path) -> bool:
-    """Return whether the contents or the name of a file that no reader accepts show that it is a trace."""
-    size = path.stat().st_size
-    if size == 0:
-        return path.suffix != ".sqlite" and _TRACE_SUFFIX.search(path.name) is not None
-    name = path.name.lower()
-    if name.endswith(".json.gz"):
-        head, is_whole = _unzipped_head(path)
-        return not is_whole or (_TRACE_START.match(head) is not None and b'"ph"' not in head)
-    if name.endswith(".json"):
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        return _TRACE_START.match(head) is not None and b'"ph"' not in head
-    return _TRACE_SUFFIX.search(name) is not None and name.endswith((".rpd", "kernel_trace.csv"))
-
-
-def _damage(path: Path) -> str:
-    size = path.stat().st_size
-    if size == 0:
-        return "0 bytes"
-    if path.name.lower().endswith(".gz") and not _unzipped_head(path)[1]:
-        return f"{size:,} bytes that are not valid gzip data"
-    return f"{size:,} bytes; no reader recognizes them"
-
-
-def _unzipped_head(path: Path) -> tuple[bytes, bool]:
-    """Return the first decompressed bytes, and whether the data so far is valid gzip."""
-    with path.open("rb") as file:
-        packed = file.read(_HEAD_BYTES)
-    try:
-        head = zlib.decompressobj(31).decompress(packed, _HEAD_BYTES)
-    except zlib.error:
-        return b"", False
-    return head, bool(head)
 
 
 def _is_database(path: Path) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import signal_at_import
+
 pytestmark = pytest.mark.slow
 
 CHILDREN = Path("/proc/self/task", str(os.getpid()), "children")
@@ -76,6 +78,66 @@ def test_a_signal_during_imports_is_one_line(
     assert (ended.returncode, ended.stdout, ended.stderr.splitlines()[-1:]) == (code, "", [line])
     assert "Traceback" not in ended.stderr
     assert not list((tmp_path / "tmp").iterdir())
+
+
+AT_WORKER_START = """
+import os, signal
+from multiprocessing import popen_forkserver
+from jitter.core.interrupts import Interrupted, handle_signals
+from jitter.core.processes import WorkerPool
+
+workers = []
+launch = popen_forkserver.Popen._launch
+
+def launch_and_signal(self, process):
+    launch(self, process)
+    workers.append(self.pid)
+    os.kill(os.getpid(), signal.SIGINT)
+
+popen_forkserver.Popen._launch = launch_and_signal
+handle_signals()
+try:
+    with WorkerPool(1, ["math"], kill_on_error=True) as pool:
+        pool.submit(os.getpid)
+except Interrupted:
+    print("interrupted")
+for worker in workers:
+    try:
+        os.kill(worker, 0)
+    except ProcessLookupError:
+        print("the worker has ended")
+"""
+
+
+def test_a_signal_at_the_start_of_a_worker_waits_for_the_start():
+    """The pool did not know the worker, which lost the parent's semaphores and printed a traceback."""
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_WORKER_START], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nthe worker has ended\n", "")
+
+
+AT_NTH_IMPORT = Path(signal_at_import.__path__[0])
+
+
+@pytest.mark.parametrize("launcher", [("-m", "jitter"), ("-c", "from jitter.__main__ import run; run()")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_handled_from_the_first_import_on(launcher: tuple[str, str], number: signal.Signals):
+    """Of all imports of the command, those that load the handler alone come before it."""
+    path = os.pathsep.join([str(AT_NTH_IMPORT), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, *launcher, "--version"], capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | {"PYTHONPATH": path, "AT_IMPORT": f"1 {number.value}"},
+    )  # fmt: skip
+    assert ended.returncode == 128 + number, ended.stderr
+    assert ended.stderr.splitlines() == [{signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]]
+    before = [sys.executable, "-X", "importtime", *launcher, "--version"]
+    listed = subprocess.run(before, capture_output=True, text=True, timeout=60, check=True).stderr
+    loaded = [line.rpartition("|")[2].strip() for line in listed.splitlines()]
+    ours = loaded[loaded.index("jitter._version") : loaded.index("jitter.core.interrupts")]
+    assert [name for name in ours if name.startswith("jitter")] == ["jitter._version", "jitter", "jitter.core"]
+    assert "typing" not in ours
+    assert len(ours) < 20
 
 
 def _commands(children: Path) -> str:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.simulate import Job, simulate, write
+from tests.readers.test_contract import SOURCES
 from tests.support import kineto_traces, nsys_exports
 
 
@@ -96,6 +99,38 @@ def test_files_of_other_names_stay_uncounted(kineto: Path):
     (kineto / "train.log").touch()
     report = ingest(kineto)
     assert (report.refused, report.other_files, report.warnings) == ([], 3, [])
+
+
+MISSPELLED = {
+    "rocpd": b"rocpd_kernel_dispatch",
+    "rpd": b"rocpd_op",
+    "rocprof v2": b"Kernel_Name",
+    "rocprofv3 json": b"tool",
+}
+
+
+@pytest.mark.parametrize("source", MISSPELLED)
+def test_a_trace_whose_header_is_damaged_is_named(source: str, tmp_path: Path):
+    """No reader recognizes it, and no other rank lies beside it; it is no "other file"."""
+    (tmp_path / "t").mkdir()
+    path = SOURCES[source][1](tmp_path / "t")
+    word = MISSPELLED[source]
+    path.write_bytes(path.read_bytes().replace(word, b"#" + word[1:]))
+    report = ingest(tmp_path / "t")
+    (error,) = report.refused
+    assert f"{path}: a damaged trace" in error.message
+    assert (report.added, report.other_files) == ([], 0)
+
+
+def test_tables_of_other_programs_are_no_damaged_traces(tmp_path: Path):
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "results.csv").write_text("kernel_name,loss\nconv,0.5\n")
+    (tmp_path / "t" / "events.json").write_text('{"buffer": []}')
+    with closing(sqlite3.connect(tmp_path / "t" / "runs.db")) as database:
+        database.execute("CREATE TABLE runs (id INTEGER, started TEXT)")
+        database.commit()
+    report = ingest(tmp_path / "t")
+    assert (report.refused, report.other_files) == ([], 3)
 
 
 def test_a_rank_in_a_folder_of_its_own(tmp_path: Path, kineto: Path):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import jitter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
-from tests.support.killed_ingest import ingest_killed_at
+from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
 
 
 def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
-    """The lake's every change is a rename, an unlink or a rmdir: die before each, in a first and a second reading."""
+    """Each change of the lake makes, renames or removes a file or folder: die before each, in two readings."""
     told = tmp_path / "map.csv"
     told.write_text("rank0.sqlite,10\nrank1.sqlite,11\nrank2.sqlite,1\n")
     jitter.ingest([own_traces], tmp_path / "first", executor=jitter.LocalExecutor())
@@ -73,8 +74,10 @@ def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
         lake = tmp_path / f"lake{len(options)}"
         if before is not None:
             jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+        read_again = partial(jitter.ingest, [own_traces], lake, executor=jitter.LocalExecutor(), **options)
         for death in range(10_000):
-            if ingest_killed_at(death, own_traces, lake, **options) == 0:
+            if (code := run_killed(read_again, lake, death)) != KILLED:
+                assert code == 0
                 break
         else:
             pytest.fail("never came to its end")

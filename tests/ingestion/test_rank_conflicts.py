@@ -1,5 +1,6 @@
 """The same rank and step from two sources, and ranks that several claim."""
 
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import jitter
 from jitter.cli import main
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
 from jitter.simulate import Job, simulate, write
-from tests.support.killed_ingest import ingest_killed_at
+from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content, kernel_files, records
 
 pytestmark = pytest.mark.slow
@@ -80,7 +81,8 @@ def test_killed_while_replacing(rivals: Path):
     lake = rivals / "lake"
     jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
     deaths = 0
-    while ingest_killed_at(deaths, rivals / "b", lake, replace=True) != 0:
+    replace = partial(jitter.ingest, [rivals / "b"], lake, replace=True, executor=jitter.LocalExecutor())
+    while run_killed(replace, lake, deaths) == KILLED:
         # whatever is there is told of by exactly one record
         jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
         accounted = {

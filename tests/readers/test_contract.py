@@ -26,19 +26,20 @@ def simulated(form: str, **options: object) -> Callable[[Path], Path]:
 
 def rocprof_v2(folder: Path) -> Path:
     path = folder / "results_rank-0.csv"
-    path.write_text(test_rocprof_v2.RESULTS + test_rocprof_v2.row(1, 100, 200) + test_rocprof_v2.row(2, 300, 400))
+    rows = [test_rocprof_v2.row(n, 1000 * n, 1000 * n + 500) for n in range(1, 17)]
+    path.write_text(test_rocprof_v2.RESULTS + "".join(rows))
     return path
 
 
 def rocprof_json(folder: Path) -> Path:
-    kernels = [test_rocprofv3_json.dispatch(1, 100 * n, 100 * n + 50, n) for n in range(1, 5)]
+    kernels = [test_rocprofv3_json.dispatch(1, 100 * n, 100 * n + 50, n) for n in range(1, 17)]
     return test_rocprofv3_json.document(folder / "0_results.json", test_rocprofv3_json.tool(kernel_dispatch=kernels))
 
 
 def rpd(folder: Path) -> Path:
-    kernel = (0, 0, 100, 200, test_rpd.GEMM, test_rpd.KERNEL)
-    call = (7, 70, 50, 60, test_rpd.LAUNCH, test_rpd.EMPTY)
-    return test_rpd.database(folder / "0.rpd", [kernel], [call], [(1, 1)])
+    kernels = [(0, 0, 1000 * n + 100, 1000 * n + 200, test_rpd.GEMM, test_rpd.KERNEL) for n in range(16)]
+    calls = [(7, 70, 1000 * n + 50, 1000 * n + 60, test_rpd.LAUNCH, test_rpd.EMPTY) for n in range(16)]
+    return test_rpd.database(folder / "0.rpd", kernels, calls, [(n, n) for n in range(1, 17)])
 
 
 SOURCES = {

@@ -16,12 +16,15 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def mutate(content: bytes, pick: random.Random) -> bytes:
-    """Flip bits, set, remove, insert and overwrite bytes, and sometimes cut the end."""
+    """Flip bits, set, remove, insert and overwrite bytes, and sometimes cut the end; seldom in unused space."""
     changed = bytearray(content)
+    tries = pick.choice((0, 8))
     for _ in range(pick.choice((1, 1, 2, 8, 64))):
         if not changed:
             break
         at = pick.randrange(len(changed))
+        for _ in range(tries):
+            at = at if changed[at] else pick.randrange(len(changed))
         kind = pick.random()
         if kind < 0.5:
             changed[at] ^= 1 << pick.randrange(8)

@@ -10,50 +10,100 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import jitter
+from jitter.ingestion.ingest import IngestReport
 from tests.readers.kineto.fuzz import fuzz, own_trace, real_traces
 from tests.readers.test_contract import SOURCES
 from tests.readers.test_mutated_sources import mutate
 from tests.torture.figures import Figures
+from tests.torture.plain_counts import count_kernels
 
 SLOWEST_S = 60
 LOGS = Path(__file__).parents[1] / "logs"
 
 
+@dataclass(frozen=True)
+class Original:
+    """A source before its mutations."""
+
+    name: str
+    path: Path
+    kernels: int
+    """Kernels that jitter reads."""
+    plain_kernels: int
+    """Kernels that a plain reading finds; some of AMD's are fills of memory."""
+    said: frozenset[str]
+    """Problems of the whole source."""
+
+
 def mutate_sources(cases: int, seed: int) -> Figures:
-    """Ingest `cases` mutated sources, of each reader in turn."""
-    figures = Figures("mutated sources")
+    """Ingest `cases` mutated sources, of each reader in turn; compare the kernels with a plain reading."""
+    figures = Figures("mutated sources, against a plain reading")
     with tempfile.TemporaryDirectory() as folder:
-        made = {}
-        for name, (_, make) in SOURCES.items():
-            Path(folder, "made", name).mkdir(parents=True)
-            made[name] = make(Path(folder, "made", name))
+        originals = [_original(name, Path(folder, "made", name)) for name in SOURCES]
         for case in range(cases):
-            name = list(made)[case % len(made)]
-            figures.count(*_ingest_mutated(name, made[name], Path(folder, "case"), random.Random(f"{seed} {case}")))
+            original = originals[case % len(originals)]
+            chance = random.Random(f"{seed} {case}")
+            outcome, failure = _ingest_mutated(original, Path(folder, "case"), chance)
+            figures.count(f"{original.name}: {outcome}", None if failure is None else f"case {seed} {case}: {failure}")
             shutil.rmtree(Path(folder, "case"), ignore_errors=True)
     return figures
 
 
-def _ingest_mutated(name: str, source: Path, place: Path, pick: random.Random) -> tuple[str, str | None]:
-    shutil.copytree(source.parent, place / "in")
+def _original(name: str, place: Path) -> Original:
+    (place / "in").mkdir(parents=True)
+    path = SOURCES[name][1](place / "in")
+    report = jitter.ingest(place / "in", place / "lake", rank=0, executor=jitter.LocalExecutor())
+    plain = count_kernels(name, path)
+    if plain is None or report.refused:
+        raise RuntimeError(f"{name}: {report.refused}")
+    kernels = sum(record.kernels for record in report.added)
+    said = frozenset(problem for record in report.added for problem in record.problems)
+    return Original(name, path, kernels, plain, said)
+
+
+def _ingest_mutated(original: Original, place: Path, chance: random.Random) -> tuple[str, str | None]:
+    shutil.copytree(original.path.parent, place / "in")
+    source = place / "in" / original.path.name
     files = sorted(path for path in (place / "in").rglob("*") if path.is_file())
-    target = pick.choice(files) if source.is_dir() or pick.random() < 0.3 else place / "in" / source.name
-    target.write_bytes(mutate(target.read_bytes(), pick))
+    target = chance.choice(files) if source.is_dir() or chance.random() < 0.3 else source
+    target.write_bytes(mutate(target.read_bytes(), chance))
     printed = io.StringIO()
     try:
         with _time_limit(SLOWEST_S), contextlib.redirect_stderr(printed):
             report = jitter.ingest(place / "in", place / "lake", rank=0, executor=jitter.LocalExecutor())
     except Exception as error:
-        return f"{name}: crash", repr(error)
+        return "crash", repr(error)
     bad = [str(error) for error in report.refused if "bug" in str(error) or "\n" in str(error)]
     if bad or printed.getvalue():
-        return f"{name}: bug", "; ".join(bad) or printed.getvalue()
+        return "bug", "; ".join(bad) or printed.getvalue()
     if not (report.added or report.refused or report.other_files or report.logs.added):
-        return f"{name}: nothing said", f"{target.name}"
-    return f"{name}: {'read' if report.added else 'refused'}", None
+        return "nothing said", f"{target.name}"
+    return _compare(original, source, report)
+
+
+def _compare(original: Original, source: Path, report: IngestReport) -> tuple[str, str | None]:
+    """Compare the kernels read with a plain reading: fewer ones, and not a word about it, is a failure."""
+    lost = original.kernels - sum(record.kernels for record in report.added)
+    problems = {problem for record in report.added for problem in record.problems}
+    says = bool(report.refused or report.warnings or problems - original.said)
+    if not report.added and not says:
+        # the command says that there is nothing to read, with the number of other files
+        plain = count_kernels(original.name, source)
+        return "not recognized", f"{source.name}: a plain reading finds {plain} kernels" if plain else None
+    if not report.added:
+        return "refused", None
+    if lost <= 0:
+        return "read whole", None
+    if says:
+        return "read in part, and said so", None
+    plain = count_kernels(original.name, source)
+    if plain is not None and original.plain_kernels - plain >= lost:
+        return "lost kernels that a plain reading does not find either", None
+    return "silently short", f"{lost} of {original.kernels} kernels lost, {plain} of {original.plain_kernels} there"
 
 
 @contextlib.contextmanager

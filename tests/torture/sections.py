@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from tests.torture.figures import Figures
 from tests.torture.flips import flip_bits
-from tests.torture.kills import kill_changes, send_signals, work_at_once
+from tests.torture.kills import kill_changes
 from tests.torture.mutations import damage_kineto, damage_logs, mutate_sources
+from tests.torture.signals import send_signals
+from tests.torture.simultaneous import work_at_once
 
 
 class Section(NamedTuple):

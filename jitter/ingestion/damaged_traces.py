@@ -1,0 +1,74 @@
+"""Evidence in the name or contents of a file that no reader accepts: it is a damaged trace, not another file."""
+
+import re
+import zlib
+from pathlib import Path
+from typing import Final
+
+_HEAD_BYTES: Final = 1 << 16
+_TRACE_SUFFIX: Final = re.compile(
+    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
+    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz)?$"
+)
+"""Names that only traces have; an empty file of such a name is a damaged trace."""
+_TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
+_ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')
+_DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd", ".rocpd")
+_TABLES: Final = re.compile(rb"rocpd_(?:op|api|string|kernel_dispatch|info_)|CUPTI_ACTIVITY_KIND_|\bBeginNs\b")
+"""Names of tables and columns of profilers' databases."""
+_CSV_COLUMNS: Final = (
+    re.compile(rb"(?i)kernel_?name|dispatch_?id"),
+    re.compile(rb"(?i)(?:begin|start|end)_?(?:ns|timestamp)"),
+)
+"""Columns of which a trace has at least one each."""
+
+
+def is_damaged_trace(path: Path) -> bool:
+    """Return whether the contents or the name of a file that no reader accepts show that it is a trace."""
+    if path.stat().st_size == 0:
+        return path.suffix != ".sqlite" and _TRACE_SUFFIX.search(path.name) is not None
+    name = path.name.lower()
+    if name.endswith(".json.gz"):
+        head, is_valid = _unzipped_head(path)
+        return not is_valid or _is_json_trace(head)
+    if name.endswith(".json"):
+        return _is_json_trace(_head(path))
+    if name.endswith(_DATABASES) and _TABLES.search(_head(path)):
+        return True
+    if not _TRACE_SUFFIX.search(name):
+        return False
+    header = _head(path).partition(b"\n")[0]
+    return name.endswith((".rpd", "kernel_trace.csv")) or (
+        name.endswith(".csv") and all(column.search(header) for column in _CSV_COLUMNS)
+    )
+
+
+def describe_damage(path: Path) -> str:
+    """Return what is wrong with a damaged trace, for a message."""
+    size = path.stat().st_size
+    if size == 0:
+        return "0 bytes"
+    if path.name.lower().endswith(".gz") and not _unzipped_head(path)[1]:
+        return f"{size:,} bytes that are not valid gzip data"
+    return f"{size:,} bytes; no reader recognizes them"
+
+
+def _is_json_trace(head: bytes) -> bool:
+    if _ROCPROF_JSON.search(head):
+        return True
+    # with events, it is a trace of another tool
+    return _TRACE_START.match(head) is not None and b'"ph"' not in head
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _unzipped_head(path: Path) -> tuple[bytes, bool]:
+    """Return the first decompressed bytes, and whether the data so far is valid gzip."""
+    try:
+        head = zlib.decompressobj(31).decompress(_head(path), _HEAD_BYTES)
+    except zlib.error:
+        return b"", False
+    return head, bool(head)

@@ -269,6 +269,8 @@ _WORDS_OF_ALL_ROWS: Final = (
     *("low_latency", "_halos_", "executionkernel"),
 )
 """Every name of the table holds one of these words: other names are decided 20 times faster."""
+_LONGEST_NAME: Final = 4096
+"""Characters of a name that are compared; the names of the table are far shorter."""
 _MANGLED: Final = re.compile(r"_ZL?N?[KVL]*(?=\d)")
 _MANGLED_PART: Final = re.compile(r"L?(\d{1,4})")
 
@@ -279,9 +281,18 @@ def parse_operation(words: str) -> str | None:
     return next((operation for word, operation in _OPERATION_WORDS if word in letters), None)
 
 
-@lru_cache(maxsize=65536)
 def find_collective_name(name: str) -> CollectiveName | None:
     """Return the row of the table that a kernel's name matches; None for other kernels."""
+    return _find_row(name[:_LONGEST_NAME])
+
+
+def collective_operation(name: str) -> str | None:
+    """Return the operation that a communication kernel's name states; None for other kernels and unstated ones."""
+    return _find_operation(name[:_LONGEST_NAME])
+
+
+@lru_cache(maxsize=65536)
+def _find_row(name: str) -> CollectiveName | None:
     qualified = _qualified_name(name)
     lower = qualified.lower()
     found = _ANY.fullmatch(qualified) if any(word in lower for word in _WORDS_OF_ALL_ROWS) else None
@@ -289,9 +300,8 @@ def find_collective_name(name: str) -> CollectiveName | None:
 
 
 @lru_cache(maxsize=65536)
-def collective_operation(name: str) -> str | None:
-    """Return the operation that a communication kernel's name states; None for other kernels and unstated ones."""
-    row = find_collective_name(name)
+def _find_operation(name: str) -> str | None:
+    row = _find_row(name)
     if row is None or row.operation != _BY_WORDS:
         return None if row is None else row.operation
     own = re.sub(r"^.*?(?:nccl|rccl)", "", _qualified_name(name).rpartition("::")[2], count=1)

@@ -11,6 +11,8 @@ _TRACE_SUFFIX: Final = re.compile(
     r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz)?$"
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
+_TRACES_ONLY: Final = (".pt.trace.json", ".pt.trace.json.gz", ".rpd", "kernel_trace.csv")
+"""Endings of names that are a trace's, whatever the contents."""
 _TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
 _ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')
 _DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd", ".rocpd")
@@ -28,19 +30,14 @@ def is_damaged_trace(path: Path) -> bool:
     if path.stat().st_size == 0:
         return path.suffix != ".sqlite" and _TRACE_SUFFIX.search(path.name) is not None
     name = path.name.lower()
+    if name.endswith(_TRACES_ONLY):
+        return True
     if name.endswith(".json.gz"):
         head, is_valid = _unzipped_head(path)
         return not is_valid or _is_json_trace(head)
     if name.endswith(".json"):
         return _is_json_trace(_head(path))
-    if name.endswith(_DATABASES) and _TABLES.search(_head(path)):
-        return True
-    if not _TRACE_SUFFIX.search(name):
-        return False
-    header = _head(path).partition(b"\n")[0]
-    return name.endswith((".rpd", "kernel_trace.csv")) or (
-        name.endswith(".csv") and all(column.search(header) for column in _CSV_COLUMNS)
-    )
+    return _is_table_of_trace(name, _head(path))
 
 
 def describe_damage(path: Path) -> str:
@@ -60,6 +57,18 @@ def _is_json_trace(head: bytes) -> bool:
     return _TRACE_START.match(head) is not None and b'"ph"' not in head
 
 
+def _is_table_of_trace(name: str, head: bytes) -> bool:
+    """Return whether a database or CSV file with this name and beginning is a trace."""
+    if name.endswith(_DATABASES):
+        return _TABLES.search(head) is not None
+    header = head.partition(b"\n")[0]
+    return (
+        name.endswith(".csv")
+        and _TRACE_SUFFIX.search(name) is not None
+        and all(column.search(header) for column in _CSV_COLUMNS)
+    )
+
+
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(_HEAD_BYTES)
@@ -67,8 +76,9 @@ def _head(path: Path) -> bytes:
 
 def _unzipped_head(path: Path) -> tuple[bytes, bool]:
     """Return the first decompressed bytes, and whether the data so far is valid gzip."""
+    member = zlib.decompressobj(31)
     try:
-        head = zlib.decompressobj(31).decompress(_head(path), _HEAD_BYTES)
+        head = member.decompress(_head(path), _HEAD_BYTES)
     except zlib.error:
         return b"", False
-    return head, bool(head)
+    return head, bool(head or member.unused_data)  # the first of several members may be empty

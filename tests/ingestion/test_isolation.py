@@ -1,7 +1,5 @@
 """One bad file or reader never stops the others, and nothing but regular files is opened."""
 
-import gzip
-import json
 import os
 import socket
 import sqlite3
@@ -15,7 +13,6 @@ import jitter
 from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discover import discover
 from jitter.readers import readers
-from jitter.readers.amd.rocprofv3 import json as rocprofv3_json
 from tests.support import nsys_exports
 from tests.support.added_reader import added_reader
 
@@ -212,27 +209,3 @@ def test_tables_without_rowid(tmp_path: Path):
         connection.commit()
     _, found = nsys_exports.read(source)
     assert found == expected
-
-
-def test_a_bomb_of_rocprofv3_json_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rocprofv3_json, "_SMALL_BYTES", 1 << 20)
-    path = tmp_path / "rank-0_results.json.gz"
-    with gzip.open(path, "wb") as file:
-        file.write(b'{"rocprofiler-sdk-tool": [')
-        file.write(bytes(30 << 20))
-    assert readers()["rocprof-json"].sniff(path)
-    _, batches = readers()["rocprof-json"].open(path)
-    with pytest.raises(UnreadableTraceError, match="unpacks to more than"):
-        list(batches(lambda _: None))
-
-
-def test_no_space_to_unpack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "rank-0_results.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"rocprofiler-sdk-tool": []}).encode()))
-
-    class Full:
-        def write(self, _: bytes) -> int:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(UnreadableTraceError, match="no space to unpack it in"):
-        rocprofv3_json._write(path, Full(), b"x")  # type: ignore[arg-type]

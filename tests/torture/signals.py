@@ -27,6 +27,7 @@ HOOK = Path(signal_at_import.__path__[0])
 def send_signals(cases: int, seed: int) -> Figures:
     """Send SIGINT, SIGTERM or SIGKILL to commands, after a random time or at a random import."""
     figures, chance = Figures("signals to commands"), random.Random(seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so its children
     with tempfile.TemporaryDirectory() as folder:
         traces, lake, temporary = (Path(folder, name) for name in ("in", "lake", "tmp"))
         temporary.mkdir()

@@ -8,6 +8,7 @@ from typing import BinaryIO, Final
 from isal import isal_zlib
 
 from jitter.readers import Advance
+from jitter.readers.compression import UnpackedLimit
 
 CHUNK_BYTES: Final = 256 * 1024  # measured: a chunk stays in the processor's cache while it is decoded
 _MAGIC: Final = b"\x1f\x8b"
@@ -21,13 +22,17 @@ _DAMAGE: Final = (_IsalError, zlib.error, EOFError, ValueError)
 def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
     """Yield the decompressed content in chunks of at most `piece_bytes`; append what is lost to `problems`.
 
-    `advance` is called with compressed bytes read; they add up to the file's size. Raises OSError.
+    `advance` is called with compressed bytes read; they add up to the file's size. Raises OSError, and
+    `UnreadableTraceError` for a file that unpacks to suspiciously many bytes.
     """
     with path.open("rb") as file:
         zipped = file.read(2) == _MAGIC
         file.seek(0)
         if zipped:
-            yield from _Unzipped(file, path.stat().st_size, advance, problems).pieces(piece_bytes)
+            limit = UnpackedLimit(path)
+            for piece in _Unzipped(file, path.stat().st_size, advance, problems).pieces(piece_bytes):
+                limit.add(len(piece))
+                yield piece
             return
         while piece := file.read(piece_bytes):
             advance(len(piece))

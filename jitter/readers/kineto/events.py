@@ -26,6 +26,8 @@ _SALVAGE_BYTES: Final = 8 << 20
 """Bytes without a valid boundary after which an event that does not end counts as damaged."""
 _HELD_BYTES: Final = 64 << 20
 """Bytes held at most of text without the end of an event, or after the events."""
+_MOST_REPAIRS: Final = 1000
+"""Repairs of one event, each of which copies the text; an event with more is damaged."""
 _SHOWN: Final = 5
 _TAIL_SEEN: Final = 4096
 _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
@@ -53,6 +55,7 @@ class EventList:
         self._selection = selection
         self._text = text
         self._is_lost = False  # True after damage, until the next valid event
+        self._repairs = 0  # since the last valid event
         self.position = position
         """Position after the events read so far, in bytes of the decompressed file."""
         self.count = 0
@@ -65,9 +68,13 @@ class EventList:
 
     def __iter__(self) -> Iterator[list[Event]]:
         wanted = 0
+        waiting: list[bytes] = []  # joined at once: appending each chunk to a long text copies that again and again
+        waiting_bytes = 0
         piece: bytes | None = b""
         while piece is not None:
-            if len(self._text) >= wanted:
+            if len(self._text) + waiting_bytes >= wanted:
+                self._text = b"".join((self._text, *waiting)) if waiting else self._text
+                waiting, waiting_bytes = [], 0
                 size = len(self._text)
                 while (some := self._next(at_end=False)) is not None:
                     if some:
@@ -75,12 +82,12 @@ class EventList:
                 # without this, one long event would be decoded again with every chunk
                 wanted = 2 * size if len(self._text) == size else 0
             piece = next(self._pieces, None)
-            if piece is not None and (some := self._behind(piece)) is not None:
+            if piece is not None and not waiting and (some := self._behind(piece)) is not None:
                 yield some
-            elif piece is not None:
-                self._text += piece
-            if self.tail is not None and len(self._text) > _HELD_BYTES:
-                self._text = self._text[:_HELD_BYTES]
+            elif piece is not None and (self.tail is None or len(self._text) + waiting_bytes < _HELD_BYTES):
+                waiting.append(piece)
+                waiting_bytes += len(piece)
+        self._text = b"".join((self._text, *waiting))
         while (some := self._next(at_end=True)) is not None:
             if some:
                 yield some
@@ -160,6 +167,7 @@ class EventList:
             border = next_boundary(self._text, 0)
             return self._leave_out(start if border is None else min(border.start, start), 0, "")
         self._is_lost = False
+        self._repairs = 0
         self.count += len(events)
         self._drop(start)
         return events
@@ -241,8 +249,9 @@ class EventList:
     def _step_over(self, fault: DecodeFault, *, at_end: bool) -> list[Event] | None:
         """Repair the first event, which is invalid, or skip it."""
         at = fault.at - 1
-        mended = repair(self._text, at)
+        mended = repair(self._text, at) if self._repairs < _MOST_REPAIRS else None
         if mended is not None:
+            self._repairs += 1
             self.position -= len(mended) - len(self._text)
             self._text = mended
             return []

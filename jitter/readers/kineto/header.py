@@ -1,6 +1,7 @@
 """Header and trailer of a trace: the start of the events, the rank, the base time, the versions."""
 
 import re
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,6 +11,8 @@ from jitter.readers.kineto.scanner import parse_object_tail
 
 HEADER_BYTES: Final = 16 << 20
 _SNIFFED_BYTES: Final = 64 * 1024
+_MOST_LISTS: Final = 64
+"""Occurrences of the list's name that are tried as its start."""
 _EVENTS: Final = re.compile(rb'(?<!\\)"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
 _BARE: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[(?=[ \t\r\n]*[{\]])")
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
@@ -61,7 +64,7 @@ def parse_header(text: bytes) -> TraceHeader | None:
     if opening is None:
         return None
     first: TraceHeader | None = None
-    for found in _EVENTS.finditer(text, opening.end() - 1):
+    for found in islice(_EVENTS.finditer(text, opening.end() - 1), _MOST_LISTS):
         # closed here it must be a JSON object, else the match is inside another value
         before = text[opening.end() : found.end()]
         members = parse_object_tail(b"," + before + b"]}")

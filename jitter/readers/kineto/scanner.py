@@ -32,9 +32,14 @@ _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<at>\d+)\)$")
-_BLANKS: Final = frozenset(b" \t\r\n")
+_BLANKS: Final = b" \t\r\n"
+_BLOCK_BYTES: Final = 4096
+_MOST_BRACES: Final = 50_000
+"""Braces tried as the start of an event; a list inside an event may have many."""
 _BORDER: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*(?=\{)")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_HOLE: Final = re.compile(_CONTROL.pattern + rb"{16}")
+"""A run of control characters that is a hole in the file, not text of a string."""
 _NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
 _STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
 _NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
@@ -87,7 +92,9 @@ def _fault(error: msgspec.DecodeError) -> DecodeFault:
 def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:
     """Return the last possible boundary in text[first:limit]; only decoding shows whether it is one."""
     brace = text.rfind(b"{", first, limit)
-    while brace > first:
+    for _ in range(_MOST_BRACES):
+        if brace <= first:
+            break
         at = whitespace_start(text, brace, first)
         if at > first and text[at - 1] == 0x2C:  # a comma
             at = whitespace_start(text, at - 1, first)
@@ -106,7 +113,8 @@ def next_boundary(text: bytes, first: int) -> EventBoundary | None:
 def whitespace_start(text: bytes, at: int, first: int) -> int:
     """Return the start of the whitespace that ends at `at`, not before `first`."""
     while at > first and text[at - 1] in _BLANKS:
-        at -= 1
+        block = text[max(first, at - _BLOCK_BYTES) : at]
+        at -= len(block) - len(block.rstrip(_BLANKS))
     return at
 
 
@@ -131,9 +139,7 @@ def repair(text: bytes, at: int) -> bytes | None:
     single backslashes. Repairing control characters and backslashes makes the text longer.
     """
     if at < len(text) and text[at] < 0x20:
-        if text[at] in b"\t\r\n":
-            return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
-        return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
+        return _escape_controls(text, at)
     # the decoder stops up to two characters inside the word
     if any(_NO_NUMBER_HERE.match(text, start) for start in range(max(0, at - 2), at + 1)):
         changed = _STRING_OR_NO_NUMBER.sub(_null, text)
@@ -144,6 +150,14 @@ def repair(text: bytes, at: int) -> bytes | None:
     if text[at - 1 : at] == b"\\":
         return b"%s\\%s" % (text[:at], text[at:])
     return None
+
+
+def _escape_controls(text: bytes, at: int) -> bytes | None:
+    if _HOLE.match(text, at):
+        return None
+    if text[at] in b"\t\r\n":
+        return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
+    return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
 
 
 def _null(found: re.Match[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 import errno
 import gzip
 import mmap
+import os
 import re
 import tempfile
 import zlib
@@ -13,18 +14,15 @@ from typing import IO, Any, BinaryIO, Final
 
 import msgspec
 
-from jitter.core.errors import UnreadableTraceError
+from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
 from jitter.readers.amd.rocprofv3.json_batches import ToolBatches
 from jitter.readers.amd.rocprofv3.json_records import Tool
+from jitter.readers.compression import UnpackedLimit
 
 _HEAD: Final = 4096
-_MOST_RATIO: Final = 200
-"""Largest ratio of unpacked to packed size; JSON of profilers compresses to about a tenth."""
-_SMALL_BYTES: Final = 64 << 20
-"""Bytes that are unpacked whatever the ratio."""
 _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
 
 
@@ -122,7 +120,7 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
     with ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))
         if path.suffix.lower() == ".gz":
-            plain = stack.enter_context(tempfile.TemporaryFile())
+            plain = stack.enter_context(_temporary_file(path))
             _unpack(path, file, plain)
             file = plain  # type: ignore[assignment]
         try:
@@ -135,30 +133,37 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def _unpack(path: Path, file: BinaryIO, plain: IO[bytes]) -> None:
     """Decompress `file` into `plain`. Raises UnreadableTraceError for damage, a full disk and suspicious sizes."""
-    most = max(_MOST_RATIO * path.stat().st_size, _SMALL_BYTES)
+    limit = UnpackedLimit(path)
+    for chunk in _unpacked(path, file):
+        limit.add(len(chunk))
+        try:
+            plain.write(chunk)
+        except OSError as error:
+            raise _no_space(path, error) from error
+
+
+def _unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
     try:
         with gzip.open(file) as packed:
             while chunk := packed.read(1 << 20):
-                if plain.tell() + len(chunk) > most:
-                    raise UnreadableTraceError(
-                        f"{path}: unpacks to more than {most:,} bytes, over {_MOST_RATIO} times its size",
-                        "unpack it yourself if that is right, and give the .json",
-                    )
-                _write(path, plain, chunk)
+                yield chunk
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(path, error) from error
-    plain.flush()
 
 
-def _write(path: Path, plain: IO[bytes], chunk: bytes) -> None:
+def _temporary_file(path: Path) -> IO[bytes]:
+    """Open an unbuffered temporary file, so that a full disk is an error of the write that fills it."""
     try:
-        plain.write(chunk)
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise UnreadableTraceError(
-            f"{path}: no space to unpack it in {tempfile.gettempdir()}", "set TMPDIR to a folder with more space"
-        ) from error
+        return tempfile.TemporaryFile(buffering=0)
+    except OSError as error:  # the folder is full, too, if no file can be made in it
+        raise _no_space(path, error) from error
+
+
+def _no_space(path: Path, error: OSError) -> JitterError:
+    place = f"TMPDIR ({os.environ.get('TMPDIR') or tempfile.gettempdir()})"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return JitterError(f"{path}: no space in {place} to unpack it", "set TMPDIR to a folder with more space")
+    return JitterError(f"{path}: cannot be unpacked in {place} ({error.strerror})", "set TMPDIR to another folder")
 
 
 def _opened(path: Path) -> Any:

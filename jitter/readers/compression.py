@@ -1,0 +1,29 @@
+"""The limit on what a compressed source may unpack to: a file of 10 MB can unpack to 10 GB (a "bomb")."""
+
+from pathlib import Path
+from typing import Final
+
+from jitter.core.errors import UnreadableTraceError
+
+MOST_RATIO: Final = 200
+"""Largest ratio of unpacked to packed size; JSON of profilers compresses to about a tenth."""
+SMALL_BYTES: Final = 64 << 20
+"""Bytes that are unpacked whatever the ratio."""
+
+
+class UnpackedLimit:
+    """Counts unpacked bytes of one file; `add` raises `UnreadableTraceError` above the limit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._most = max(MOST_RATIO * path.stat().st_size, SMALL_BYTES)
+        self._unpacked = 0
+
+    def add(self, count: int) -> None:
+        """Count further bytes."""
+        self._unpacked += count
+        if self._unpacked > self._most:
+            raise UnreadableTraceError(
+                f"{self._path}: unpacks to more than {self._most:,} bytes, over {MOST_RATIO} times its size",
+                "unpack it yourself if that is right, and give the .json",
+            )

@@ -9,4 +9,5 @@ def worker_modules() -> list[str]:
     Readers of other packages are loaded when they are needed: an error while loading one would end the fork server.
     """
     points = entry_points(group="jitter.readers")
-    return ["jitter.ingestion.convert", *(point.module for point in points if point.module.startswith("jitter."))]
+    # another package's entry point may be invalid, so that it has no module
+    return ["jitter.ingestion.convert", *(point.module for point in points if point.value.startswith("jitter."))]

@@ -9,6 +9,7 @@ from multiprocessing.sharedctypes import Synchronized
 from queue import Empty, SimpleQueue
 
 from jitter.core.errors import JitterError
+from jitter.core.formatting import format_count
 from jitter.core.processes import WorkerDied, WorkerPool, cpu_count, server_context
 from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
@@ -58,8 +59,18 @@ def _in_pools(
     while left:
         yield from _in_pool(left, workers, shared, tick)
         # tasks are left only if a worker died; tasks start in order, so the first ones were running
-        for number in list(left)[:workers]:
-            yield number, _alone(left.pop(number), shared)
+        suspects = list(left)[:workers]
+        others = f" (like {format_count(len(suspects) - 1, 'other source')})" if len(suspects) > 1 else ""
+        note = (
+            f"read again alone{others}, after a worker process was killed or out of memory; use fewer processes "
+            "(--jobs) if this recurs"
+        )
+        for number in suspects:
+            outcome = _alone(left.pop(number), shared)
+            if outcome.error is None and note:
+                outcome.warnings.insert(0, note)
+                note = ""
+            yield number, outcome
 
 
 def _in_pool(

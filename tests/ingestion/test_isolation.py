@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import jitter
@@ -109,6 +111,19 @@ def test_a_broken_third_party_reader_is_named_and_skipped(
     assert BROKEN[source] in note
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_invalid_entry_point_is_named_and_skipped(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+):
+    """`not-a-module_reader:READER` names no module that Python could import."""
+    (own_traces / "notes.txt").write_text("x")
+    with added_reader("not-a-module", "", tmp_path / "site", monkeypatch):
+        report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.PoolExecutor(jobs))
+    assert (len(report.added), report.refused) == (3, [])
+    (note,) = report.warnings
+    assert "reader 'not-a-module' (not-a-module_reader:READER) cannot be loaded" in note
+
+
 def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):
     bad = own_traces / "rank9.rpd"
     with closing(sqlite3.connect(bad)) as connection:
@@ -157,14 +172,19 @@ def test_a_folder_that_cannot_be_listed(own_traces: Path, tmp_path: Path, monkey
 def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: Path):
     for name in ("a.xplane.pb", "b.xplane.pb", "c.pftrace", "d.otf2", "e.ncu-rep"):
         (own_traces / name).write_bytes(b"x")
+    for name in ("profile.pb", "h.et"):
+        (own_traces / name).write_bytes(b"x")
     (own_traces / "f.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
+    pq.write_table(pa.table({"op_name": ["mm"], "start": [1], "dur": [2]}), own_traces / "ops.parquet")
+    pq.write_table(pa.table({"text": ["a"], "label": [1]}), own_traces / "dataset.parquet")
     report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert (len(report.added), report.refused, report.other_files) == (3, [], 6)
-    assert len(report.warnings) == 5
+    assert (len(report.added), report.refused, report.other_files) == (3, [], 10)
+    assert len(report.warnings) == 7
     words = "\n".join(report.warnings)
-    for kind in ("XProf", "Perfetto", "OTF2", "Nsight Compute", "Chakra"):
+    for kind in ("XProf", "Perfetto", "OTF2", "Nsight Compute", "Chakra", "protobuf", "Parquet"):
         assert words.count(kind) == 1
     assert "a.xplane.pb and 1 more" in words
+    assert "ops.parquet: Parquet tables of events, which jitter does not read" in words
 
 
 def test_many_reports_that_are_not_exported_are_one_error(own_traces: Path, tmp_path: Path):

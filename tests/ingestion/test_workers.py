@@ -54,6 +54,40 @@ def test_a_worker_that_dies(own_traces: Path, tmp_path: Path):
     assert not (tmp_path / "lake" / ".staging").exists()
 
 
+DIES_ONCE = """
+import os
+from pathlib import Path
+from jitter.readers import readers
+
+class DiesOnce:
+    name = "once"
+    version = 1
+    def sniff(self, path):
+        return path.suffix == ".once"
+    def files(self, path):
+        return readers()["nsys"].files(path)
+    def open(self, path):
+        mark = path.with_suffix(".mark")
+        if not mark.exists():
+            mark.touch()
+            os._exit(9)
+        return readers()["nsys"].open(path)
+
+READER = DiesOnce()
+"""
+
+
+def test_a_source_whose_worker_was_killed_is_read_again_and_it_is_said(
+    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (own_traces / "rank1.sqlite").rename(own_traces / "rank1.once")
+    with added_reader("once", DIES_ONCE, tmp_path / "site", monkeypatch):
+        report = jitter.ingest([own_traces], tmp_path / "lake", executor=jitter.PoolExecutor(2))
+    assert (sorted(record.rank or 0 for record in report.added), report.refused) == ([0, 1, 2], [])
+    (note,) = [warning for warning in report.warnings if "killed or out of memory" in warning]
+    assert "read again alone (like 1 other source), after a worker process was killed or out of memory" in note
+
+
 @pytest.mark.usefixtures("deadly")
 def test_one_that_kills_its_workers_holds_nobody_up(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     many = tmp_path / "many"

@@ -51,7 +51,7 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
     from jitter.export.aligned_step import AlignedStep
     from jitter.export.perfetto import write_perfetto
     from jitter.report.live.request_guard import is_loopback
-    from jitter.report.live.server import ServedRun
+    from jitter.report.live.served_run import ServedRun
     from jitter.report.live.server import serve as serve_page
     from jitter.report.views.run_report import RunReport
 

@@ -2,7 +2,8 @@
 
 from bokeh.document import Document
 
-from jitter.report.live.server import ReportSession, ServedRun
+from jitter.report.live.served_run import ServedRun
+from jitter.report.live.session import ReportSession
 from jitter.report.views.run_report import RunReport
 from tests.support.report_lakes import report_lake, step_rows
 

@@ -9,7 +9,8 @@ from markupsafe import escape
 import jitter
 from jitter.cli import main
 from jitter.report.live.loading import STAGES, Loading
-from jitter.report.live.server import MAX_SESSIONS, ReportSession, ServedRun
+from jitter.report.live.served_run import ServedRun
+from jitter.report.live.session import MAX_SESSIONS, ReportSession
 from jitter.report.live.timeline_download import write_finding
 from jitter.report.views.run_report import RunReport
 

@@ -22,7 +22,9 @@ from bokeh.document import Document
 import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
-from jitter.report.live.server import ReportSession, ServedRun, start
+from jitter.report.live.served_run import ServedRun
+from jitter.report.live.server import start
+from jitter.report.live.session import ReportSession
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
 

@@ -1,0 +1,83 @@
+"""The run that all sessions of a server show: prepared once on a thread, with the step that was read last."""
+
+from collections.abc import Callable
+from functools import cached_property
+from threading import Thread
+
+from jitter.core.errors import UsageError
+from jitter.core.step_key import StepKey
+from jitter.report.live.loading import Loading
+from jitter.report.live.timeline_download import TimelineWriter
+from jitter.report.views.run_report import RunReport, StepSection
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import KernelNames
+
+
+class ServedRun:
+    """The state that all sessions share: the run, and the step that was read last."""
+
+    def __init__(self, page: RunReport, write_timeline: TimelineWriter | None = None) -> None:
+        """Serve this run. Nothing is computed yet. `write_timeline` writes the timelines of findings."""
+        self.page = page
+        self.write_timeline = write_timeline
+        self.loading = Loading()
+        self.sessions = 0
+        self.names = KernelNames()
+        self._last: tuple[StepGrid, StepSection] | None = None
+        self._first: StepKey | None = None
+
+    @cached_property
+    def keys(self) -> list[StepKey]:
+        """The steps, in order."""
+        return [step.key for step in self.page.diagnosis.steps]
+
+    def prepare(self) -> None:
+        """Compute the data that every page shows, in stages; once."""
+        page, loading = self.page, self.loading
+        if loading.ready:
+            return
+        if page.steps == page.lake.steps:  # derived data make later starts faster
+            page.lake.prepare(loading.count, forms=["timings"])
+            loading.enter("diagnosing the run")
+            page.lake.prepare(forms=["answers"])
+        page.diagnosis, page.facts  # noqa: B018
+        loading.enter("reading the costliest step")
+        self._first = self._costliest_whole()
+        page.excess  # noqa: B018
+        loading.enter("ready")
+
+    def prepare_on_thread(self, failed: Callable[[], None]) -> Thread:
+        """Run `prepare` on a thread and return it; on an error keep that in `loading.failure` and call `failed`."""
+
+        def work() -> None:
+            try:
+                self.prepare()
+            except Exception as error:  # raised again by the thread that serves
+                self.loading.failure = error
+                failed()
+
+        thread = Thread(target=work, name="jitter-prepare", daemon=True)
+        thread.start()
+        return thread
+
+    @property
+    def first(self) -> StepKey | None:
+        """The step that a page shows first: the costliest that a rank recorded completely; None if there is none."""
+        return self._first
+
+    def read(self, key: StepKey) -> tuple[StepGrid, StepSection]:
+        """Read a step; the last one is cached. Raise `UsageError` if no rank recorded it completely."""
+        if self._last is None or self._last[1].step.key != key:
+            grid = self.page.grid(key)
+            self._last = (grid, self.page.section(grid, self.names))
+        return self._last
+
+    def _costliest_whole(self) -> StepKey | None:
+        by_cost = sorted(self.page.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
+        for step in by_cost:
+            try:
+                self.read(step.key)
+            except UsageError:
+                continue
+            return step.key
+        return None

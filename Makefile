@@ -10,7 +10,7 @@ DEVELOPMENT := $(VENV)/.development
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install lock check format lint types imports test test-quick sample picture bench bench-quick accuracy accuracy-quick fuzz torture torture-quick clean
+.PHONY: help demo install lock check format lint types imports test test-quick sample notebooks picture bench bench-quick accuracy accuracy-quick fuzz torture torture-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -67,6 +67,9 @@ test-quick: $(DEVELOPMENT)  ## run the unit tests: no browser, no notebooks, not
 sample: $(RUNTIME)  ## make data/sample anew
 	$(PYTHON) -m jitter sample data/sample --force --quiet --ranks 8 --gpus-per-node 4 --steps 5 --first-step 2000 \
 		--kernels 60 --seed 7 --fault cpu_stall:rank=5,step=2003,kernel=17,ms=1.5
+
+notebooks: $(DEVELOPMENT)  ## run the notebooks and keep their outputs, figures as PNG
+	$(PYTHON) -m tests.notebooks.render
 
 picture: PLACE = /tmp/jitter-picture
 picture: $(RUNTIME)  ## make data/report.png anew: the page of the sample in Chromium

@@ -8,10 +8,12 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
-from tests.support.chromium import PLACE
+from tests.support.chromium import PLACE, VIEW
 
 pytestmark = pytest.mark.slow
 
+FRAME = f"(name) => {{ {VIEW}\n  return found.frame.bbox.width; }}"
+"""Of a figure: the width of its frame, px."""
 KERNELS = 260
 STEPS = 9
 
@@ -220,6 +222,10 @@ def test_nothing_is_clipped(page, width, height):
     assert ("\n" in title) is (width < 640)  # a title in one line would be cut off
     assert max(map(len, title.split("\n"))) * 7 < width
     assert of(page, "flags", "visible") is (width >= 640)
+    frame = page.evaluate(FRAME, "figure:excess")
+    assert frame > 0.5 * width  # neither tools nor a scale of colours take the place of the map
+    evidence = page.locator(".evidence div").first.bounding_box()
+    assert evidence["x"] + evidence["width"] <= width
 
 
 def test_the_first_screen_holds_verdict_findings_and_split(page):

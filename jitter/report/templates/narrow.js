@@ -17,6 +17,10 @@ const wrapTitle = (text) => {
 // The values of a model that a narrow screen changes, given its kind, name and present values.
 const narrowValues = (kind, name, values) => {
   if (kind == "Title" && values.text) return { text: wrapTitle(values.text) };
+  // half of the width is left for what a figure shows: no tools and no scale of colours beside it
+  if (kind == "GridPlot") return { toolbar_location: "above" };
+  if (kind == "Figure") return { min_border_right: 18 };
+  if (kind == "ColorBar") return { visible: false };
   if (kind == "Legend" && values.orientation == "horizontal") return { ncols: 2 };
   if (kind == "BasicTicker" && values.min_interval == 1 && (values.desired_num_ticks ?? 6) == 6) return { desired_num_ticks: 3 };
   return name == "flags" ? { visible: false } : {};

@@ -126,8 +126,12 @@ def _members(cohorts: dict[int, int]) -> dict[int, tuple[int, ...]]:
 
 
 def _formats(sources: Iterable[SourceRecord]) -> tuple[str, ...]:
-    names = {f"{source.format} {source.profiler_version or ''}".strip() for source in sources}
-    return tuple(sorted(names))
+    return tuple(sorted({_format(source.format, source.profiler_version or "") for source in sources}))
+
+
+def _format(name: str, version: str) -> str:
+    """Return a format with its version, whose text may begin with the name: `nsys 2026.2`, `Kineto schema 1`."""
+    return version if version.lower().startswith(name) else f"{name} {version}".strip()
 
 
 def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[MissingSteps, ...]:

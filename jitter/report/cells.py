@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 from jitter.core.formatting import format_percent, format_time
 
 _CODE: Final = re.compile(r"`([^`\n]+)`")
-_NARROW: Final = re.compile(r"(?<=&gt;) (?=\d)|(?<=\d) (?=(?:ns|µs|ms|s|GB/s)\b)")
+_BOUND: Final = re.compile(r"(?<=&gt;) (?=\d)")
 
 
 class Measure(str):
@@ -36,12 +36,12 @@ def measure_percent(fraction: float | None) -> Measure:
 
 
 def render_prose(text: str) -> Markup:
-    """Return a text as HTML: escaped, what stands between backticks as code, no line break before a unit.
+    """Return a text as HTML: escaped, what stands between backticks as code, no line break within `> 10σ`.
 
     >>> str(render_prose("launched by `aten::add_` in <b>"))
     'launched by <code>aten::add_</code> in &lt;b&gt;'
     """
-    return Markup(_NARROW.sub("\u00a0", _CODE.sub(r"<code>\1</code>", str(escape(text)))))
+    return Markup(_BOUND.sub("\u00a0", _CODE.sub(r"<code>\1</code>", str(escape(text)))))
 
 
 def render_cell(text: str, *, is_text: bool = False) -> Markup:

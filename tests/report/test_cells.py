@@ -14,7 +14,7 @@ from tests.support.report_lakes import report_job
         ("launched by `aten::add_`, backward", "launched by <code>aten::add_</code>, backward"),
         ("`<b>` in <i>", "<code>&lt;b&gt;</code> in &lt;i&gt;"),
         ("one ` alone", "one ` alone"),
-        ("excess > 10σ, 3 ms", "excess &gt;\u00a010σ, 3\u00a0ms"),
+        ("excess > 10σ, 3 ms", "excess &gt;\u00a010σ, 3 ms"),
     ],
 )
 def test_prose(text: str, html: str):

@@ -29,6 +29,10 @@ NO_COMMON_STEP: Final = (
     "The ranks recorded no step in common, so they cannot be compared, and no rank can be cleared: "
     "record the same steps on all ranks."
 )
+_ASSUMED_GROUPS: Final = "The groups of some collectives were not recorded: they are assumed to span all ranks."
+_UNKNOWN_PARTNERS: Final = (
+    "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."
+)
 _MAX_UNPRICED = 3
 
 
@@ -44,7 +48,7 @@ def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[s
         found.append(starts)
     found += _list_missing_events(evidence)
     if run.matching.unrecorded:
-        found.append("The groups of some collectives were not recorded: they are assumed to span all ranks.")
+        found.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
     if run.matching.unpaired:
         found.append(
             "Some exchanges name no partners, and their ends show that not all ranks take part: "

@@ -142,3 +142,9 @@ def test_a_drift_of_high_confidence_is_not_said_to_be_small(tmp_path: Path):
     (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
     assert culprit.confidence == "high"
     assert not re.search(r"\b[0-2]σ", culprit.evidence[0])
+
+
+def test_collectives_of_one_rank_are_not_said_to_span_all_ranks(tmp_path: Path):
+    notes = " ".join(ingest_run(simulate(small(ranks=1, steps=6)), tmp_path, "nsys").diagnose().notes)
+    assert "span all ranks" not in notes
+    assert "the ranks that it waits for" in notes

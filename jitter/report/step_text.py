@@ -112,7 +112,7 @@ def _waits(view: StepView, step_ns: int | None) -> str:
         if not view.recorded_collectives:
             return "This step has no collectives."
         unmatched = format_count(view.recorded_collectives, "collective")
-        return f"{unmatched} without a kernel index on several ranks; waiting in them is unknown."
+        return f"{unmatched} without a kernel index; waiting there is unknown."
     if view.ranks < 2:
         met_words = format_count(len(met.kernel_index), "collective")
         return f"{met_words}; waiting is unknown without the traces of the other ranks."

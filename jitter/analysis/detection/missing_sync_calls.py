@@ -16,6 +16,8 @@ _MIN_IDLE_NS: Final = 20_000.0
 """Time between the host's last call and the GPU's end. A shorter one is no wait."""
 _MAX_SHARE: Final = 0.25
 """Of that time. The launch comes within this part of it after the GPU's end."""
+_MIN_SOON: Final = 0.75
+"""Of the launches. The others may come later: their host had something else to do after its wait."""
 _MAX_SPREAD: Final = 0.5
 """Of the spread of the host time. The delay after the GPU's end varies less than this: the launch follows the GPU."""
 
@@ -58,8 +60,11 @@ def follows_gpu(idle_ns: Floats, late_ns: Floats) -> Bools:
     known = ~np.isnan(idle_ns) & ~np.isnan(late_ns)
     for place in np.flatnonzero(known.sum(axis=1) >= _MIN_SEEN).tolist():
         idle, late = idle_ns[place, known[place]], late_ns[place, known[place]]
-        if (idle > _MIN_IDLE_NS).all() and (late >= 0).all() and (late <= _MAX_SHARE * idle).all():
-            found[place] = np.ptp(late) < _MAX_SPREAD * np.ptp(idle + late)
+        if (idle <= _MIN_IDLE_NS).any() or (late < 0).any():
+            continue
+        soon = late <= _MAX_SHARE * idle
+        if soon.mean() >= _MIN_SOON:
+            found[place] = np.ptp(late[soon]) < _MAX_SPREAD * np.ptp((idle + late)[soon])
     return found
 
 

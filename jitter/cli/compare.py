@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitter.comparison.model import Comparison
 
 DEFAULT_PAGE = Path("jitter-compare.html")
-"""Where the page goes without `-o`."""
+"""The path of the page without `-o`."""
 
 
 @click.command()

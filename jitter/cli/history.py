@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jitter.history.runs import HistoryRun
 
 DEFAULT_PAGE = Path("jitter-history.html")
-"""Where the page goes without `-o`."""
+"""The path of the page without `-o`."""
 
 _db_option = click.option(
     "--db",

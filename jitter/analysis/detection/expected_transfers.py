@@ -15,7 +15,7 @@ from jitter.core.bandwidth import bus_factor
 
 
 class _Kind(NamedTuple):
-    """What collectives must have in common for their times to be compared."""
+    """The properties that collectives must share for their times to be compared."""
 
     operation: str
     ranks: int

@@ -203,7 +203,7 @@ class Diagnosis:
     """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
     conclusion: Conclusion = field(default=Conclusion("within_noise"))
     efficiency: tuple[EfficiencyFinding, ...] = field(default=())
-    """What limits all ranks alike, whether or not the job has jitter."""
+    """Limits of all ranks alike, whether or not the job has jitter."""
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, findings, split of the loss."""

@@ -115,7 +115,7 @@ class _ChangedProgram:
 def _without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     """Return the job in which the `ignored` calls do not wait: the GPU's next activities wait in their place.
 
-    What is launched after such a call may need what the call waited for. So the next activity on each stream waits for
+    Later launches may need the result that the call waited for. So the next activity on each stream waits for
     it, as after an event; of the next step, if none follows in the step.
     """
     waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]

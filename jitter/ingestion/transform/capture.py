@@ -56,7 +56,7 @@ class Capture:
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
         self.code_ranges = CodeRanges()
-        """Where in the code the host was: annotations, operators and modules."""
+        """The places in the code at which the host was: annotations, operators and modules."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
         self.unnumbered: dict[int, list[Marker]] = defaultdict(list)

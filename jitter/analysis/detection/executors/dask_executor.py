@@ -1,6 +1,6 @@
 """A run examined on a Dask cluster that runs already; its workers see the lake under the same path as we.
 
-What the whole run tells is inferred here; the steps are looked at and walked stretch by stretch there, and each worker
+All that rests on the whole run is inferred here; the steps are looked at and walked stretch by stretch there, and each worker
 replays some of the scenarios over all steps. The code is that of `passes`.
 """
 

@@ -47,7 +47,7 @@ class StepPath:
     key: StepKey
     charges: Charges
     tail: Charges
-    """What delays the step in the step before, after that step's last collective."""
+    """The charges of the step before, after its last collective, that delay this step."""
     waited_ns: Mapping[int, float]
     """How long each rank waited for others at collectives, all together."""
 

@@ -12,7 +12,7 @@ EFFICIENCY_KINDS: Final[tuple[EfficiencyKind, ...]] = get_args(EfficiencyKind)
 
 @dataclass(frozen=True)
 class EfficiencyFinding:
-    """What limits all ranks alike. It is no culprit: the loss, which compares ranks, does not contain it."""
+    """A limit of all ranks alike. It is no culprit: the loss, which compares ranks, does not contain it."""
 
     kind: EfficiencyKind
     sentence: str

@@ -1,4 +1,4 @@
-"""What the program costs on every rank alike, priced by replays of a changed program.
+"""Costs of the program on every rank alike, priced by replays of a changed program.
 
 Calls that wait for the GPU, copies that block the host, copies that run alone, kernels shorter than their launches.
 """

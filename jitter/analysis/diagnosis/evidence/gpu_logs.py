@@ -1,4 +1,4 @@
-"""What logs tell of single GPUs: lower clocks, the reasons for them, errors in the kernel log."""
+"""Evidence from logs about single GPUs: lower clocks, the reasons for them, errors in the kernel log."""
 
 from collections import Counter
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What logs tell of the placement of ranks: hardware threads shared with other ranks, or far from the GPU."""
+"""Evidence from logs about the placement of ranks: hardware threads shared with other ranks, or far from the GPU."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

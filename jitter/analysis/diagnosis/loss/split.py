@@ -1,7 +1,7 @@
 """Splits the loss by part and rank, along the critical path; the shares add up to the loss exactly.
 
 The path charges each operation its excess: own time above the baseline. Where other work hides some of the excess, the
-charges exceed the loss and are scaled down to it. What the path does not charge stays unexplained.
+charges exceed the loss and are scaled down to it. The rest of the loss, without a charge on the path, is unexplained.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ A step lasts from the end of the step before to its own end. Each rank's time in
 by what its GPU does at each instant, the first of them that holds. The path goes back from the step's end. It stays on
 one rank until a collective that this rank does not hide behind compute. All ranks of a group leave a collective
 together, so the path may change ranks there: it goes on with the rank of the (upper) median arrival, which is the
-later one of two. The time for which that rank then waits for the last one is `WAITING`. No two ranks' clocks are compared.
+later one of two. That rank's wait for the last one is `WAITING`. No two ranks' clocks are compared.
 """
 
 from collections.abc import Iterator

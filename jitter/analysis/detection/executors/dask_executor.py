@@ -1,6 +1,6 @@
-"""A run examined on a Dask cluster that runs already; its workers see the lake under the same path as we.
+"""A run examined on a Dask cluster that runs already; its workers see the lake under the same path as this process.
 
-All that rests on the whole run is inferred here; the steps are looked at and walked stretch by stretch there, and each worker
+Conclusions from the whole run are drawn here; the steps are read range by range on the workers, and each worker
 replays some of the scenarios over all steps. The code is that of `passes`.
 """
 

@@ -1,4 +1,4 @@
-"""Evidence from logs about the network: TCP beside a fabric, failed plug-ins, missing GPUDirect, ranks unlike the others."""
+"""Evidence from logs about the network: TCP beside a fabric, failed plug-ins, missing GPUDirect, odd ranks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence

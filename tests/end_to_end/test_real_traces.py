@@ -95,6 +95,7 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     by_part = {share.part: share for share in found.split}
     assert by_part["cpu_launch"].ns >= 0.9 * (found.loss.ns or 0)
     assert [one.rank for one in by_part["cpu_launch"].ranks] == [3]
+    assert "it arrives last at 3 of 3 collectives on the critical path" in lead.evidence
     answers = {one.question: one.answer for one in answer_questions(found, lake.hosts)}
     assert "Rank 3 launches its kernels late" in found.verdict
     assert answers["Which GPU?"].startswith("Rank 3: ")
@@ -105,3 +106,25 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     for text in (page, markdown):
         assert "Rank 3 launches its kernels late" in text
     assert "stands out" not in found.verdict
+
+
+@pytest.mark.skipif(not (TRACES / "rocprof/v3-json").exists(), reason="needs rocprof/v3-json")
+def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
+    """Its slow steps are long in collectives, on several streams, without launches: no sign of a slow GPU."""
+    lake = _lake(TRACES / "rocprof/v3-json", tmp_path / "lake")
+    assert lake is not None
+    found = lake.diagnose()
+    assert found.culprits == ()
+    assert found.conclusion.cleared == ()
+    assert found.verdict.startswith("Only one rank was recorded, so jitter between ranks cannot be measured")
+
+
+@pytest.mark.skipif(not (TRACES / "rocprof/v3-csv").exists(), reason="needs rocprof/v3-csv")
+def test_a_recording_without_a_complete_step_clears_nobody(tmp_path: Path):
+    report = jitter.ingest(
+        [TRACES / "rocprof/v3-csv/prefill_kernel_trace.csv"], tmp_path, executor=jitter.LocalExecutor(), rank=0
+    )
+    assert report.refused == []
+    found = jitter.open(tmp_path).diagnose()
+    assert found.verdict == "No rank recorded a step completely, so jitter cannot be measured."
+    assert found.conclusion.cleared == ()

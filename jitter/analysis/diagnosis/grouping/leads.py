@@ -93,7 +93,24 @@ def _one_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> Finding
     few = "too few to be sure" if is_short else "not significant above the noise"
     why = f"it has the most excess on the critical path in {times} of {format_count(steps, 'step')}: {few}"
     group = RankGroup("rank", (rank,), location.host, location.device)
-    return FindingGroup((PricedFinding(candidate, gain, gain),), group, cause, (why, *sentences), is_lead=True)
+    return FindingGroup(
+        (PricedFinding(candidate, gain, gain),),
+        group,
+        cause,
+        (why, *_describe_arrivals(evidence, rank), *sentences),
+        is_lead=True,
+    )
+
+
+def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
+    """Say at how many collectives of the critical path the rank arrives last; nothing if at less than half."""
+    charges = [path.charges for path in evidence.analysis.paths]
+    last = [own.rank[own.part == TimePart.TRANSFER] for own in charges]
+    count = sum(len(ranks) for ranks in last)
+    times = sum(int((ranks == rank).sum()) for ranks in last)
+    if 2 * times <= count:
+        return ()
+    return (f"it arrives last at {times:,} of {format_count(count, 'collective')} on the critical path",)
 
 
 def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:

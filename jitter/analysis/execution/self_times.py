@@ -149,8 +149,16 @@ def undisturbed_ns(job: JobArrays, team: int, row: int, op: int, start: Floats, 
 
 def undisturbed_times(job: JobArrays, team: int, start: Floats, end: Floats) -> Floats:
     """Return, (operations,), the durations of one rank's step less the time that they lost beside collectives."""
-    its = np.ascontiguousarray(start), np.ascontiguousarray(end)
-    return np.array([undisturbed_ns(job, team, 0, op, *its) for op in range(len(start))], np.float64)
+    found = np.empty(len(start))
+    fill_undisturbed(job, team, np.ascontiguousarray(start), np.ascontiguousarray(end), found)
+    return found
+
+
+@compiled
+def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, found: Floats) -> None:
+    """Find the undisturbed duration of each of one rank's operations."""
+    for op in range(len(start)):
+        found[op] = undisturbed_ns(job, team, 0, op, start, end)
 
 
 def baselines(job: JobArrays, step: StepTimes, own: SelfTimes) -> SelfTimes:

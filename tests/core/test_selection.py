@@ -1,0 +1,24 @@
+"""Selection finds what sorting finds, and leaves what is no greater in front, with ties, compiled and not."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jitter.core.selection import select, select_lower_median, select_median
+from tests.support.loops import WAYS, run_loops
+
+_values = st.lists(st.integers(0, 9).map(float) | st.floats(-1e9, 1e9), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(_values, st.data())
+def test_selects_what_sorting_finds(way: str, values: list[float], data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, len(values) - 1))
+    found = np.array(values)
+    with run_loops(way):
+        assert select(found, len(found), k) == sorted(values)[k] == found[k]
+        assert sorted(found.tolist()) == sorted(values)
+        assert (found[:k] <= found[k]).all()
+        assert select_median(np.array(values), len(values)) == pytest.approx(np.median(values), rel=1e-15)
+        assert select_lower_median(np.array(values), len(values)) == sorted(values)[(len(values) - 1) // 2]

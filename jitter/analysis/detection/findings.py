@@ -13,6 +13,8 @@ Candidate = Outlier | SlowCommunication | JobFinding
 def repair_scenario(candidate: Candidate) -> Scenario:
     """Return the what-if scenario in which the candidate's excess is gone."""
     steps = frozenset(candidate.steps)
+    if isinstance(candidate, Outlier) and candidate.pace is not None:
+        return Scenario(paces={candidate.rank: (candidate.pace, steps)})
     if isinstance(candidate, Outlier):
         return Scenario(own={(candidate.rank, candidate.part): steps})
     if isinstance(candidate, JobFinding):

@@ -52,17 +52,34 @@ class Outlier:
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
     may_be_random: bool = False
     """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
+    pace: float | None = None
+    """How many times as long its kernels take as their launches make expect; None: by plain time, it stands out."""
 
 
-def find_outliers(deviations: TeamDeviations, step_ns: Floats, thresholds: Thresholds) -> list[Outlier]:
-    """Return one team's outliers; `step_ns` (steps,) is each step's time, NaN where unknown."""
+def find_outliers(
+    deviations: TeamDeviations,
+    step_ns: Floats,
+    thresholds: Thresholds,
+    parts: Sequence[TimePart] = OWN_PARTS,
+    tests: int = len(OWN_PARTS),
+) -> list[Outlier]:
+    """Return one team's outliers.
+
+    Args:
+        deviations: of the team.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        thresholds: of the analysis.
+        parts: those to test.
+        tests: how many parts are tested of each rank in all.
+
+    """
     steps, ranks = deviations.total_ns.shape[1:]
     if ranks == 1 and steps < thresholds.min_steps_without_peers:
         return []
     usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
     found = []
-    for part in OWN_PARTS:
-        sample = _sample(deviations, part, thresholds)
+    for part in parts:
+        sample = _sample(deviations, part, thresholds, tests)
         for column in range(ranks):
             one = _persistent(sample, column, thresholds) or _in_steps(sample, column, thresholds)
             if one is None:
@@ -110,7 +127,7 @@ class _Found(NamedTuple):
     persistent: bool
 
 
-def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds) -> _Sample:
+def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, tests: int) -> _Sample:
     total = deviations.total_ns[part]
     steps, ranks = total.shape
     operations = np.nan_to_num(deviations.noise_ns[part])
@@ -142,7 +159,7 @@ def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds) 
             (share * float(np.nanmedian(deviations.usual_ns[part]))) ** 2 + (np.median(operations) ** 2) / known_steps
         )
         unusual, scale, degrees = spread_of_others(levels, floor, thresholds.spread_degrees)
-    return _Sample(total, level, noise, unusual, np.maximum(scale, 1.0), degrees, 2 * ranks * len(OWN_PARTS))
+    return _Sample(total, level, noise, unusual, np.maximum(scale, 1.0), degrees, 2 * ranks * tests)
 
 
 def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:

@@ -13,6 +13,7 @@ from jitter.analysis.detection.expected_transfers import expected_transfers, slo
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
+from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
 from jitter.analysis.detection.outliers import Outlier, find_outliers, largest_outliers
 from jitter.analysis.detection.random_events import split_random_events
@@ -177,7 +178,11 @@ class RunAnalysis:
         own: list[Outlier] = []
         job: list[JobFinding] = []
         for team in self.deviations:
-            found = find_outliers(team, step_ns, thresholds)
+            work = self.launched_work.get(team.team)
+            tests = len(OWN_PARTS) + (work is not None)
+            found = find_outliers(team, step_ns, thresholds, tests=tests)
+            if work is not None:
+                found = find_outliers_by_work(work, found, step_ns, thresholds, tests)
             for part in OWN_PARTS:
                 of_part = [one for one in found if one.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys), thresholds)
@@ -196,6 +201,14 @@ class RunAnalysis:
             *attribute_to_ranks(slow),
             *(one for one in lasting if one is not None),
         ]
+
+    @cached_property
+    def launched_work(self) -> WorkOfTeams:
+        """GPU times for the launched work, of teams whose launches vary in size."""
+        found = {
+            team.team: compare_launched_work(self.steps, self.lake, team, self.thresholds) for team in self.deviations
+        }
+        return {team: work for team, work in found.items() if work is not None}
 
     @cached_property
     def job_findings(self) -> list[JobFinding]:

@@ -94,6 +94,8 @@ def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, .
 
 def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
     outlier = cast("Outlier", candidate)
+    if outlier.pace is not None:
+        return None  # it takes longer for the work that it has
     found = evidence.workload(outlier)
     stated = evidence.marker_numbers(outlier)
     if not found.excess_ns or found.differing_ns < evidence.thresholds.cause_share * found.excess_ns:
@@ -118,7 +120,13 @@ def _undecided(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] 
 
 
 def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
-    found = evidence.workload(cast("Outlier", candidate))
+    outlier = cast("Outlier", candidate)
+    if outlier.pace is not None:
+        return (
+            f"its kernels take {format_percent(outlier.pace - 1)} longer than their launches make expect, whose sizes "
+            "vary over ranks and steps",
+        )
+    found = evidence.workload(outlier)
     same = found.operations - found.differing
     where = "in its other steps" if found.own_steps else "on the other ranks"
     return (f"{same} of {format_count(found.operations, 'slower operation')} have the same launch shape as {where}",)

@@ -117,6 +117,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of the same operations, on the critical path"
     elif not ranks:
         baseline = "the baseline of these collectives"
+    elif any(outlier.pace is not None for outlier in group.outliers):
+        baseline = "the median of the other ranks for the same work"
     elif evidence.peers(group.group.ranks):
         baseline = "the median of the other ranks"
     else:

@@ -29,7 +29,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
     """
     groups, gains, all_gain = _select_worth_fixing(analysis, evidence, group_findings(evidence))
-    if leads := find_leads(evidence, all_gain):
+    if leads := find_leads(evidence, groups, all_gain):
         groups = [*groups, *leads]
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])

@@ -1,7 +1,7 @@
 """Run time with some self times replaced by the baseline's: several scenarios in one pass over the steps."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -23,25 +23,35 @@ class Scenario:
     own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(collective, group) to steps."""
+    paces: Mapping[int, tuple[float, frozenset[int]]] = field(default_factory=dict)
+    """Rank to how many times as long its kernels take as they should, and in which steps: there they take less."""
     everything: bool = False
 
     @property
     def repairs(self) -> bool:
         """Whether it repairs anything."""
-        return self.everything or bool(self.own) or bool(self.transfers)
+        return self.everything or any(map(bool, (self.own, self.transfers, self.paces)))
 
     @property
     def steps(self) -> frozenset[int]:
         """The steps in which it repairs anything."""
-        return frozenset(step for of in (self.own, self.transfers) for steps in of.values() for step in steps)
+        return frozenset(step for steps in self._ranges() for step in steps)
+
+    def _ranges(self) -> Iterator[frozenset[int]]:
+        """The steps of each repair."""
+        yield from self.own.values()
+        yield from self.transfers.values()
+        yield from (steps for _, steps in self.paces.values())
 
     def at(self, step: int) -> bool:
         """Whether anything is repaired in this step."""
-        return self.everything or any(step in steps for of in (self.own, self.transfers) for steps in of.values())
+        return self.everything or any(step in steps for steps in self._ranges())
 
     def with_(self, other: "Scenario") -> "Scenario":
         """Both repaired."""
-        return Scenario(_joined(self.own, other.own), _joined(self.transfers, other.transfers))
+        return Scenario(
+            _joined(self.own, other.own), _joined(self.transfers, other.transfers), {**self.paces, **other.paces}
+        )
 
 
 def together(scenarios: Iterable[Scenario]) -> Scenario:
@@ -104,7 +114,24 @@ class ScenarioReplay:
         change = Change(
             self._repaired(scenario, step.number, ranks), self._transfer(scenario, step), float(self._saved[at])
         )
-        return replay_step(self._run.job, self._instructions, step, baseline, change, self._states[at])
+        paced = self._with_paces(scenario, step)
+        return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at])
+
+    def _with_paces(self, scenario: Scenario, step: RecordedStep) -> RecordedStep:
+        """Return the step with the GPU times of ranks that run at another pace in this scenario."""
+        job, numbers = self._run.job, self._run.number_of
+        changed = {
+            numbers[rank]: pace
+            for rank, (pace, steps) in scenario.paces.items()
+            if step.number in steps and step.times.row[numbers[rank]] >= 0
+        }
+        if not changed:
+            return step
+        gpu = step.own.gpu.copy()
+        for number, pace in changed.items():
+            first, team = int(step.times.row[number]), int(step.times.team[number])
+            gpu[first : first + int(job.first[team + 1] - job.first[team])] /= pace
+        return replace(step, own=step.own._replace(gpu=gpu))
 
     def _end_cells(self, step: RecordedStep, places: Mapping[int, int]) -> Ints:
         """Places at which the ranks' steps end in the step's arrays."""

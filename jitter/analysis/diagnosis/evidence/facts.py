@@ -16,7 +16,11 @@ from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunch
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers
 from jitter.analysis.diagnosis.evidence.side_work import SideWorkTimes, explain_by_side_work, side_work_times
-from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_workload
+from jitter.analysis.diagnosis.evidence.workload import (
+    WorkloadComparison,
+    compare_for_work,
+    compare_workload,
+)
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
@@ -107,6 +111,8 @@ class Evidence:
             own = charges.where((charges.part == candidate.part) & np.isin(charges.rank, candidate.ranks))
             return float(own.excess_ns.sum())
         team = self.analysis.deviations_of(candidate.team)
+        if candidate.pace is not None:
+            team = self.analysis.launched_work[candidate.team].deviations
         column = np.searchsorted(team.ranks, candidate.rank)
         return float(np.nan_to_num(team.total_ns[candidate.part, number, column]))
 
@@ -118,7 +124,11 @@ class Evidence:
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""
         if outlier not in self._workloads:
-            self._workloads[outlier] = compare_workload(self.analysis, outlier, self.worst_steps(outlier))
+            self._workloads[outlier] = (
+                compare_workload(self.analysis, outlier, self.worst_steps(outlier))
+                if outlier.pace is None
+                else compare_for_work(self.analysis.launched_work[outlier.team].times(outlier.rank))
+            )
         return self._workloads[outlier]
 
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:

@@ -113,6 +113,15 @@ def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     return found
 
 
+def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadComparison:
+    """Return the comparison of kernels with the time that their launches make expect: no work differs.
+
+    `times` are each one's name as a number, time and expected time, ns.
+    """
+    late = [own - expected for _, own, expected in times if own > expected]
+    return WorkloadComparison(sum(late), 0.0, len(late), times=times)
+
+
 def compare_launch_shapes(
     rows_of: Ints, gpu: Floats, baseline: Floats, column: int, shapes: Sequence[Shapes]
 ) -> WorkloadComparison:

@@ -6,6 +6,7 @@ operations prove nothing. Leads have low confidence.
 
 import math
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -47,8 +48,8 @@ class PathExcess:
         return column, times, len(steps)
 
 
-def find_leads(evidence: Evidence, saved_ns: float) -> list[FindingGroup]:
-    """Return what explains the loss where findings that save `saved_ns` do not; at most one lead."""
+def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
+    """Return what explains the loss where `groups` of findings, which save `saved_ns`, do not; at most one lead."""
     analysis, thresholds = evidence.analysis, evidence.thresholds
     timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
     loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
@@ -57,14 +58,17 @@ def find_leads(evidence: Evidence, saved_ns: float) -> list[FindingGroup]:
     if saved_ns >= thresholds.lead_share * loss_ns:
         return []
     excess = PathExcess(evidence)
-    lead = _one_rank(evidence, excess, time_ns)
+    named = {(one.rank, one.part) for group in groups for one in group.outliers}
+    lead = _one_rank(evidence, excess, named, time_ns)
     if lead is None and loss_ns > thresholds.loss_noise_factor * loss_from_noise(analysis, timed):
         lead = _every_rank(evidence, excess, time_ns)
     return [] if lead is None else [lead]
 
 
-def _one_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:
-    """Return the rank that has most of the excess, step after step."""
+def _one_rank(
+    evidence: Evidence, excess: PathExcess, named: Collection[tuple[int, TimePart]], time_ns: float
+) -> FindingGroup | None:
+    """Return the rank that has most of the excess, step after step, if no finding has `named` it and its part."""
     thresholds, run = evidence.thresholds, evidence.analysis.run
     repeated = excess.most_often_last()
     if repeated is None or any(size < 2 for size in run.sizes.values()):
@@ -77,6 +81,8 @@ def _one_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> Finding
     if totals[column, part] < thresholds.lead_share * totals.sum():
         return None
     rank = excess.ranks[column]
+    if (rank, part) in named:
+        return None
     mine = excess.own_ns[:, column, part]
     late = tuple(np.flatnonzero(mine > 0).tolist())
     noise = loss_from_noise(evidence.analysis, late)

@@ -1,0 +1,100 @@
+"""GPU times relative to the sizes of launches: a slow GPU is found where sequence lengths vary."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.detection import launched_work
+from jitter.analysis.detection.launched_work import expected_times
+from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.replay.what_if import Scenario
+from tests.accuracy.irregular.job import Fault, IrregularJob
+from tests.accuracy.irregular.programs import duration_ns, run_job
+from tests.accuracy.irregular.scoring import write_job
+
+JOB = IrregularJob(seed=11, shape="blocking", ranks=8, steps=9, kernels=26, effect="variable lengths", lengths=0.25)
+SLOW = Fault("slow_gpu", (5,), 1.15)
+LONGER = Fault("more_work", (5,), 1.3)
+
+
+def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
+    """Return the lake of a job, and what the job without its faults saves."""
+    (folder / "traces").mkdir()
+    saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
+    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "lake"), saved
+
+
+def test_expected_times():
+    """Kernels whose time grows with their launch as its size, its square, and not at all; rank 3 is slow."""
+    rng = np.random.default_rng(1)
+    length = rng.uniform(0.7, 1.0, (6, 5))
+    powers, base = np.array([1.0, 2.0, 0.0]), np.array([50e3, 80e3, 30e3])
+    pace = np.array([1.0, 1.0, 1.0, 1.2, 1.0])
+    own = base[:, None, None] * length ** powers[:, None, None] * pace
+    threads = np.stack([256e3 * length, 128e3 * length, np.full(length.shape, 9e3)])
+    ratio = own / expected_times(own, threads)
+    # the median of a step is one rank's time: relative to any other rank, the slow one is slow by its pace
+    assert ratio / ratio[:, :, [0]] == pytest.approx(np.broadcast_to(pace, ratio.shape), rel=1e-6)
+    without = threads.copy()
+    without[:, 2, 4] = np.nan
+    lacking = own.copy()
+    lacking[1, :, 1] = np.nan
+    expected = expected_times(lacking, without)
+    assert np.isnan(expected[1, :, 1]).all()
+    assert expected[:, 2, 4] == pytest.approx(np.nanmedian(lacking[:, 2], axis=1))  # no size is known: the median
+    assert not np.isnan(np.delete(expected, 1, axis=0)).any()
+
+
+def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
+    lake, saved = ingest(replace(JOB, faults=(SLOW,)), tmp_path)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((5,), "gpu_compute")
+    assert culprit.confidence in ("medium", "high")
+    assert any("longer than their launches make expect" in one for one in culprit.evidence)
+    assert culprit.gain_ns == pytest.approx(saved, rel=0.1)
+
+
+def test_varying_lengths_alone_and_more_work_are_no_slow_gpu(tmp_path: Path):
+    for folder, faults in (("healthy", ()), ("longer", (LONGER,))):
+        (tmp_path / folder).mkdir()
+        lake, _ = ingest(replace(JOB, faults=faults), tmp_path / folder)
+        assert lake.analyze().launched_work
+        found = [(one.ranks, one.cause) for one in lake.diagnose().culprits if one.scope == "rank"]
+        assert found == ([((5,), "workload_imbalance")] if faults else [])
+
+
+def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lake, _ = ingest(replace(JOB, faults=(SLOW,)), tmp_path)
+    (whole,) = lake.analyze().launched_work.values()
+    monkeypatch.setattr(launched_work, "_MAX_CELLS", 5 * whole.own_ns[:, 0].size)
+    analysis = jitter.open(tmp_path / "lake").analyze()
+    (some,) = analysis.launched_work.values()
+    assert np.flatnonzero(~np.isnan(some.own_ns).all(axis=(0, 2))).tolist() == [0, 2, 4, 6, 8]
+    (outlier,) = [one for one in analysis.candidates if getattr(one, "pace", None)]
+    assert (outlier.rank, len(outlier.steps)) == (5, 9)
+    assert outlier.pace == pytest.approx(1.12, abs=0.02)  # kernels bound by memory feel half of a slow clock
+    monkeypatch.setattr(launched_work, "_MAX_CELLS", 2 * whole.own_ns[:, 0].size)
+    assert jitter.open(tmp_path / "lake").analyze().launched_work == {}
+
+
+def test_launches_are_not_read_where_gpu_time_is_steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lake, _ = ingest(replace(JOB, lengths=0.0, faults=(SLOW,)), tmp_path)
+    monkeypatch.setattr(RunReader, "launch_shapes", lambda *_: pytest.fail("launches were read"))
+    assert lake.analyze().launched_work == {}
+
+
+def test_launches_of_one_size_tell_nothing(tmp_path: Path):
+    lake, _ = ingest(replace(JOB, fixed_grids=True, faults=(SLOW,)), tmp_path)
+    assert lake.analyze().launched_work == {}
+
+
+def test_scenarios_of_paces():
+    one, other = Scenario(paces={1: (1.2, frozenset({2, 3}))}), Scenario(own={(0, 1): frozenset({5})})
+    both = one.with_(other)
+    assert (both.paces, both.own, both.steps) == (one.paces, other.own, frozenset({2, 3, 5}))
+    assert one.repairs
+    assert [one.at(step) for step in (1, 2)] == [False, True]

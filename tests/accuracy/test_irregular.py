@@ -118,5 +118,12 @@ def test_a_network_that_is_slow_for_all_is_never_cleared():
     assert found.outcome != "hedged" or "is not excluded" in found.verdict
 
 
+def test_the_price_of_a_fault_is_compared_without_what_else_is_true_of_the_job():
+    """Random pauses are found beside the slow GPU: fixing both would save a third more."""
+    found = score(_seed("collection pauses", "slow_gpu"))
+    assert len(found.findings) > 1
+    assert found.gain_ns == pytest.approx(found.told_ns, rel=0.05)
+
+
 def _seed(effect: str, fault: str) -> int:
     return next(seed for seed in range(TUNING, REPORTED) if COMBINATIONS[seed % len(COMBINATIONS)] == (effect, fault))

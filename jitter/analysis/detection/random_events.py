@@ -1,5 +1,6 @@
 """Events on random ranks: outliers in single steps, of which no rank has more than chance gives."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +45,7 @@ def split_random_events(
         return list(found), []
     is_scattered = _is_by_chance([step for _, step in events], steps, thresholds.medium_chance)
     if len(single) >= thresholds.min_random_ranks and is_scattered and steps >= thresholds.min_steps_for_scatter:
-        return others, [_random_pauses(single)]
+        return others, [_random_pauses(single, ranks, thresholds)]
     uncertain = []
     for one in single:
         usual = binomial_tail(len(one.steps), len(events), 1 / ranks) * ranks
@@ -53,8 +54,19 @@ def split_random_events(
     return others + uncertain, []
 
 
-def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
+def odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
+    """Return how much likelier the events are if all ranks can have them than if only some unknown ranks can.
+
+    Of so many events, all on the `hit` ranks: `(1 / ranks) ^ events` against `(1 / hit) ^ events / C(ranks, hit)`.
+    """
+    return math.exp(math.log(math.comb(ranks, hit)) + events * math.log(hit / ranks))
+
+
+def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Thresholds) -> JobFinding:
     events = sum(len(one.steps) for one in members)
+    chance = min(one.chance for one in members)
+    if odds_of_all_ranks(events, len(members), ranks) < 1:
+        chance = max(chance, thresholds.max_chance)  # a few ranks with faults of their own are as likely
     told = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
@@ -66,7 +78,7 @@ def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
         sum(one.excess_ns for one in members),
         max(one.sigmas for one in members),
         (told,),
-        min(one.chance for one in members),
+        chance,
         tuple(members),
     )
 

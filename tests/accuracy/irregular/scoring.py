@@ -108,7 +108,9 @@ def _score(job: IrregularJob, fault: str) -> IrregularScore:
     found = [one for one in job.faults if _naming(job, one, diagnosis.culprits)]
     outcome = _outcome(job, fault, diagnosis, findings, gains, step_length_ns(traces))
     all_gain = total - duration_ns(run_job(job, *found)) if found else 0.0
-    told = float(diagnosis.what_if.culprits_repaired_ns or 0)
+    named = [culprit for one in found for culprit in _naming(job, one, diagnosis.culprits)]
+    # other findings may be true of the job as well: their saving is not the fault's
+    told = float(named[0].gain_ns if len(named) == 1 else diagnosis.what_if.culprits_repaired_ns or 0)
     if fault in ("majority", "all_slow"):
         # what slows most ranks, or all of them, is no part of the loss
         told = float(sum(one.gain_ns for one in diagnosis.culprits if one.scope == "job"))

@@ -1,12 +1,13 @@
 """Tails against numerical integration and exact sums; spreads and effective counts against their definitions."""
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
 
 from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.random_events import split_random_events
+from jitter.analysis.detection.random_events import odds_of_all_ranks, split_random_events
 from jitter.analysis.detection.significance import (
     binomial_tail,
     effective_count,
@@ -105,6 +106,25 @@ def test_events_on_random_ranks_are_one_finding():
     assert (job.kind, job.ranks, job.steps) == ("random_pauses", (0, 2, 5, 7), (1, 2, 3, 6, 8, 9))
     assert job.excess_ns == 6e5
     assert "6 events on 4 ranks" in job.evidence[0]
+
+
+def test_few_events_on_few_ranks_may_be_faults_of_these():
+    """Three ranks of 8 with two events each: drawn from three ranks they are likelier than from all."""
+    (job,) = split_random_events([outlier(1, 1, 2), outlier(4, 2, 5), outlier(6, 0, 3)], 8, 6, Thresholds())[1]
+    assert job.chance > Thresholds().medium_chance
+    many = [outlier(rank, rank, rank + 1) for rank in range(8)]
+    (sure,) = split_random_events(many, 8, 9, Thresholds())[1]
+    assert sure.chance < Thresholds().high_chance
+
+
+@pytest.mark.parametrize(("ranks", "hit", "events"), [(4, 2, 4), (4, 3, 3), (5, 2, 3)])
+def test_odds_of_all_ranks_against_counting(ranks: int, hit: int, events: int):
+    """Of all draws from all ranks, and from each choice of ranks, how many are one that hits the first ranks alone."""
+    seen = tuple(number % hit for number in range(events))
+    choices = [list(product(chosen, repeat=events)) for chosen in combinations(range(ranks), hit)]
+    of_some = sum(draws.count(seen) / len(draws) for draws in choices) / len(choices)
+    every = list(product(range(ranks), repeat=events))
+    assert odds_of_all_ranks(events, hit, ranks) == pytest.approx(every.count(seen) / len(every) / of_some)
 
 
 def test_a_rank_with_more_events_than_chance_gives_is_itself():

@@ -11,7 +11,7 @@ step's mean over ranks: a rank that is always slow, or has always more work, doe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,8 @@ _MIN_SIZED_SHARE: Final = 0.05
 """Of the GPU time of a step: kernels whose sizes differ between ranks must take as much."""
 _MAX_CELLS: Final = 2_000_000
 """Operations × ranks × steps that are compared: of a longer run, steps at even distances."""
+_MAX_PROBED: Final = 8
+"""Ranks of one step whose launches tell whether sizes vary at all."""
 _MIN_SIZE_VARIATION: Final = 1e-3
 """Squared deviations of ln(threads), summed: with less, a kernel's g is taken for 0."""
 _MAX_POWER: Final = 3.0
@@ -43,8 +45,10 @@ class LaunchedWork:
 
     deviations: TeamDeviations
     """With GPU totals relative to the launched work."""
+    steps: tuple[int, ...]
+    """Positions in the run of the steps that were compared."""
     own_ns: Floats
-    """(operations, steps, ranks); NaN where a rank has not the operation, or its step was not compared."""
+    """(operations, these steps, ranks); NaN where a rank has not the operation."""
     expected_ns: Floats
     """The same, of the launched work."""
     name: Ints
@@ -81,11 +85,11 @@ def find_outliers_by_work(
     for one in find_outliers(work.deviations, step_ns, thresholds, (TimePart.GPU,), tests):
         if one.persistent and one.rank not in known:
             column = int(np.searchsorted(work.deviations.ranks, one.rank))
-            expected = float(np.nansum(work.expected_ns[:, list(one.steps), column]))
-            is_compared = np.any(~np.isnan(work.expected_ns[:, list(one.steps), column]), axis=0)
-            compared = float(np.mean(is_compared))
+            late = [at for at, number in enumerate(work.steps) if number in one.steps]
+            expected = float(np.nansum(work.expected_ns[:, late, column]))
             # steps that were not compared are taken to be like the others
-            slow.append(replace(one, excess_ns=one.excess_ns / compared, pace=1 + one.excess_ns / expected))
+            excess = one.excess_ns * len(one.steps) / len(late)
+            slow.append(replace(one, excess_ns=excess, pace=1 + one.excess_ns / expected))
     ranks = {one.rank for one in slow}
     return [one for one in found if one.part is not TimePart.GPU or one.rank not in ranks] + slow
 
@@ -105,18 +109,17 @@ def compare_launched_work(
     if most < thresholds.min_steps_for_scatter:
         return None
     chosen = sorted({int(at) for at in np.linspace(0, len(total) - 1, min(most, len(total)))})
-    own, threads = np.full((2, operations, len(total), ranks), np.nan)
-    name = np.full(operations, -1, np.int64)
-    for number in chosen:
-        _read_step(steps, lake, deviations, number, own, threads, name)
-        if number == chosen[0] and _sized_share(own[:, number], threads[:, number]) < _MIN_SIZED_SHARE:
-            return None
-    expected = expected_times(own, threads)
-    compared = (~np.isnan(own)).any(axis=0)
-    excess = np.where(compared, np.nansum(own - expected, axis=0), np.nan)
+    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _MAX_PROBED)])
+    if _sized_share(few.own[:, 0], few.threads[:, 0]) < _MIN_SIZED_SHARE:
+        return None
+    read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
+    expected = expected_times(read.own, read.threads)
+    compared = (~np.isnan(read.own)).any(axis=0)
+    excess = np.full(total.shape, np.nan)
+    excess[chosen] = np.where(compared, np.nansum(read.own - expected, axis=0), np.nan)
     relative = deviations.total_ns.copy()
     relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
-    return LaunchedWork(replace(deviations, total_ns=relative), own, expected, name)
+    return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.own, expected, read.name)
 
 
 def expected_times(own: Floats, threads: Floats) -> Floats:
@@ -153,27 +156,34 @@ def _medians(values: Floats) -> Floats:
     return found
 
 
-def _read_step(
-    steps: RunSteps,
-    lake: RunReader,
-    deviations: TeamDeviations,
-    number: int,
-    own: Floats,
-    threads: Floats,
-    name: Ints,
-) -> None:
-    """Fill in one step of GPU times and launched threads, (operations, steps, ranks) each, and unknown names."""
+class _Read(NamedTuple):
+    """GPU times and threads of launches, (operations, steps, ranks) each, and kernels' names, (operations,)."""
+
+    own: Floats
+    threads: Floats
+    name: Ints
+
+
+def _read_steps(
+    steps: RunSteps, lake: RunReader, deviations: TeamDeviations, numbers: Sequence[int], wanted: Ints
+) -> _Read:
+    """Read these steps, by position in the run, of the wanted ranks, which ascend."""
     run, team = steps.run, deviations.team
-    key = run.keys[number]
-    ranks = run.ranks(key, team)
-    (step,) = steps.steps(number, number + 1)
-    rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
-    for at, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
-        column, first = int(np.searchsorted(deviations.ranks, rank)), int(step.times.row[run.number_of[rank]])
-        gpu = step.own.gpu[first : first + len(own)]
-        here = (rows[:, at] >= 0) & (gpu > 0)
-        own[here, number, column] = gpu[here]
-        _fill_shapes(shape, rows[here, at], np.flatnonzero(here), threads[:, number, column], name)
+    operations = len(run.programs[team].operations)
+    own, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
+    name = np.full(operations, -1, np.int64)
+    for at, number in enumerate(numbers):
+        key = run.keys[number]
+        ranks = [rank for rank in run.ranks(key, team) if rank in wanted]
+        (step,) = steps.steps(number, number + 1)
+        rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
+        for one, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
+            column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
+            gpu = step.own.gpu[first : first + operations]
+            here = (rows[:, one] >= 0) & (gpu > 0)
+            own[here, at, column] = gpu[here]
+            _fill_shapes(shape, rows[here, one], np.flatnonzero(here), threads[:, at, column], name)
+    return _Read(own, threads, name)
 
 
 def _fill_shapes(shape: Shapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:

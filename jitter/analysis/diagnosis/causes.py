@@ -123,8 +123,8 @@ def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
     outlier = cast("Outlier", candidate)
     if outlier.pace is not None:
         return (
-            f"its kernels take {format_percent(outlier.pace - 1)} longer than their launches make expect, whose sizes "
-            "vary over ranks and steps",
+            f"its kernels take {format_percent(outlier.pace - 1)} longer than the other ranks' for the same launch "
+            "size, which varies over ranks and steps",
         )
     found = evidence.workload(outlier)
     same = found.operations - found.differing

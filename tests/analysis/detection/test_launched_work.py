@@ -54,7 +54,7 @@ def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause) == ((5,), "gpu_compute")
     assert culprit.confidence in ("medium", "high")
-    assert any("longer than their launches make expect" in one for one in culprit.evidence)
+    assert any("longer than the other ranks' for the same launch size" in one for one in culprit.evidence)
     assert culprit.gain_ns == pytest.approx(saved, rel=0.1)
 
 
@@ -73,7 +73,8 @@ def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monk
     monkeypatch.setattr(launched_work, "_MAX_CELLS", 5 * whole.own_ns[:, 0].size)
     analysis = jitter.open(tmp_path / "lake").analyze()
     (some,) = analysis.launched_work.values()
-    assert np.flatnonzero(~np.isnan(some.own_ns).all(axis=(0, 2))).tolist() == [0, 2, 4, 6, 8]
+    assert some.steps == (0, 2, 4, 6, 8)
+    assert some.own_ns.shape[1] == 5
     (outlier,) = [one for one in analysis.candidates if getattr(one, "pace", None)]
     assert (outlier.rank, len(outlier.steps)) == (5, 9)
     assert outlier.pace == pytest.approx(1.12, abs=0.02)  # kernels bound by memory feel half of a slow clock

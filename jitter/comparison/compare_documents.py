@@ -1,6 +1,8 @@
 """Compare documents of runs: the verdict, and all that changed."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from jitter.comparison.sequence_alignment import pair_teams
 from jitter.comparison.step_effect import StepEffect, measure_effect, median
 from jitter.core.arrays import Floats
 from jitter.core.errors import UsageError
+from jitter.core.formatting import format_count
+
+_NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
@@ -88,7 +93,17 @@ def _side(documents: Sequence[Document]) -> Side:
 
 
 def _limits(bases: Sequence[Document], new: Document) -> list[str]:
-    return list(dict.fromkeys(note for one in (*bases, new) for note in one.notes))
+    """Return the notes with their runs; notes that differ in numbers only are one, with the numbers of the last run."""
+    runs: dict[str, dict[str, str]] = {}
+    for one in (*bases, new):
+        for note in one.notes:
+            runs.setdefault(_NUMBER.sub("#", note), {})[one.label] = note
+    found = []
+    for notes in runs.values():
+        label, note = list(notes.items())[-1]
+        others = f" (and {format_count(len(notes) - 1, 'other run')})" if len(notes) > 1 else ""
+        found.append(note if note.startswith(f"{label}: ") else f"{label}{others}: {note}")
+    return found
 
 
 def _split(bases: Sequence[Document], new: Document, effect: StepEffect) -> tuple[PartChange, ...]:

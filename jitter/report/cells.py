@@ -25,6 +25,18 @@ class Measure(str):
         return made
 
 
+class Shortened(str):
+    """A text that is cut for people, with the whole text."""
+
+    full: str
+
+    def __new__(cls, text: str, full: str) -> "Shortened":
+        """Return the short form `text` of `full`."""
+        made = super().__new__(cls, text)
+        made.full = full
+        return made
+
+
 def measure_time(ns: float | None, *, signed: bool = False) -> Measure:
     """Return a time as text in the unit that people read, with its value in ns."""
     return Measure(format_time(ns, signed=signed), ns, "ns")
@@ -45,8 +57,11 @@ def render_prose(text: str) -> Markup:
 
 
 def render_cell(text: str, *, is_text: bool = False) -> Markup:
-    """Return a table cell with a value's text; of a `Measure` also the value and its unit."""
-    place = Markup(' class="text" title="{}"').format(text) if is_text else Markup("")
+    """Return a table cell with a text; of a `Measure` also the value and its unit, of a `Shortened` the whole text."""
+    full = text.full if isinstance(text, Shortened) else str(text)
+    place = Markup(' class="text" title="{}"').format(full) if is_text else Markup("")
+    if isinstance(text, Shortened):
+        place += Markup(' data-text="{}"').format(full)
     if isinstance(text, Measure):
         raw = "" if text.raw is None else format(text.raw, ".12g" if isinstance(text.raw, float) else "d")
         place += Markup(' data-raw="{}" data-unit="{}"').format(raw, text.unit)

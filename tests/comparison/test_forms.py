@@ -4,10 +4,13 @@ from io import StringIO
 
 import msgspec
 import pytest
+from bokeh.models import Plot
+from markupsafe import escape
 from rich.console import Console
 
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
+from jitter.report.figures.comparison_figures import draw_comparison
 from jitter.report.runs.comparison_html import render_comparison_html
 from jitter.report.runs.comparison_markdown import render_comparison_markdown
 from jitter.report.runs.comparison_terminal import render_comparison_terminal
@@ -94,3 +97,27 @@ def test_files_of_others_are_not_overwritten(tmp_path, capsys):
     notes.write_text("mine")
     assert main(["compare", str(tmp_path), str(tmp_path), "-o", str(notes)]) == 2
     assert notes.read_text() == "mine"
+
+
+def test_notes_name_their_runs_and_are_not_repeated(pair):
+    """Notes of several runs that differ in numbers only are one."""
+    notes = [("transfers take 2.9% of a step",), ("transfers take 3.1% of a step", "a rank is missing")]
+    base, new = (
+        msgspec.structs.replace(one, label=label, notes=own)
+        for one, label, own in zip(pair, ("base", "new"), notes, strict=True)
+    )
+    found = [note for note in compare_documents([base], new).notes if "transfers" in note or "missing" in note]
+    assert found == ["new (and 1 other run): transfers take 3.1% of a step", "new: a rank is missing"]
+
+
+def test_legends_do_not_cover_what_figures_show(pair):
+    drawn = draw_comparison(pair[:1], pair[1], compare_documents(pair[:1], pair[1]))
+    plots = [plot for plot in drawn.select({"type": Plot}) if plot.legend]
+    assert plots
+    for plot in plots:
+        assert all(legend in plot.above for legend in plot.legend)
+
+
+def test_kernels_keep_their_whole_names_in_copies(pair):
+    page = render_comparison_html(pair[:1], pair[1], compare_documents(pair[:1], pair[1]))
+    assert f'data-text="{escape(EVIL)}"' in page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.report.cells import Measure, percent_cell, render_cell, render_prose, time_cell
+from jitter.report.cells import Measure, Shortened, percent_cell, render_cell, render_prose, time_cell
 from jitter.report.html import render_html
 from tests.support.page import Text
 from tests.support.report_lakes import report_job
@@ -27,6 +27,10 @@ def test_prose(text: str, html: str):
         (time_cell(1_234_567), '<td data-raw="1234567" data-unit="ns">1.23 ms</td>'),
         (percent_cell(0.0123), '<td data-raw="1.23" data-unit="%">1.23%</td>'),
         (render_cell("<b>", is_text=True), '<td class="text" title="&lt;b&gt;">&lt;b&gt;</td>'),
+        (
+            render_cell(Shortened("gemm…", "gemm<float>"), is_text=True),
+            '<td class="text" title="gemm&lt;float&gt;" data-text="gemm&lt;float&gt;">gemm…</td>',
+        ),
         (render_cell(Measure("7.5 GB/s", 7.5, "GB/s")), '<td data-raw="7.5" data-unit="GB/s">7.5 GB/s</td>'),
     ],
 )

@@ -18,8 +18,15 @@ from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time
 from jitter.core.kernels import short_name
-from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, read_script, stack_figures
-from jitter.report.figures.palette import BACKGROUND_COLOR, MAX_RANK_COLOR, MIN_RANK_COLOR, TEXT_COLOR
+from jitter.report.figures.frame import (
+    figure_title,
+    format_time_axis,
+    new_figure,
+    place_legend_above,
+    read_script,
+    stack_figures,
+)
+from jitter.report.figures.palette import MAX_RANK_COLOR, MIN_RANK_COLOR
 
 _BASE_COLOR, _NEW_COLOR = MIN_RANK_COLOR, MAX_RANK_COLOR
 _NAN = float("nan")
@@ -38,7 +45,7 @@ def draw_comparison(bases: Sequence[Document], new: Document, comparison: Compar
 
 
 def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
-    """Step times by position in the run, the base's solid, the new run's with points."""
+    """Draw step times by position in the run, the base's solid, the new run's with points."""
     runs = [(one, _BASE_COLOR, "base", "circle") for one in bases] + [(new, _NEW_COLOR, "new", "triangle")]
     if not any(step.step_time_ns is not None for one, *_ in runs for step in one.steps):
         return None
@@ -61,12 +68,12 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
         )
         plot.add_tools(HoverTool(renderers=[points], tooltips=[("", "@step"), ("step time", "@text")]))
     format_time_axis(plot, "step time")
-    _legend(plot)
+    place_legend_above(plot)
     return plot
 
 
 def _split(comparison: Comparison) -> figure | None:
-    """The parts of both median steps, side by side."""
+    """Draw the parts of both median steps, side by side."""
     if not comparison.split:
         return None
     parts = [part.label for part in comparison.split]
@@ -150,12 +157,5 @@ def _bandwidths(comparison: Comparison) -> figure | None:
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("bytes.js"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "GB/s"
-    _legend(plot)
+    place_legend_above(plot)
     return plot
-
-
-def _legend(plot: figure) -> None:
-    legend = plot.legend[0]
-    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
-    legend.border_line_color = None
-    legend.orientation = "horizontal"

@@ -74,6 +74,15 @@ def figure_title(text: str, name: str, tags: list[str] | None = None) -> Title:
     return Title(text=text, name=name, text_font_size="13px", text_color=TEXT_COLOR, tags=tags or [])
 
 
+def place_legend_above(plot: figure) -> None:
+    """Move the legend between title and frame: inside, it would cover what the figure shows."""
+    (legend,) = plot.legend
+    plot.center = [one for one in plot.center if one is not legend]
+    legend.orientation, legend.border_line_color, legend.margin = "horizontal", None, 0
+    legend.background_fill_color, legend.label_text_color = BACKGROUND_COLOR, TEXT_COLOR
+    plot.add_layout(legend, "above")
+
+
 def stack_figures(figures: Sequence[figure]) -> GridPlot:
     """Stack figures vertically with one toolbar."""
     grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")

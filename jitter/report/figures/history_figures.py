@@ -19,9 +19,8 @@ from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint
 from jitter.history.runs import HistoryRun
-from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, stack_figures
+from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, place_legend_above, stack_figures
 from jitter.report.figures.palette import (
-    BACKGROUND_COLOR,
     CPU_COLOR,
     GPU_COLOR,
     LATE_START_COLOR,
@@ -99,9 +98,7 @@ def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
     colors = [_PART_COLORS[part] for part in PathPart]
     plot.vbar_stack(labels, x="at", width=0.8, source=source, fill_color=colors, line_color=None, legend_label=labels)
     format_time_axis(plot, "time a step")
-    legend = plot.legend[0]
-    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
-    legend.orientation, legend.border_line_color = "horizontal", None
+    place_legend_above(plot)
     return plot
 
 

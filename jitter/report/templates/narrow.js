@@ -20,6 +20,7 @@ const narrowValues = (kind, name, values) => {
   // half of the width is left for what a figure shows: no tools and no scale of colours beside it
   if (kind == "GridPlot") return { toolbar_location: "above" };
   if (kind == "Figure") return { min_border_right: 18 };
+  if (kind == "CategoricalAxis") return { major_label_text_alpha: 0, group_label_orientation: "vertical" };
   if (kind == "ColorBar") return { visible: false };
   if (kind == "Legend" && values.orientation == "horizontal") return { ncols: 2 };
   if (kind == "BasicTicker" && values.min_interval == 1 && (values.desired_num_ticks ?? 6) == 6) return { desired_num_ticks: 3 };

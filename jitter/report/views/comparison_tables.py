@@ -8,7 +8,7 @@ from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.model import CollectiveChange, Comparison, RankChange
 from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank
 from jitter.core.kernels import short_name
-from jitter.report.cells import Measure, measure_percent, measure_time
+from jitter.report.cells import Measure, Shortened, measure_percent, measure_time
 
 _MIN_RANK_CHANGE: Final = 0.005
 """Part of a step; a smaller change of a rank's excess is not listed."""
@@ -78,7 +78,7 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
     changes = [] if comparison.kernels is None else comparison.kernels.changes
     rows: list[tuple[str, ...]] = [
         (
-            name_change(one),
+            Shortened(name_change(one), _whole_names(one)),
             str(one.places or one.new_places),
             measure_time(one.base_ns),
             measure_time(one.new_ns),
@@ -105,6 +105,11 @@ def name_change(one: KernelChange) -> str:
         return f"{base} → {new}"
     fusion = " (fusion?)" if one.new_places < one.places else ""
     return f"{format_count(one.places, 'kernel')} replaced by {one.new_places}{fusion}: {base} → {new}"
+
+
+def _whole_names(one: KernelChange) -> str:
+    names = dict.fromkeys((one.kernel_name, one.new_kernel_name))
+    return " → ".join(name for name in names if name is not None)
 
 
 def _names(joined: str | None) -> str:

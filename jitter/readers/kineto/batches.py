@@ -269,8 +269,9 @@ class KinetoBatches:
 
     def _flush_operators(self) -> Iterator[Batch]:
         operators, self._operators = self._operators, OperatorBuffer()
-        if len(operators):
-            yield operators.batch(self._processes, self._is_near)
+        batch = operators.batch(self._processes, self._is_near, self.names)
+        if batch is not None:
+            yield batch
 
     def _is_near(self, start_ns: Int64s, valid: Bools) -> Bools:
         """Return which starts are within the longest capture of the others."""

@@ -37,6 +37,8 @@ _LAUNCHES_NOTHING: Final = frozenset(
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
 _LONG_NS: Final = 50_000
 """Duration from which such an operator is read: it may explain a gap between launches."""
+_MOST_PURE: Final = 8_192
+"""Operators that launch nothing, collected before the long ones are chosen."""
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
 _NO_THREAD: Final = -1
@@ -51,6 +53,8 @@ class OperatorBuffer:
     def __init__(self) -> None:
         self._gathered = EventBuffer()
         self._is_module: list[bool] = []
+        self._pure: list[Event] = []
+        """Operators that launch nothing, of which the long ones are read."""
 
     def __len__(self) -> int:
         return len(self._gathered)
@@ -60,13 +64,23 @@ class OperatorBuffer:
         texts = list(map(_name, events))
         if isinstance(texts[0], str):
             is_pure = list(map(_LAUNCHES_NOTHING.__contains__, texts))
-            pure = list(compress(events, is_pure))
-            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))]) if pure else ((), None)
+            self._pure += compress(events, is_pure)
             events = list(compress(events, map(not_, is_pure)))
-            events += [pure[row] for row in np.flatnonzero(np.asarray(durations) >= _LONG_NS).tolist()]
-            if not events:
-                return
-        self._gathered.add(events, names.of(list(map(_name, events))), with_args=False)
+            texts = list(map(_name, events))
+            if len(self._pure) >= _MOST_PURE:
+                self._add_long(names)
+        self._add(events, names.of(texts))
+
+    def _add_long(self, names: NameTable) -> None:
+        """Add the long ones of the operators that launch nothing: all at once, for speed."""
+        pure, self._pure = self._pure, []
+        if pure:
+            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))])
+            events = [pure[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()]
+            self._add(events, names.of(list(map(_name, events))))
+
+    def _add(self, events: Sequence[Event], names: Sequence[int]) -> None:
+        self._gathered.add(events, names, with_args=False)
         self._is_module += [False] * len(events)
 
     def add_modules(self, events: Sequence[Event], names: NameTable) -> None:
@@ -78,9 +92,14 @@ class OperatorBuffer:
             self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
             self._is_module += [True] * len(modules)
 
-    def batch(self, processes: Processes, is_possible: Callable[[Int64s, Bools], Bools]) -> Batch:
-        """Return the rows with a possible time (`is_possible` of starts and validity). Call once."""
+    def batch(
+        self, processes: Processes, is_possible: Callable[[Int64s, Bools], Bools], names: NameTable
+    ) -> Batch | None:
+        """Return the rows with a possible time (`is_possible` of starts and validity); None for none. Call once."""
+        self._add_long(names)
         gathered = self._gathered
+        if not len(gathered):
+            return None
         times = gathered.times()
         keep = times.has_start & times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
         keep &= is_possible(times.start_ns, keep)

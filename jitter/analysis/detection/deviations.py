@@ -183,6 +183,22 @@ def subtract_median_of_others(total: Floats) -> Floats:
     return found
 
 
+def compare_with_one_rank(total: Floats) -> Floats:
+    """Return deviations (steps, ranks) from the other ranks' median as deviations from one rank of each step.
+
+    The slower half of the ranks is compared with the last rank of the faster half, and the faster half with the first
+    rank of the slower one. So the difference of two ranks from different halves is too large by that of those two.
+    """
+    levels = total.copy()
+    half = total.shape[1] // 2
+    if half:
+        order = np.argsort(total, axis=1)  # NaN comes last
+        between = np.take_along_axis(total, order[:, half : half + 1], axis=1)
+        faster = np.take_along_axis(total, order[:, :half], axis=1)
+        np.put_along_axis(levels, order[:, :half], faster + between, axis=1)
+    return levels
+
+
 def estimate_sigma(total: Floats) -> float:
     """Return the standard deviation, ns, of totals (steps, columns) from step to step.
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations
+from jitter.analysis.detection.deviations import TeamDeviations, compare_with_one_rank
+from jitter.analysis.detection.significance import differ_steadily
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
 
@@ -29,17 +30,17 @@ def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float, thresholds
     most = (gpu.shape[1] - 1) // 2
     if most < 1 or not usual_step_ns > 0 or np.isnan(gpu).all(axis=0).any():
         return None
-    levels = np.nanmedian(gpu, axis=0)
+    own = compare_with_one_rank(gpu)
+    levels = np.nanmedian(own, axis=0)
     order = np.argsort(levels)
     ordered = levels[order]
-    # the lower half was compared with the first rank of the upper half, and that with the last one of the lower half
-    half = gpu.shape[1] // 2
-    ordered[:half] += ordered[half]
     gaps = np.diff(ordered)[:most]
     cut = int(np.argmax(gaps)) + 1
     behind = float(gaps[cut - 1])
     spread = float(ordered[-1] - ordered[cut])
     if behind < max(thresholds.min_fast_share * usual_step_ns, thresholds.fast_gap_ratio * spread):
+        return None
+    if not differ_steadily(own, order[cut:], order[:cut]):
         return None
     fast, slow = (tuple(sorted(deviations.ranks[part].tolist())) for part in (order[:cut], order[cut:]))
     return FastRanks(fast, slow, behind)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations
+from jitter.analysis.detection.deviations import TeamDeviations, compare_with_one_rank
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.significance import binomial_tail, qn_sigma, quiet_level
+from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.arrays import Floats
@@ -36,7 +36,8 @@ def find_clusters(
     timed = int((~np.isnan(step_ns)).sum())
     found = []
     for part in OWN_PARTS:
-        levels = np.nanmedian(deviations.total_ns[part], axis=0)
+        own = compare_with_one_rank(deviations.total_ns[part])
+        levels = np.nanmedian(own, axis=0)
         order = np.argsort(levels)
         ordered = levels[order]
         share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
@@ -51,6 +52,8 @@ def find_clusters(
         apart, cut, excess = best
         slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
         if apart < thresholds.cluster_sigmas or excess < thresholds.min_cluster_share * usual_step or 2 * cut > ranks:
+            continue
+        if not differ_steadily(own, order[cut:], order[:cut]):
             continue
         if set(slow) <= {one.rank for one in known if one.part is part}:
             continue

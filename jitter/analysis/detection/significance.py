@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.core.arrays import Floats
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.core.arrays import Floats, Ints
 from jitter.core.stats import MAD_TO_SIGMA
 
 QN_TO_SIGMA: Final = 2.2219
@@ -136,3 +137,16 @@ _ROBUST_FROM: Final = 6
 """Other ranks. With fewer, the median absolute deviation tells too little: the deviation of all but the largest."""
 _MAD_EFFICIENCY: Final = 0.4
 """Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""
+
+
+def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
+    """Return whether `slow` columns of totals (steps, ranks) are above the `fast` ones alike in all steps.
+
+    Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
+    beside its own standard deviation over the steps. With too few steps to tell, the answer is yes.
+    """
+    apart = np.nanmean(total[:, slow], axis=1) - np.nanmean(total[:, fast], axis=1)
+    apart = apart[~np.isnan(apart)]
+    if len(apart) < THRESHOLDS.min_steps_for_scatter:
+        return True
+    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(apart[:, None])[0]))

@@ -50,7 +50,7 @@ class Thresholds:
     cluster_sigmas: float = 6.0
     """Standard deviations. Within the clusters. Healthy ranks, cut where they differ most, are less than 3 apart."""
     cluster_gap_sigmas: float = 2.5
-    """Standard deviations. The slowest fast and the fastest slow rank must be so far apart."""
+    """Standard deviations. The slowest fast and the fastest slow rank must be so far apart; the clusters over steps."""
     min_cluster_share: float = 0.02
     """Of a step's time. The clusters must differ by this much to be worth a report."""
     min_fast_share: float = 0.05

@@ -44,6 +44,21 @@ def test_most_ranks_are_slow(slow: tuple[int, ...]):
     assert found.known_gain_ns == pytest.approx(7 * 0.12 * STEP, rel=0.05)
 
 
+def test_half_of_the_ranks_are_slow_and_the_gain_is_their_lateness():
+    own = gpus(1, 8, 0.003)
+    own[:, 4:] += 0.12 * STEP
+    (found,) = find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS)
+    assert found.ranks == (4, 5, 6, 7)
+    assert found.known_gain_ns == pytest.approx(8 * 0.12 * STEP, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_with_other_work_in_each_step_are_no_clusters(seed: int):
+    """Ranks of a tensor-parallel group have equal work, which changes from step to step: no group is slow for good."""
+    own = gpus(1, 8, 0.003) + np.random.default_rng(seed).uniform(0, 0.4 * STEP, (8, 2)).repeat(4, axis=1)
+    assert find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS) == []
+
+
 def test_few_slow_ranks_are_outliers_and_no_cluster():
     own = gpus(1, 8, 0.003)
     own[:, :2] += 0.12 * STEP

@@ -63,6 +63,8 @@ def view_of(rng, step, kernels=20_000, met=300):
         POINTS,
         series,
         collectives,
+        len(collectives.kernel_index),
+        0.0,
         (1, 2),
         9,
         "collective",

@@ -64,8 +64,13 @@ def test_an_unknown_begin_has_an_unknown_end():
             assert np.isnan(end_beside(before, 0, 0, 1, *times, np.nan, 7.0, 1.5))
 
 
-def sample_of(factor: float, slow_rank: float = 1.0, kernels: int = 12) -> tuple[str, np.ndarray, np.ndarray]:
-    """24 cells of 4 ranks: a third of the kernels, a collective, the others; it ends late on three of the ranks."""
+def sample_of(
+    factor: float, slow_rank: float = 1.0, kernels: int = 12, every: int = 1
+) -> tuple[str, np.ndarray, np.ndarray]:
+    """24 cells of 4 ranks: a third of the kernels, a collective, the others; it ends late on three of the ranks.
+
+    Of the kernels, each `every`th is slowed by it.
+    """
     rng = np.random.default_rng(7)
     words = "k" * (kernels // 2) + "a" + "k" * kernels
     work = rng.uniform(40_000, 90_000, len(words))
@@ -76,13 +81,14 @@ def sample_of(factor: float, slow_rank: float = 1.0, kernels: int = 12) -> tuple
         for op, word in enumerate(words):
             start[cell, op] = now
             if word == "a":
-                over = now + (30_000 if cell % 4 == 0 else rng.uniform(300_000, 700_000))
+                over = now + (30_000 if cell % 4 == 0 else kernels * rng.uniform(25_000, 58_000))
                 end[cell, op] = over
                 continue
             took = work[op] * pace * np.exp(0.01 * rng.standard_normal())
-            slowed = took * (1 + factor)
+            pace_beside = 1 + factor if op % every == 0 else 1.0
+            slowed = took * pace_beside
             if now + slowed > over:
-                slowed = max(over - now, 0.0) + took - max(over - now, 0.0) / (1 + factor)
+                slowed = max(over - now, 0.0) + took - max(over - now, 0.0) / pace_beside
             now += slowed
             end[cell, op] = now
     return words, start, end
@@ -103,6 +109,8 @@ def test_no_interference():
     for slow in (1.0, 1.3):
         words, start, end = sample_of(0.0, slow)
         assert estimate_interference(program(words), start, end) == 0.0
+    words, start, end = sample_of(0.5, kernels=60, every=3)
+    assert estimate_interference(program(words), start, end) == 0.0  # no one factor holds of all kernels
     words, start, end = sample_of(0.2)
     few = program(words[:8])
     assert estimate_interference(few, start[:, :8], end[:, :8]) == 0.0  # one kernel beside it tells too little

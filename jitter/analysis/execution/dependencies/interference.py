@@ -35,6 +35,8 @@ _MIN_SIGMAS: Final = 2.0
 """Standard errors. An estimate below it is taken for none."""
 _MIN_INTERFERENCE: Final = 0.02
 """Less is within what kernels of different kinds differ by."""
+_MIN_MEDIAN: Final = 0.5
+"""Of the mean over kernels. With a smaller median only some kernels are slowed, and no one factor holds of all."""
 _FIRST_GUESS: Final = 0.2
 _ITERATIONS: Final = 3
 
@@ -182,7 +184,9 @@ def _fit(share: Floats, logs: Floats) -> float:
     count = int(compared.sum())
     error = math.sqrt(float((weight * (slopes - found)) @ (weight * (slopes - found))) * count / (count - 1))
     interference = math.expm1(found)
-    return interference if interference >= _MIN_INTERFERENCE and found >= _MIN_SIGMAS * error else 0.0
+    if interference < _MIN_INTERFERENCE or found < _MIN_SIGMAS * error:
+        return 0.0
+    return interference if float(np.median(slopes)) >= _MIN_MEDIAN * found else 0.0
 
 
 def _centre(values: Floats, known: Bools) -> Floats:

@@ -294,7 +294,8 @@ def test_the_page_is_the_written_one(page, lake):
     written = re.sub("Perfetto: <code>[^<]*</code>", "", render_html(lake))
     for part in ("<header>.*?</header>", "<h2 id=.reading.>How to read this</h2>.*?</div>", "<section .*?</section>"):
         assert re.search(part, body, re.DOTALL)[0] == re.search(part, written, re.DOTALL)[0]
-    labels = re.findall('aria-label="[^"]*"', written)
+    # a live page gets the sections of other steps later
+    labels = re.findall('aria-label="[^"]*"', re.sub("<section .*?</section>", "", written, flags=re.DOTALL))
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
     assert len(re.findall("data-show=", body)) == len(lake.steps) + len(lake.diagnose().culprits[:3])

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.loss.parts import (
@@ -183,6 +183,13 @@ def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: 
     return doubtful if diagnosis.conclusion.doubts else cleared
 
 
+_OUTSIDE_KERNELS: Final[Mapping[str, str]] = {
+    "late_start": "before the first kernel of the step",
+    "cpu_after": "after the last launch of the step",
+}
+"""Place in the step of findings by cause, where it is no kernel."""
+
+
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
         return _without_finding(
@@ -191,11 +198,11 @@ def _when(diagnosis: Diagnosis) -> str:
             f"Nowhere: {_NOTHING}.",
             f"{_NOTHING.capitalize()}.",
         )
-    places = [
-        f"{name_culprit(one)}: {describe_kernels(one, diagnosis)}"
-        for one in diagnosis.culprits[:_MOST]
-        if one.kernel_index is not None
-    ]
+    places = []
+    for one in diagnosis.culprits[:_MOST]:
+        where = _OUTSIDE_KERNELS.get(one.cause) if one.kernel_index is None else describe_kernels(one, diagnosis)
+        if where is not None:
+            places.append(f"{name_culprit(one)}: {where}")
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
     return (

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jitter.analysis.execution.self_times import CPU, TimePart
+from jitter.report.notebook import Figures
 from jitter.report.views import excess_heatmap as module
 from jitter.report.views.excess_heatmap import PATH_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
@@ -104,3 +105,11 @@ def test_a_missing_step_is_a_hole(tmp_path):
 def test_one_rank_has_no_map(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=1, steps=2, late=(0, 0, 3, 10_000))
     assert build_excess_heatmap(lake, lake.analyze()) is None
+
+
+@pytest.mark.parametrize(("per_host", "lines"), [(2, 3), (1, 0)])
+def test_lines_between_hosts_only_where_hosts_have_several_rows(tmp_path, per_host, lines):
+    ranks = {rank: {(1, step): step_rows(rank, step) for step in range(2)} for rank in range(8)}
+    lake = report_lake(tmp_path / "lake", ranks, host=lambda rank: f"node{rank // per_host}")
+    (source,) = Figures(lake).run().select({"name": "host-borders"})
+    assert len(source.data["y"]) == lines

@@ -154,8 +154,10 @@ def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
 
 
 def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Draw a line between hosts."""
+    """Draw a line between hosts, unless most rows are hosts."""
     borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
+    if len(borders) > len(drawn.rows) / 2:
+        borders = []
     thin = len(drawn.rows) > 60
     plot.add_glyph(
         ColumnDataSource({"y": borders}, name="host-borders"),

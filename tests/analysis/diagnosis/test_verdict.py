@@ -243,6 +243,8 @@ def test_a_node_and_a_network():
     assert answers["Which node?"] == "No single node."
     assert answers["CPU or GPU?"].startswith("Neither: the network")
     assert answers["When in the step does it begin?"].startswith("Unknown: masked by slower ranks")
+    start = told(diagnosis(culprit(scope="host", host="n1", ranks=(2, 3), cause="late_start", kernel_index=None)), {})
+    assert start["When in the step does it begin?"] == "Host n1 (ranks 2-3): before the first kernel of the step."
     assert told(diagnosis(link), {0: None, 3: None})["Which node?"] == "The traces do not name the hosts."
     both = told(diagnosis(host, culprit(0)), {2: "n1", 3: "n1", 0: "n0"})["CPU or GPU?"]
     assert both == "The CPU (late kernel launches); the GPU (slower execution of the same kernels)."

@@ -1,4 +1,4 @@
-"""Who waited for whom in a step's collectives, against reading the rows one by one."""
+"""Ranks that waited in a step's collectives and the ranks they waited for, against reading the rows one by one."""
 
 import numpy as np
 import pytest

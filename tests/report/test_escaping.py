@@ -38,7 +38,7 @@ def lake(tmp_path_factory):
 
 
 def obeyed(text):
-    """What a terminal would act on, or what could be hidden in it."""
+    """Return the characters that a terminal acts on, or that hide text in it."""
     return [char for char in text if not char.isprintable() and char != "\n"]
 
 

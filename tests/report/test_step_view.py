@@ -1,4 +1,4 @@
-"""What is drawn is what the tables hold: selection, minimum and maximum, nothing else."""
+"""Figures draw the values of the tables: selection, minimum and maximum, nothing else."""
 
 import numpy as np
 import pandas as pd

@@ -1,5 +1,6 @@
 """Typed tables built row by row, in Arrow batches, so that memory holds columns and not Python objects."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,8 @@ class Tables:
         self._source = source
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._batches: dict[str, list[pa.RecordBatch]] = {}
+        self._repeated: dict[str | None, pa.Array] = {}
+        """Columns of one repeated text, which batches share."""
 
     def add(self, relation: str, **values: Any) -> None:
         """Add a row; columns without a value are null.
@@ -46,8 +49,7 @@ class Tables:
 
     def add_batch(self, relation: str, batch: pa.RecordBatch) -> None:
         """Add many rows at once; the columns are the relation's without `source`."""
-        source = pa.repeat(pa.scalar(self._source, pa.string()), batch.num_rows)
-        columns = [*batch.columns, source]
+        columns = [*batch.columns, self._repeat(self._source, batch.num_rows)]
         self._batches.setdefault(relation, []).append(pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[relation]))
 
     def has_rows(self) -> bool:
@@ -68,9 +70,23 @@ class Tables:
         rows = self._rows.pop(relation)
         if rows:
             columns = zip(*rows, strict=True)
-            arrays = [pa.array(column, kind) for column, kind in zip(columns, SCHEMAS[relation].types, strict=False)]
+            arrays = [self._array(column, kind) for column, kind in zip(columns, SCHEMAS[relation].types, strict=False)]
             batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(list(SCHEMAS[relation])[:-1]))
             self.add_batch(relation, batch)
+
+    def _array(self, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        if kinds.is_string(kind) and len(set(values)) == 1:
+            return self._repeat(values[0], len(values))
+        return pa.array(values, kind)
+
+    def _repeat(self, text: str | None, rows: int) -> pa.Array:
+        """Return a column of one text; that of a full batch is kept, and takes memory once."""
+        if rows != _BATCH_ROWS:
+            return pa.repeat(pa.scalar(text, pa.string()), rows)
+        known = self._repeated.get(text)
+        if known is None:
+            known = self._repeated[text] = pa.repeat(pa.scalar(text, pa.string()), rows)
+        return known
 
 
 class _Shape(NamedTuple):

@@ -25,7 +25,7 @@ SECTIONS = {
     "together": Section(work_at_once, 200, 2),
     "sources": Section(mutate_sources, 12_000, 24),
     "kineto": Section(damage_kineto, 5_000, 40),
-    "logs": Section(damage_logs, 5_000, 40),
+    "logs": Section(damage_logs, 10_000, 40),
     "flips": Section(flip_bits, 1_000, 14),
 }
 

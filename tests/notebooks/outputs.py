@@ -16,7 +16,7 @@ TIMED: Final = "timed"
 _PLACE: Final = "data-root-id="
 """In the element that a figure is drawn into, an output of its own."""
 _TEXTS: Final = ("text/plain", "text/html")
-_TEMPORARY: Final = re.compile(r"[^\s'\"(<>]*/(jitter-[a-z]+)-\w{8}")
+_TEMPORARY: Final = re.compile(r"[^\s'\"(<>]*/(jitter-[a-z]+)-\w{1,8}")  # a table may cut the name
 _STYLE: Final = re.compile(r"\bT_[0-9a-f]{5}")
 _NUMBER: Final = re.compile(r"[-−]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
 _SAME: Final = 1e-6

@@ -7,7 +7,7 @@ import pytest
 from nbclient import NotebookClient
 
 import jitter
-from tests.notebooks.outputs import FOLDER, NAMES, TIMED, agree, describe_outputs
+from tests.notebooks.outputs import FOLDER, NAMES, TIMED, agree, describe_outputs, stable_text
 
 MAX_BYTES = 500_000
 LIMIT_S = 300
@@ -95,6 +95,12 @@ def test_outputs_are_small_and_static(name):
     shows = sum(cell.source.count("show(") for cell in code)
     pictures = sum("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
     assert pictures == shows
+
+
+def test_temporary_folders_are_left_out_whole_or_cut():
+    whole, cut = "file='/tmp/jitter-tour-4juvgj1_/traces'", "file='/var/tmp/jitter-tour-4juv..."
+    assert stable_text(whole) == "file='/tmp/jitter-tour/traces'"
+    assert stable_text(cut) == "file='/tmp/jitter-tour..."
 
 
 @pytest.mark.parametrize(

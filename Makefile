@@ -87,8 +87,11 @@ bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shape
 	$(PYTHON) -m tests.bench.ingest
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-gpu --fault slow_gpu:rank=3,factor=1.2 --rounds 1
+	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-node --fault slow_gpu:rank=0-7,factor=1.2 --rounds 1
+	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-healthy --fault none --rounds 1
 	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
 	$(PYTHON) -m tests.bench.forms build/bench-lake
+	$(PYTHON) -m tests.bench.comparison build/bench-lake
 	$(PYTHON) -m tests.bench.shapes
 	$(PYTHON) -m tests.bench.shapes --autotuned 0.3
 	$(PYTHON) -m tests.bench.report_growth

@@ -4,6 +4,7 @@ python -m tests.bench.forms LAKE [--rounds N]
 """
 
 import argparse
+import os
 import re
 import shutil
 import signal
@@ -36,9 +37,10 @@ def served(lake: Path) -> Cost:
         next(found for line in server.stderr if (found := re.search(r"http://\S+", line)))
         seconds = time.perf_counter() - started
         peak = int(re.findall(r"VmHWM:\s+(\d+)", Path(f"/proc/{server.pid}/status").read_text())[0])
+        ticks = sum(map(int, Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
         server.send_signal(signal.SIGINT)
         server.wait()
-    return Cost(seconds, 0.0, peak / 1024)
+    return Cost(seconds, ticks / os.sysconf("SC_CLK_TCK"), peak / 1024)
 
 
 def main() -> None:
@@ -59,9 +61,10 @@ def main() -> None:
             },
             chosen.rounds,
         )
-    base = costs["report --json"].seconds
+    base = costs["report --json"]
     for name, cost in costs.items():
-        print(f"{name}: {cost.seconds:.2f} s, {cost.peak_mb:.0f} MB, {cost.seconds / base:.2f} × report --json")
+        seconds, processor = cost.seconds / base.seconds, cost.cpu_seconds / base.cpu_seconds
+        print(f"{name}: {cost}, {seconds:.2f} × report --json ({processor:.2f} × its processor time)")
 
 
 if __name__ == "__main__":

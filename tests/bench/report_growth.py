@@ -2,7 +2,7 @@
 
 python -m tests.bench.report_growth [--quick] [--rounds N]
 
-The time of a job of one rank and one step of 60 kernels, which is start-up, is subtracted from all.
+What the least job that runs compiled takes, which is start-up, is subtracted from all.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.bench.measure import exponent
-from tests.bench.shapes import Job, measure, simulate
+from tests.bench.shapes import LEAST, Job, Row, compile_loops, measure, simulate
 
 _BASE = Job("base", 8, 10, 4_000, 0)
 _FACTORS = (1, 2, 4, 8)
@@ -22,14 +22,14 @@ def grown(size: Job, of: str) -> list[Job]:
     return [size._replace(**{of: getattr(size, of) * factor}) for factor in _FACTORS]
 
 
-def seconds(job: Job, rounds: int) -> tuple[float, float]:
-    """Seconds of the job's ingest and of its report."""
+def cost(job: Job, rounds: int) -> Row:
+    """What the job's ingest and its report take."""
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         work = Path(folder)
         simulate(job, work / "traces", [])
         row = measure(job.name, work / "traces", work, rounds)
     print(f"{job.ranks} × {job.steps} × {job.kernels}: {row}", flush=True)
-    return row.ingest.seconds, row.report.seconds
+    return row
 
 
 def main() -> None:
@@ -41,13 +41,17 @@ def main() -> None:
     base = _BASE._replace(kernels=_BASE.kernels // 4) if chosen.quick else _BASE
     rounds = 1 if chosen.quick else chosen.rounds
     started = time.perf_counter()
-    least = seconds(Job("least", 1, 1, 60, 0), rounds)
+    compile_loops()
+    least = cost(LEAST, rounds)
     for of in ("ranks", "steps", "kernels"):
         jobs = grown(base, of)
-        measured = [seconds(job, rounds) for job in jobs]
+        rows = [cost(job, rounds) for job in jobs]
         sizes = [getattr(job, of) for job in jobs]
-        ingest, report = (exponent(sizes, [max(costs[at] - least[at], 1e-3) for costs in measured]) for at in range(2))
-        print(f"with {of}: report grows to the power of {report:.2f}, ingest to that of {ingest:.2f}")
+        for verb in ("report", "ingest"):
+            for unit in ("seconds", "cpu_seconds"):
+                start = getattr(getattr(least, verb), unit)
+                more = [max(getattr(getattr(row, verb), unit) - start, 1e-3) for row in rows]
+                print(f"with {of}: {verb}: {unit} grow to the power of {exponent(sizes, more):.2f}")
     print(f"({time.perf_counter() - started:.0f} s)")
 
 

@@ -151,7 +151,8 @@ def _derived_problems(
     for path in sorted((root / ANSWER_CACHE).glob("*.json")):
         try:
             content = path.read_bytes()
-            is_sealed(content)
+            if not is_sealed(content):
+                raise ValueError("it has no checksum")
             msgspec.json.decode(content)
         except (OSError, ValueError):
             yield Problem(path, "the kept answers are damaged", _REMOVE_DERIVED)

@@ -169,6 +169,13 @@ def test_an_unusable_record_is_named(
     assert "ingest" in cure
 
 
+def test_kept_answers_whose_checksum_has_another_name_are_damaged(lake: Path):
+    """Still valid JSON, but without a checksum: they are not used, and `verify` names them."""
+    path, *_ = (lake / "derived" / "answers").glob("*.json")
+    path.write_bytes(path.read_bytes().replace(b'"checksum"', b'"checksul"'))
+    assert [problem.file for problem in verify_lake(lake).problems] == [path]
+
+
 def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path):
     path = sorted((lake / "sources").iterdir())[1]
     wanted = answers(ingested)

@@ -17,7 +17,7 @@ _PLACE: Final = "data-root-id="
 """In the element that a figure is drawn into, an output of its own."""
 _TEXTS: Final = ("text/plain", "text/html")
 _TEMPORARY: Final = re.compile(r"[^\s'\"(<>]*/(jitter-[a-z]+)-\w{1,8}")  # a table may cut the name
-_STYLE: Final = re.compile(r"\bT_[0-9a-f]{5}")
+_STYLE: Final = re.compile(r"\bT_[0-9a-f]{5}|\b0x[0-9a-f]{6,}")
 _NUMBER: Final = re.compile(r"[-−]?\d[\d,]*\.?\d*(?:e[+-]?\d+)?")
 _SAME: Final = 1e-6
 """Relative difference up to which numbers are equal: processors add in another order."""
@@ -25,7 +25,7 @@ _SAME: Final = 1e-6
 
 def stable_text(text: str) -> str:
     """Return a text without what differs from run to run: temporary folders, random identifiers."""
-    return _STYLE.sub("T_table", _TEMPORARY.sub(r"/tmp/\1", text))
+    return _STYLE.sub("ID", _TEMPORARY.sub(r"/tmp/\1", text))
 
 
 def stable_outputs(cell: Any) -> Iterator[Any]:

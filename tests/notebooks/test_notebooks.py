@@ -39,8 +39,8 @@ CHECKS = {
     "3-tensor-parallel.ipynb": """
         assert culprit.rank == SLOW and culprit.cause == fault["cause"]
         assert known["true_loss_ns"].min() > 1e6 and len(known) == 4
-        # the talk's view sees nothing of it, the replay all of it
-        assert late["ttke_deviation_us"].max() * 1e3 < 0.01 * truth.loc[STEP, "true_loss_ns"]
+        # the talk's view sees the last part of it only, the replay all of it
+        assert late["ttke_deviation_us"].max() * 1e3 < 0.05 * truth.loc[STEP, "true_loss_ns"]
         assert (known["replayed_loss_ns"] / known["true_loss_ns"]).between(1.0, 1.12).all()
         assert abs(culprit.gain_ns - fault["gain_ns"]) < 0.02 * fault["gain_ns"]
         of_slow = charges[(charges["rank"] == SLOW) & (charges["part"] == "GPU")]["excess_ns"].sum()

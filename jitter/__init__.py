@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from jitter.api import open as open  # noqa: A004  # the name users type: jitter.open
     from jitter.comparison.runs import compare as compare
     from jitter.core.errors import JitterError as JitterError
-    from jitter.core.executors import DaskExecutor as DaskExecutor
-    from jitter.core.executors import LocalExecutor as LocalExecutor
-    from jitter.core.executors import PoolExecutor as PoolExecutor
+    from jitter.core.parallel.executors import DaskExecutor as DaskExecutor
+    from jitter.core.parallel.executors import LocalExecutor as LocalExecutor
+    from jitter.core.parallel.executors import PoolExecutor as PoolExecutor
     from jitter.ingestion.ingest import ingest as ingest
     from jitter.report.notebook import Figures as Figures
 
@@ -38,12 +38,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DaskExecutor": "jitter.core.executors",
+    "DaskExecutor": "jitter.core.parallel.executors",
     "Figures": "jitter.report.notebook",
     "JitterError": "jitter.core.errors",
     "Lake": "jitter.api",
-    "LocalExecutor": "jitter.core.executors",
-    "PoolExecutor": "jitter.core.executors",
+    "LocalExecutor": "jitter.core.parallel.executors",
+    "PoolExecutor": "jitter.core.parallel.executors",
     "compare": "jitter.comparison.runs",
     "ingest": "jitter.ingestion.ingest",
     "open": "jitter.api",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Literal
 
-from jitter.core.executors import Executor
+from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder

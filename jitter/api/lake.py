@@ -13,7 +13,7 @@ from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
 from jitter.core.errors import LakeError, UsageError
-from jitter.core.executors import Executor
+from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.log_records import read_log_records, read_relation

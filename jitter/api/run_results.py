@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from jitter.core.errors import LakeError
-from jitter.core.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
-from jitter.core.processes import cpu_count
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
+from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 

@@ -98,7 +98,7 @@ def run_ingest(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     executor = choose_executor(options["jobs"], scheduler)
     if options["jobs"] != 1 and scheduler is None:
-        from jitter.core.processes import server_context
+        from jitter.core.parallel.processes import server_context
         from jitter.ingestion import worker_modules
 
         # the fork server imports on another core what this process imports too

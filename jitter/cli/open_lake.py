@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.core.errors import UsageError
-from jitter.core.prefetch import announce_reads
+from jitter.core.parallel.prefetch import announce_reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jitter.api import Lake
-    from jitter.core.executors import Executor
+    from jitter.core.parallel.executors import Executor
     from jitter.core.step_key import StepKey
 
 _DELAY_S = 1.0
@@ -26,7 +26,7 @@ def open_lake(path: Path) -> "Lake":
     announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
     from jitter import api
     from jitter.core.arrow import hide_pandas
-    from jitter.core.processes import reduce_gc
+    from jitter.core.parallel.processes import reduce_gc
 
     hide_pandas()
     reduce_gc()

@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 import click
 
 from jitter.core.errors import UsageError
-from jitter.core.executors import DaskExecutor, Executor, PoolExecutor
+from jitter.core.parallel.executors import DaskExecutor, Executor, PoolExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
 Command = Callable[..., Any]

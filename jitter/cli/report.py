@@ -114,8 +114,8 @@ def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options
 def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":
     """Open the lake and return it with the chosen steps; with `scheduler`, analyze on that cluster."""
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
-    from jitter.core.executors import DaskExecutor
     from jitter.core.formatting import parse_numbers
+    from jitter.core.parallel.executors import DaskExecutor
 
     lake = open_lake(root)
     steps = lake.steps

@@ -33,7 +33,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
 
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
-    from jitter.report.step_table import format_steps, tabulate_steps
+    from jitter.report.text.step_table import format_steps, tabulate_steps
 
     opened = open_lake(lake)
     prepare_diagnosis(opened)

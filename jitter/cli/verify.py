@@ -14,7 +14,7 @@ from jitter.core.formatting import escape_control, format_count
 
 if TYPE_CHECKING:
     from jitter.ingestion.verify_sources import SourceVerification
-    from jitter.lake.verify import Verification
+    from jitter.lake.integrity.verify import Verification
 
 
 @click.command()
@@ -30,7 +30,7 @@ def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
         jitter verify
         jitter verify run17-lake --sources --json
     """
-    from jitter.lake.verify import verify_lake
+    from jitter.lake.integrity.verify import verify_lake
 
     with byte_progress("Verifying", quiet) as progress:
         found = verify_lake(lake, progress)

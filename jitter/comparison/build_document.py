@@ -25,8 +25,8 @@ from jitter.comparison.document import (
     Team,
     ThroughputEntry,
 )
-from jitter.core.arrays import Floats
 from jitter.core.kernels import MEMORY
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.freshness import made_from
 

@@ -9,6 +9,7 @@ import numpy as np
 from jitter.analysis.replay.time_on_path import PathPart
 from jitter.comparison.comparability import describe_differences, find_reasons
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
+from jitter.comparison.effect.step_effect import StepEffect, measure_effect, median
 from jitter.comparison.kernel_changes import compare_kernels
 from jitter.comparison.model import (
     CollectiveChange,
@@ -22,10 +23,9 @@ from jitter.comparison.model import (
 )
 from jitter.comparison.sentence import write_sentence
 from jitter.comparison.sequence_alignment import pair_teams
-from jitter.comparison.step_effect import StepEffect, measure_effect, median
-from jitter.core.arrays import Floats
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count
+from jitter.core.numeric.arrays import Floats
 
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 

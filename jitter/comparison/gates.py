@@ -8,8 +8,8 @@ from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
 from jitter.comparison.document import CulpritEntry, Document
+from jitter.comparison.effect.run_loss import measure_loss
 from jitter.comparison.model import Comparison
-from jitter.comparison.run_loss import measure_loss
 from jitter.comparison.sentence import describe_parts
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_percent, format_rank

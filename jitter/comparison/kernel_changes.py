@@ -13,8 +13,8 @@ import numpy as np
 
 from jitter.comparison.document import Document, Team
 from jitter.comparison.sequence_alignment import Block, TeamPair, align_teams
-from jitter.core.arrays import Floats
-from jitter.core.student_t import student_tail
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.student_t import student_tail
 
 Kind = Literal["changed", "appeared", "went", "replaced"]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Environment
+from jitter.comparison.effect.step_effect import StepEffect
 from jitter.comparison.kernel_changes import KernelComparison
-from jitter.comparison.step_effect import StepEffect
 
 Verdict = Literal["slower", "faster", "same", "incomparable"]
 

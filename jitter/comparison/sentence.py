@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from jitter.comparison.effect.step_effect import StepEffect
 from jitter.comparison.kernel_changes import KernelComparison
 from jitter.comparison.model import CulpritChanges, PartChange, Verdict
-from jitter.comparison.step_effect import StepEffect
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_time
 from jitter.core.kernels import short_name
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.core.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Ints
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray, null: int = 0) -> npt.NDArray[Any]:

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.comparison.step_effect import MIN_NOISE
-from jitter.core.arrays import Floats
-from jitter.core.student_t import student_tail
+from jitter.comparison.effect.step_effect import MIN_NOISE
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.student_t import student_tail
 
 MIN_RUNS: Final = 4
 """Runs before a change, without which their spread is unknown."""

@@ -12,7 +12,7 @@ from jitter.ingestion.workers import Progress, in_task_order, worker_died
 
 if TYPE_CHECKING:
     from distributed import Client
-from jitter.core.dask_client import connect
+from jitter.core.parallel.dask_client import connect
 
 
 def convert_on_dask(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:

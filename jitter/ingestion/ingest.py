@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
-from jitter.core.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.core.formatting import format_count
+from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
 from jitter.ingestion.convert import Outcome, Task
-from jitter.ingestion.discover import DiscoveredFiles, Source, discover
+from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
+from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
-from jitter.ingestion.job_identity import OtherJobError
 from jitter.ingestion.publish import Patterns, Publisher
-from jitter.ingestion.rank_coverage import coverage_notes
-from jitter.ingestion.ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.ranks.job_identity import OtherJobError
+from jitter.ingestion.ranks.rank_coverage import coverage_notes
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
-from jitter.ingestion.transform.step_markers import compile_step_pattern
-from jitter.ingestion.unrecognized_files import DamagedTraceError
+from jitter.ingestion.transform.steps.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder

@@ -7,8 +7,8 @@ from pathlib import Path
 from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.ingestion.convert import file_digest
 from jitter.lake.folder import LakeFolder
+from jitter.lake.integrity.verify import log_problems
 from jitter.lake.log_records import LogRecord, intact_log_records, log_digest, publish_log, remove_log
-from jitter.lake.verify import log_problems
 
 
 @dataclass

@@ -9,14 +9,14 @@ from typing import NamedTuple
 from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
-from jitter.ingestion.discover import Source
-from jitter.ingestion.job_identity import find_mismatch, other_job_error, records_of_other_job
-from jitter.ingestion.ranks import RankOptions, rank_by_pattern, rank_map_rows
+from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows
+from jitter.ingestion.ranks.job_identity import find_mismatch, other_job_error, records_of_other_job
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
+from jitter.lake.integrity.verify import record_problems
 from jitter.lake.layout import files_of_record
 from jitter.lake.records import RECORD_VERSION, SourceRecord
-from jitter.lake.verify import record_problems
 from jitter.readers import readers
 
 

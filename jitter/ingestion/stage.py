@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from jitter.core.formatting import format_count
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
-from jitter.ingestion.discover import Source
-from jitter.ingestion.job_identity import StepFile
-from jitter.ingestion.ranks import RankDecision
+from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.ranks.decide_ranks import RankDecision
+from jitter.ingestion.ranks.job_identity import StepFile
 from jitter.ingestion.transform.collective_calls import Communication
-from jitter.ingestion.transform.find_steps import ProcessSteps
+from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
-from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
-from jitter.ingestion.transform.step_alignment import RankRepetition
+from jitter.ingestion.transform.steps.find_steps import ProcessSteps
+from jitter.ingestion.transform.steps.step_alignment import RankRepetition
 from jitter.lake.derived.timing_cache import TimingCacheWriter
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels

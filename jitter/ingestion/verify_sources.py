@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from jitter.ingestion.convert import file_digest
+from jitter.lake.integrity.verify import Problem, Progress
 from jitter.lake.log_records import LogRecord, log_digest
 from jitter.lake.records import SourceRecord
-from jitter.lake.verify import Problem, Progress
 from jitter.readers import readers
 
 

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 
 from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
-from jitter.core.processes import WorkerDied, WorkerPool, cpu_count, server_context
+from jitter.core.parallel.processes import WorkerDied, WorkerPool, cpu_count, server_context
 from jitter.ingestion import worker_modules
 from jitter.ingestion.convert import Outcome, Task, convert
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core import arrow
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import read_host, unreadable_file_error

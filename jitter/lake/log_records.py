@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.errors import LakeError
-from jitter.lake.checksums import checksum, is_sealed, seal_json
 from jitter.lake.folder import DamagedRecord, LakeFolder
+from jitter.lake.integrity.checksums import checksum, is_sealed, seal_json
 from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
 
 _LOGS: Final = Path("logs")

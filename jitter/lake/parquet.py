@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import LakeError
 from jitter.core.schema import HOST, KERNELS
-from jitter.lake.checksums import checksum
+from jitter.lake.integrity.checksums import checksum
 
 KERNEL_TEXTS: Final = tuple(
     field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, get_args, get_origin
 import msgspec
 
 from jitter.core.step_key import StepKey
-from jitter.lake.checksums import is_sealed, seal_json
+from jitter.lake.integrity.checksums import is_sealed, seal_json
 
 RECORD_VERSION: Final = 2
 _FIRST_SEALED_VERSION: Final = 2

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.arrays import Bools, Ints
-from jitter.core.prefetch import announce_reads
+from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
 from jitter.lake.derived.freshness import made_from, reading_of
+from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import compacted_folder, kernels_file
-from jitter.lake.rank_files import read_rank_step
 from jitter.lake.records import RankStepRecord
 
 _COMPACTED_LAYOUT: Final = made_from(3, COLUMNS)

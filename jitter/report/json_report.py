@@ -6,7 +6,7 @@ from typing import Any
 
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
-from jitter.report.run_text import alignment_method, describe_coverage, describe_excluded
+from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 
 REPORT_SCHEMA_VERSION = 1

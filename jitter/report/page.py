@@ -25,12 +25,17 @@ from jitter.core.formatting import (
 )
 from jitter.core.kernels import short_name
 from jitter.core.step_key import StepKey
-from jitter.report.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.figures.rank_lines import RankLine
-from jitter.report.finding_cards import build_cards
-from jitter.report.questions import answer_questions
-from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
-from jitter.report.step_text import describe_cause
+from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
+from jitter.report.text.finding_cards import build_cards
+from jitter.report.text.questions import answer_questions
+from jitter.report.text.run_text import (
+    describe_alignment,
+    describe_coverage,
+    describe_excluded,
+    format_kernels_per_step,
+)
+from jitter.report.text.step_text import describe_cause
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_tables import PARTS
 

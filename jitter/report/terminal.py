@@ -6,8 +6,13 @@ from rich.text import Text
 
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.formatting import capitalize, escape_control, format_count
-from jitter.report.questions import Hosts, answer_questions
-from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded, format_kernels_per_step
+from jitter.report.text.questions import Hosts, answer_questions
+from jitter.report.text.run_text import (
+    describe_alignment,
+    describe_coverage,
+    describe_excluded,
+    format_kernels_per_step,
+)
 from jitter.report.views.run_overview import RunOverview
 
 _MAX_PROBLEMS = 3

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jitter.comparison.step_effect import MIN_NOISE, measure_effect, median
-from jitter.core.student_t import student_quantile, student_tail
+from jitter.comparison.effect.step_effect import MIN_NOISE, measure_effect, median
+from jitter.core.numeric.student_t import student_quantile, student_tail
 
 
 @pytest.mark.parametrize("steps", [4, 7, 14, 40])

@@ -6,8 +6,8 @@ import numba
 import numpy as np
 import pytest
 
-from jitter.core.arrays import Floats
-from jitter.core.compilation import CompiledFunction, compiled
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.compilation import CompiledFunction, compiled
 from tests.support.loops import WAYS, run_loops
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.core.selection import select, select_lower_median, select_median
+from jitter.core.numeric.selection import select, select_lower_median, select_median
 from tests.support.loops import WAYS, run_loops
 
 _values = st.lists(st.integers(0, 9).map(float) | st.floats(-1e9, 1e9), min_size=1, max_size=40)

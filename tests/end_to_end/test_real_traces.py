@@ -12,8 +12,8 @@ from jitter.core.errors import LakeError
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
-from jitter.report.questions import answer_questions
-from jitter.report.step_table import format_steps, tabulate_steps
+from jitter.report.text.questions import answer_questions
+from jitter.report.text.step_table import format_steps, tabulate_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.replay_assertions import assert_replay_matches_recording
 

@@ -10,11 +10,11 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.core import dask_client
 from jitter.core.errors import JitterError, UsageError
+from jitter.core.parallel import dask_client
 from jitter.ingestion import dask_workers
 from jitter.ingestion.convert import Task
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 from tests.support.added_reader import added_reader
 from tests.support.dask_cluster import StartCluster, address_of
 from tests.support.lake_content import content

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 
 
 @pytest.fixture(scope="module")

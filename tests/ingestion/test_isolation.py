@@ -13,7 +13,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from tests.support import nsys_exports
 from tests.support.added_reader import added_reader

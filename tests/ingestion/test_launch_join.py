@@ -12,10 +12,11 @@ import pytest
 
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches, memory_join
+from jitter.ingestion.transform import capture
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.launch_join import Gpu, JoinedCapture
-from jitter.ingestion.transform.step_markers import StepRange
+from jitter.ingestion.transform.joins import duckdb_join, duckdb_launches, memory_join
+from jitter.ingestion.transform.joins.launch_join import Gpu, JoinedCapture
+from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.readers import Batch
 
 NAMES = [

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from jitter.ingestion.rank_names import rank_in_path
-from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
-from jitter.ingestion.transform.step_names import is_unnumbered_step
+from jitter.ingestion.ranks.rank_names import rank_in_path
+from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
+from jitter.ingestion.transform.steps.step_names import is_unnumbered_step
 
 _KINETO, _SGLANG, _TORCHTITAN, _MEGATRON = "pytorch/kineto", "sgl-project/sglang", "pytorch/torchtitan", "Megatron-LM"
 _NSYS, _ROCPROF, _HTA, _MADE = "NVIDIA nsys docs", "ROCm/rocprofiler-sdk docs", "HolisticTraceAnalysis", "made"

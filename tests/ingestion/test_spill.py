@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.ingestion.transform import capture, duckdb_join, duckdb_launches
+from jitter.ingestion.transform import capture
+from jitter.ingestion.transform.joins import duckdb_join, duckdb_launches
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content
 

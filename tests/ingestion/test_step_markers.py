@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.step_markers import (
+from jitter.ingestion.transform.steps.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
     compile_step_pattern,
     parse_marker,
     select_step_ranges,
 )
-from jitter.ingestion.transform.step_names import host_range_kind
+from jitter.ingestion.transform.steps.step_names import host_range_kind
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:

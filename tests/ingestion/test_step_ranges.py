@@ -3,7 +3,7 @@
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.ingestion.transform.step_markers import Marker, compile_step_pattern, parse_marker, select_step_ranges
+from jitter.ingestion.transform.steps.step_markers import Marker, compile_step_pattern, parse_marker, select_step_ranges
 
 
 def read(text, pattern=None):

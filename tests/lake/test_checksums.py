@@ -14,9 +14,9 @@ import jitter.analysis.diagnosis.answer_cache
 from jitter.cli import main
 from jitter.core.errors import LakeError
 from jitter.lake import derived
-from jitter.lake.checksums import seal_json
 from jitter.lake.folder import LakeFolder
-from jitter.lake.verify import verify_lake
+from jitter.lake.integrity.checksums import seal_json
+from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
 
 STEP = "kernels/epoch=1/step=2001"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jitter.cli import main
-from jitter.ingestion.rank_names import rank_in_path
-from jitter.ingestion.transform.step_markers import compile_step_pattern, parse_marker
+from jitter.ingestion.ranks.rank_names import rank_in_path
+from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
 from jitter.record.commands import LAUNCHERS, PROFILERS
 from jitter.record.torch import file_name
 

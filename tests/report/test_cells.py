@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitter.report.cells import Measure, Shortened, percent_cell, render_cell, render_prose, time_cell
 from jitter.report.html import render_html
+from jitter.report.text.cells import Measure, Shortened, percent_cell, render_cell, render_prose, time_cell
 from tests.support.page import Text
 from tests.support.report_lakes import report_job
 

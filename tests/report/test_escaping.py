@@ -11,8 +11,8 @@ from rich.console import Console
 from jitter.analysis.diagnosis.model import Divergence
 from jitter.cli import main
 from jitter.report.markdown import render_markdown
-from jitter.report.step_table import format_steps, tabulate_steps
 from jitter.report.terminal import print_report
+from jitter.report.text.step_table import format_steps, tabulate_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_lake, step_rows
 

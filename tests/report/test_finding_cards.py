@@ -9,7 +9,7 @@ import jitter
 from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.cli import main
 from jitter.core.formatting import format_numbers
-from jitter.report.finding_cards import MAX_CARDS, build_cards, costliest_step, describe_remedy, exported_ranks
+from jitter.report.text.finding_cards import MAX_CARDS, build_cards, costliest_step, describe_remedy, exported_ranks
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LAKE = Path("/runs/my lake")

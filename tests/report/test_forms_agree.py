@@ -14,9 +14,9 @@ from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
-from jitter.report.questions import answer_questions
-from jitter.report.step_table import tabulate_steps
 from jitter.report.terminal import print_report
+from jitter.report.text.questions import answer_questions
+from jitter.report.text.step_table import tabulate_steps
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.simulated import small

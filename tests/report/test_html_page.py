@@ -13,8 +13,8 @@ from jitter.analysis.execution.self_times import START
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.notebook import Figures
-from jitter.report.questions import answer_questions
-from jitter.report.step_text import describe_step
+from jitter.report.text.questions import answer_questions
+from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
 from jitter.report.views.run_report import RunReport, choose_first_layer
 from jitter.report.views.step_view import KernelNames

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import jitter
 from jitter.core.kernels import short_name
-from jitter.report.kernel_text import describe_kernels
-from jitter.report.questions import answer_questions
+from jitter.report.text.kernel_text import describe_kernels
+from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.report.run_text import describe_alignment, describe_coverage, describe_excluded
+from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_job, report_lake, step_rows
 

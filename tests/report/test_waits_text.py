@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jitter.report.step_text import _waits
+from jitter.report.text.step_text import _waits
 
 MS = 1_000_000
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from jitter.core import compilation
+from jitter.core.numeric import compilation
 
 WAYS = ("uncompiled", "compiled")
 

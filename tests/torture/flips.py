@@ -10,7 +10,7 @@ import jitter
 import jitter.analysis.diagnosis.answer_cache
 from jitter.core.errors import LakeError
 from jitter.lake import derived
-from jitter.lake.verify import verify_lake
+from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
 from tests.torture.figures import Figures
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import jitter
-from jitter.lake.verify import verify_lake
+from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Job, simulate, write
 from tests.support import signal_at_import
 from tests.torture.figures import Figures

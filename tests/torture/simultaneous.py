@@ -10,7 +10,7 @@ from unittest.mock import patch
 import jitter
 from jitter.core.errors import JitterError
 from jitter.lake import derived
-from jitter.lake.verify import verify_lake
+from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_process import fork, wait_for
 from tests.torture.figures import Figures

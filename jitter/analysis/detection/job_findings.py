@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.execution.time_part import TimePart
 
 JobFindingKind = Literal["launch_bound", "slow_steps", "random_pauses", "two_clusters", "unrecorded"]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.detection.slow_collectives import SlowCommunication
 from jitter.analysis.replay.what_if import Scenario, together
 
 

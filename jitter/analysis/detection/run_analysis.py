@@ -5,26 +5,30 @@ from functools import cached_property
 
 import numpy as np
 
+from jitter.analysis.detection.communication.expected_transfers import (
+    expected_transfers,
+    slow_communication,
+    slow_in_every_step,
+)
+from jitter.analysis.detection.communication.missing_sync_calls import lacks_sync_calls
+from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.data_quality import StepQuality
-from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.executors.passes import StepExecutor, StepPath, StepStatistics
-from jitter.analysis.detection.expected_transfers import expected_transfers, slow_communication, slow_in_every_step
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
-from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
-from jitter.analysis.detection.missing_sync_calls import lacks_sync_calls
-from jitter.analysis.detection.outliers import Outlier, find_outliers, largest_outliers
-from jitter.analysis.detection.random_events import split_random_events
-from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers, largest_outliers
+from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
+from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
+from jitter.analysis.detection.outliers.random_events import split_random_events
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
-from jitter.core.arrays import Floats
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 
 

@@ -16,8 +16,8 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.checksums import is_sealed, seal_json
 from jitter.lake.derived.freshness import file_state, made_from
+from jitter.lake.integrity.checksums import is_sealed, seal_json
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey
+from jitter.analysis.detection.communication.likely_communication import CommunicationSurvey
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.core.kernels import short_name
 

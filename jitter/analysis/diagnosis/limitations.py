@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from jitter.analysis.detection.fast_ranks import find_fast_ranks
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.outliers.fast_ranks import find_fast_ranks
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
 from jitter.analysis.diagnosis.first_starts import describe_first_starts

@@ -11,7 +11,7 @@ from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.charges import Charge, Charges
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 
 TtkeExtremes = Callable[[StepKey], tuple[int | None, int | None]]

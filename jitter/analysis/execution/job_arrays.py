@@ -12,7 +12,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 class JobArrays(NamedTuple):

@@ -18,8 +18,8 @@ import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.lcs import lcs_partners
-from jitter.core.arrays import Ints
 from jitter.core.kernels import COLLECTIVE, COMPUTE, collective_operation
+from jitter.core.numeric.arrays import Ints
 
 MAIN = 0
 """The number of the main stream."""

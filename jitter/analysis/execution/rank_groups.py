@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.core.arrays import Bools, Floats, Ints, IntTimes, KindCodes
-from jitter.core.compilation import compiled
 from jitter.core.kernels import MEMORY, SYNC
+from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes
+from jitter.core.numeric.compilation import compiled
 
 Signature = tuple[str, bytes]
 """Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""

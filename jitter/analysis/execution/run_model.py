@@ -25,8 +25,8 @@ from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
 from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
-from jitter.core.arrays import Bools, Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.numeric.arrays import Bools, Ints, KindCodes
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
-from jitter.core.arrays import Ints, KindCodes
 from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.numeric.arrays import Ints, KindCodes
 
 _SAME_PLACE: Final = 0.03
 """Part of a step's kernels by which the work before a collective may differ."""

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.metrics.step_kernels import StepKernels
-from jitter.core.arrays import Bools, Ints
 from jitter.core.arrow import encode_lists
 from jitter.core.kernels import ALIGNING_OPERATIONS
+from jitter.core.numeric.arrays import Bools, Ints
 
 
 class CohortCollectives(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from jitter.analysis.metrics.aligning_collectives import CohortCollectives
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _Times = TypeVar("_Times", Ints, Floats)
 SYNCHRONOUS_WITHIN_NS = 100_000

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.metrics.step_kernels import StepKernels
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 class Metric(NamedTuple):

@@ -11,7 +11,7 @@ from math import isqrt
 from typing import Final
 
 from jitter.analysis.metrics.lcs_loops import find_length, find_partners
-from jitter.core.compilation import WORTH_COMPILING, compile_loops, is_compiling
+from jitter.core.numeric.compilation import WORTH_COMPILING, compile_loops, is_compiling
 
 _SHORT_CELLS: Final = 10_000
 """Products of lengths up to which Python's integers are faster than compiled loops."""

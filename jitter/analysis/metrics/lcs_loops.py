@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.core.arrays import Ints
-from jitter.core.compilation import compiled
+from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.compilation import compiled
 
 _BITS: Final = 62
 """Bits of a word: the sum of two words and a carry fits in 64 bits, with the sign."""

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.core.arrays import Bools, Ints
 from jitter.core.arrow import from_numpy
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.lake.step_reader import StepColumns
 
 UNMATCHED = -1

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.metrics.step_metrics import StepMetrics
-from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.metrics.clock_alignment import ClockAlignment
-from jitter.core.arrays import Floats
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 class Charge(NamedTuple):

@@ -27,8 +27,8 @@ from jitter.analysis.replay.path_loops import (
     walk_back,
 )
 from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.core.arrays import Floats, Ints
 from jitter.core.kernels import COLLECTIVE
+from jitter.core.numeric.arrays import Floats, Ints
 
 
 class StepWalk(NamedTuple):

@@ -10,10 +10,10 @@ from jitter.analysis.execution.dependencies.ready_times import NOT_AWAITED, Read
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
-from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
-from jitter.core.selection import later, select_median
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import later, select_median
 
 END, AT_COLLECTIVE, AT_OPERATION, AT_START, AT_LAUNCH, STREAM_BEFORE, THREAD_BEFORE = range(7)
 """Position of a walk: at its end, at a collective, at the end of an operation, at its start, at its launch; or at what

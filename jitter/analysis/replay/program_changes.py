@@ -19,7 +19,7 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepEnds
-from jitter.core.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Ints
 
 _MAX_LAUNCH_NS: Final = 100_000.0
 """Host time up to a launch's return that counts as launching; what is longer is other work of the host."""

@@ -10,7 +10,7 @@ from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 
 _FEW_ABSENT: Final = 0.25

@@ -12,10 +12,10 @@ from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
-from jitter.core.arrays import Floats
-from jitter.core.compilation import compile_loops
-from jitter.core.prefetch import prefetch
-from jitter.core.stats import lower_median
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.compilation import compile_loops
+from jitter.core.numeric.stats import lower_median
+from jitter.core.parallel.prefetch import prefetch
 
 _SMALL_STEP: Final = 4_000
 """Cells of a step up to which handing it from one thread to another takes longer than to compute it."""

@@ -15,7 +15,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.core.arrays import Floats
+from jitter.core.numeric.arrays import Floats
 
 ExcessPart = Literal["own", "cpu", "gpu", "communication"]
 EXCESS_PARTS: Final[tuple[ExcessPart, ...]] = ("own", "cpu", "gpu", "communication")

@@ -13,7 +13,7 @@ from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.step_end import StepEnds
-from jitter.core.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

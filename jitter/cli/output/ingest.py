@@ -6,7 +6,7 @@ from jitter.cli.output.messages import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.job_identity import OtherJobError
+from jitter.ingestion.ranks.job_identity import OtherJobError
 
 _MAX_WARNINGS = 20
 

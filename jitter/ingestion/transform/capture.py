@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 from jitter.core.schema import RANGES
 from jitter.ingestion.transform.code_ranges import NO_THREAD, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
-from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
-from jitter.ingestion.transform.memory_join import MemoryJoin
+from jitter.ingestion.transform.joins.launch_join import HostRange, JoinedCapture
+from jitter.ingestion.transform.joins.memory_join import MemoryJoin
 from jitter.ingestion.transform.scope_names import DETAILS
-from jitter.ingestion.transform.step_markers import Marker, parse_marker
-from jitter.ingestion.transform.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
+from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
+from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
 
 if TYPE_CHECKING:
-    from jitter.ingestion.transform.duckdb_join import DuckDbJoin
+    from jitter.ingestion.transform.joins.duckdb_join import DuckDbJoin
 
 SPILL_BYTES = 64 << 20
 """Bytes of rows above which a recording is written to disk as it is read."""
@@ -104,7 +104,7 @@ class Capture:
 
     def _spill(self) -> None:
         """Move the rows held so far into a database on disk."""
-        from jitter.ingestion.transform.duckdb_join import (
+        from jitter.ingestion.transform.joins.duckdb_join import (
             DuckDbJoin,
         )  # imports DuckDB, which most recordings do not need
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
+from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage
 
 _Integers = npt.NDArray[np.int64]
 _Bools = npt.NDArray[np.bool_]

@@ -9,10 +9,10 @@ import pyarrow as pa
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.checksums import file_checksum
 from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, RankSpan, write_compacted_file
 from jitter.lake.derived.freshness import file_state
 from jitter.lake.folder import LakeFolder
+from jitter.lake.integrity.checksums import file_checksum
 from jitter.lake.layout import compacted_folder
 from jitter.lake.records import RankStepRecord, records_by_step
 from jitter.lake.step_reader import StepFiles

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
-from jitter.lake.checksums import file_checksum
+from jitter.lake.integrity.checksums import file_checksum
 from jitter.lake.parquet import KERNEL_TEXTS, open_kernels, select_columns
 
 GROUP_ROWS = 65_536

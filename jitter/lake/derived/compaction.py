@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.core.errors import LakeError
-from jitter.core.processes import WorkerPool, cpu_count
+from jitter.core.parallel.processes import WorkerPool, cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake import derived
 from jitter.lake.derived.compact_step import StepCompactor

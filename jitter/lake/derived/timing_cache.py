@@ -18,8 +18,8 @@ import pyarrow as pa
 import xxhash
 
 from jitter.core import arrow
-from jitter.core.arrays import IntTimes, KindCodes, unknown_value
 from jitter.core.kernels import KINDS
+from jitter.core.numeric.arrays import IntTimes, KindCodes, unknown_value
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.host_events import SyncCalls, select_sync_calls
 from jitter.lake.layout import TIMING_CACHE_VERSION

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrays import Bools
 from jitter.core.bandwidth import size_of_message
 from jitter.core.kernels import collective_operation, parse_operation
+from jitter.core.numeric.arrays import Bools
 from jitter.readers.amd.batches import decode_text
 
 _UNKNOWN = -1

@@ -22,7 +22,7 @@ from jitter.analysis.execution.time_part import TimePart
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
-from jitter.report.step_text import describe_cause
+from jitter.report.text.step_text import describe_cause
 from jitter.report.views.run_series import RunSeries
 
 LEFT_MARGIN_PX = 132

@@ -10,7 +10,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from jitter.core.errors import JitterError
 from jitter.core.step_key import StepKey
-from jitter.report.finding_cards import costliest_step, exported_ranks
+from jitter.report.text.finding_cards import costliest_step, exported_ranks
 
 if TYPE_CHECKING:
     from jitter.report.views.run_report import RunReport

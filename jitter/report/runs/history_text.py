@@ -11,7 +11,7 @@ from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points
 from jitter.history.runs import HistoryRun
-from jitter.report.cells import measure_percent, measure_time
+from jitter.report.text.cells import measure_percent, measure_time
 
 HISTORY_SCHEMA_VERSION: Final = 1
 

@@ -12,7 +12,7 @@ from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
 from jitter.core.step_key import StepKey
-from jitter.report.step_text import StepText, describe_step
+from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
     PATH_LAYER,
     TRANSFER_LAYER,

@@ -11,7 +11,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.core import dask_client
+from jitter.core.parallel import dask_client
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.dask_cluster import StartCluster, address_of
 

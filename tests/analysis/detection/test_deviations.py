@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.analysis.detection.deviations import (
+from jitter.analysis.detection.outliers.deviations import (
     StepDeviations,
     TeamDeviations,
     collect_deviations,
     estimate_sigma,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.outliers import find_outliers, largest_outliers
+from jitter.analysis.detection.outliers.find_outliers import find_outliers, largest_outliers
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.stats import lower_median, mad_sigma
+from jitter.core.numeric.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 
 TO_SIGMA = 1.4826

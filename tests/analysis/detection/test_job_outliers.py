@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.job_outliers import find_clusters, find_slow_steps
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
 

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.likely_communication import CommunicationSurvey, LikelyKernel, is_likely_communication
+from jitter.analysis.detection.communication.likely_communication import (
+    CommunicationSurvey,
+    LikelyKernel,
+    is_likely_communication,
+)
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, Loss, WhatIf
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.missing_sync_calls import follows_gpu
+from jitter.analysis.detection.communication.missing_sync_calls import follows_gpu
 
 SAMPLE = Path(__file__).parents[3] / "data" / "sample"
 US = 1_000.0

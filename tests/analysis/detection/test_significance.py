@@ -6,9 +6,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.random_events import odds_of_all_ranks, split_random_events
-from jitter.analysis.detection.significance import (
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.random_events import odds_of_all_ranks, split_random_events
+from jitter.analysis.detection.outliers.significance import (
     binomial_tail,
     effective_count,
     qn_sigma,
@@ -17,7 +17,7 @@ from jitter.analysis.detection.significance import (
 )
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.student_t import student_tail
+from jitter.core.numeric.student_t import student_tail
 
 
 def integrated_tail(t: float, degrees: int) -> float:

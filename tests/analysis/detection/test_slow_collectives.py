@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.slow_collectives import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import match
 from tests.support.programs import program

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.report.step_table import format_steps, tabulate_steps
+from jitter.report.text.step_table import format_steps, tabulate_steps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

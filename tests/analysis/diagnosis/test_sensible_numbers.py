@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.parts import describe_ranks
 from jitter.analysis.diagnosis.model import LossShare, RankShare
-from jitter.report.questions import answer_questions
+from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

@@ -6,7 +6,7 @@ import pytest
 
 import jitter
 from jitter.report.json_report import report_document
-from jitter.report.questions import answer_questions
+from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.job_logs import write_logs

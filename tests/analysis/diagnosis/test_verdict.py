@@ -21,7 +21,7 @@ from jitter.analysis.diagnosis.model import (
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.core.step_key import StepKey
-from jitter.report.questions import answer_questions
+from jitter.report.text.questions import answer_questions
 
 MS = 1_000_000
 QUIET = Conclusion("within_noise")

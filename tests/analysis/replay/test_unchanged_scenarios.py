@@ -11,7 +11,7 @@ from jitter.analysis.detection.executors.local_executor import ThreadedStepExecu
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 

@@ -10,7 +10,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import Read, needs_traces, read, real

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from tests.support.amd_traces import read
 

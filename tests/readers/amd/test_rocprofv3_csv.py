@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
-from jitter.ingestion.discover import discover
+from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.csv_file import _ValidUtf8

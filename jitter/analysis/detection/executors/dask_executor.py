@@ -22,9 +22,9 @@ from jitter.analysis.detection.executors.step_ranges import (
 )
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
-from jitter.core.arrays import Floats
-from jitter.core.dask_client import connect
 from jitter.core.errors import JitterError
+from jitter.core.numeric.arrays import Floats
+from jitter.core.parallel.dask_client import connect
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -14,8 +14,8 @@ from jitter.analysis.detection.executors.passes import (
 from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
-from jitter.core.arrays import Floats
-from jitter.core.processes import cpu_count
+from jitter.core.numeric.arrays import Floats
+from jitter.core.parallel.processes import cpu_count
 
 _LARGE: Final = 500_000
 """StepActivities from which on a run is worth threads."""

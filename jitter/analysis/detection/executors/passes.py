@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from jitter.analysis.detection.data_quality import StepQuality, assess_step_quality
-from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
+from jitter.analysis.detection.outliers.deviations import StepDeviations, deviations_of_step
 from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.charges import Charges
@@ -21,7 +21,7 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
-from jitter.core.arrays import Floats
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 
 

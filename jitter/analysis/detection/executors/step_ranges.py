@@ -18,8 +18,8 @@ from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.metrics.kernel_index import KernelIndices
 from jitter.analysis.replay.run_steps import RunSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
-from jitter.core.arrays import Floats
 from jitter.core.errors import LakeError
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.records import records_by_step

@@ -13,9 +13,9 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
-from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.kernels import COMPUTE, MEMORY, SYNC, copy_direction
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 
 MIN_SHARE: Final = 0.03

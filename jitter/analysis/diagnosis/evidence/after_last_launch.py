@@ -11,9 +11,9 @@ import numpy as np
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.charges import Charges
-from jitter.core.arrays import Ints
 from jitter.core.kernels import SYNC
-from jitter.core.stats import lower_median
+from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 

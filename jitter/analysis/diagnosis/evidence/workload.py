@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.recorded.launch_shapes import Shapes
 from jitter.analysis.execution.self_times import undisturbed_times
-from jitter.core.arrays import Floats, Ints
-from jitter.core.stats import lower_median
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 
 _T = TypeVar("_T")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.slow_collectives import SlowCommunication
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, group_late_ranks

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -20,8 +20,8 @@ from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.core.arrays import Floats
 from jitter.core.formatting import format_count
+from jitter.core.numeric.arrays import Floats
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jitter.analysis.detection.significance import hypergeometric_tail
+from jitter.analysis.detection.outliers.significance import hypergeometric_tail
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.model import Scope
 

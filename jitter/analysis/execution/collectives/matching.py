@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.program import Program
-from jitter.core.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Ints
 
 Group = tuple[object, ...] | None
 """Identity of a collective's group; None: the trace does not state it."""

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.core.arrays import Bools, Floats
-from jitter.core.compilation import compiled
+from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from jitter.analysis.execution.dependencies.interference import estimate_interference
 from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
 from jitter.analysis.execution.program import Program
-from jitter.core.arrays import Floats, Ints
-from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
-from jitter.core.selection import later
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import later
 
 RIGHT_AFTER_NS: Final = 20_000
 """An operation that starts within this of another's end started right after it."""

@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.program import Program
-from jitter.core.arrays import Bools, Floats, Ints
-from jitter.core.compilation import compiled
 from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.compilation import compiled
 
 LOOK_BACK: Final = 16
 """Collectives that may run at once, or wait."""

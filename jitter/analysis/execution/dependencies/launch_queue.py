@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.core.arrays import Floats
+from jitter.core.numeric.arrays import Floats
 
 _LEAST_QUEUE: Final = 8
 _LEAST_WAITED: Final = 3

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.core.arrays import Floats
-from jitter.core.compilation import compiled
-from jitter.core.selection import later
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import later
 
 
 class ReadyTimes(NamedTuple):

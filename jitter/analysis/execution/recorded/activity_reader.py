@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import StepActivities
-from jitter.core.arrays import Ints, IntTimes, unknown_value
 from jitter.core.kernels import KINDS
-from jitter.core.prefetch import announce_reads
+from jitter.core.numeric.arrays import Ints, IntTimes, unknown_value
+from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.timing_cache import TIMES, StepSpan, TimingCache
 from jitter.lake.host_events import SyncCalls

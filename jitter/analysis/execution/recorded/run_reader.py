@@ -20,8 +20,8 @@ from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
 from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.core.arrays import Floats, Ints
 from jitter.core.arrow import encode_lists, to_list
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord

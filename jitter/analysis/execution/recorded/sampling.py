@@ -13,9 +13,9 @@ from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_
 from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes
-from jitter.core.arrays import Floats, Ints
-from jitter.core.compilation import compiled
 from jitter.core.kernels import SYNC
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
 
 _SAMPLED_ORDERS: Final = 8

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import IdenticalRanks
-from jitter.core.arrays import Bools, Floats, Ints, IntTimes, unknown_value
-from jitter.core.compilation import compiled
+from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, unknown_value
+from jitter.core.numeric.compilation import compiled
 
 
 class StepTimes(NamedTuple):

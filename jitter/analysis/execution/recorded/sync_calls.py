@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import StepSyncCalls
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from jitter.core.arrays import Bools, Floats, Ints
 from jitter.core.arrow import encode_lists, to_numpy
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.lake.step_reader import StepColumns
 
 COLUMNS: Final = (

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 
 
 class Intervals(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 from jitter.analysis.metrics.communication.calls import UNKNOWN, Calls, match_calls
 from jitter.analysis.metrics.communication.size_histogram import Copies, count_copies
 from jitter.analysis.metrics.communication.time_shares import SHARES, StepShares, measure_shares
-from jitter.core.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 

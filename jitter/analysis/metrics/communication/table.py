@@ -11,8 +11,8 @@ from jitter.analysis.metrics.communication.calls import UNKNOWN
 from jitter.analysis.metrics.communication.measure import CallKind, Communication
 from jitter.analysis.metrics.communication.size_histogram import SizeBin, size_bins
 from jitter.analysis.metrics.communication.time_shares import SHARES
-from jitter.core.arrays import Floats, Ints
 from jitter.core.bandwidth import bandwidth
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 
 

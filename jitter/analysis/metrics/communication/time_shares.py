@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.metrics.communication.calls import Calls
 from jitter.analysis.metrics.communication.intervals import Coverage, Intervals
-from jitter.core.arrays import Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.lake.step_reader import StepColumns
 
 SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")

@@ -1,0 +1,1 @@
+"""Slow communication, and communication that nothing names so."""

@@ -1,0 +1,115 @@
+"""How long collectives should take by a bandwidth benchmark of the same job, and which take longer in every step."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.communication.slow_collectives import SlowCollectives, SlowCommunication
+from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, Baseline
+from jitter.core.bandwidth import bus_factor
+from jitter.core.numeric.arrays import Bools, Floats
+
+
+class _Kind(NamedTuple):
+    """The properties that collectives must share for their times to be compared."""
+
+    operation: str
+    ranks: int
+    size: float
+    is_incomplete: bool
+
+
+def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats) -> Floats:
+    """Return, (groups of all collectives,), the time that each should take, ns; NaN where unknown.
+
+    A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
+    operation with the same or a larger message, by the `usual` times (groups of all collectives,).
+    """
+    kinds = _kinds(lake, run)
+    found = np.full(len(usual), np.nan)
+    for group, kind in kinds.items():
+        if kind.is_incomplete:
+            alike = [
+                usual[other]
+                for other, one in kinds.items()
+                if one.operation == kind.operation and one.size >= kind.size and not np.isnan(usual[other])
+            ]
+            found[group] = min(alike, default=np.nan)
+        elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:
+            found[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
+    return found
+
+
+def _kinds(lake: RunReader, run: RunModel) -> dict[int, _Kind]:
+    """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
+    found: dict[int, _Kind] = {}
+    sizes = _message_sizes(lake, run)
+    for number, collective in enumerate(run.matching.collectives):
+        ranks: Counter[int] = Counter()
+        size_of: dict[int, float] = {}
+        operation = None
+        for member in collective.members:
+            block = run.matching.blocks[member.block]
+            operation = operation or run.programs[block.team].operations[member.place].collective
+            for rank, group in zip(block.ranks, member.group.tolist(), strict=True):
+                ranks[group] += 1
+                size = sizes.get((block.team, rank), {}).get(member.place)
+                if size is not None:
+                    size_of[group] = max(size_of.get(group, 0.0), size)
+        first = int(run.collective_arrays.first_group[number])
+        for group, size in size_of.items():
+            if operation is not None:
+                found[first + group] = _Kind(operation, ranks[group], size, bool(collective.incomplete[group]))
+    return found
+
+
+def _message_sizes(lake: RunReader, run: RunModel) -> dict[tuple[int, int], dict[int, float]]:
+    """Return message sizes in bytes by (team, rank) and place of the program, of the middle step."""
+    key = run.keys[len(run.keys) // 2]
+    found: dict[tuple[int, int], dict[int, float]] = {}
+    for team in run.programs:
+        ranks = sorted(run.ranks(key, team))
+        if not ranks:
+            continue
+        places = run.collective_places(team)
+        rows = run.file_rows(key, team, ranks)[places]
+        for rank, own, sizes in zip(ranks, rows.T.tolist(), lake.message_sizes(key, ranks), strict=True):
+            known = ((place, row) for place, row in zip(np.asarray(places).tolist(), own, strict=True) if row >= 0)
+            found[team, rank] = {place: float(sizes[row]) for place, row in known if not np.isnan(sizes[row])}
+    return found
+
+
+def slow_in_every_step(seen: Sequence[Floats], expected: Floats) -> Bools:
+    """Return, (groups of all collectives,), which take clearly longer than expected in every step."""
+    every = np.stack(seen)
+    known = ~np.isnan(every).all(axis=0) & ~np.isnan(expected)
+    found = np.zeros(len(expected), np.bool_)
+    found[known] = np.nanmin(every[:, known], axis=0) * BELOW_BASELINE > expected[known]
+    return found
+
+
+def slow_communication(
+    run: RunModel, seen: Sequence[Floats], expected: Floats, slow: Bools
+) -> SlowCommunication | None:
+    """Return the collectives that are slow in every step as one finding; None if there are none."""
+    first_group = run.collective_arrays.first_group
+    meetings, ranks = [], set()
+    for number, collective in enumerate(run.matching.collectives):
+        for member in collective.members:
+            block = run.matching.blocks[member.block]
+            for rank, group in zip(block.ranks, member.group.tolist(), strict=True):
+                if slow[int(first_group[number]) + group]:
+                    ranks.add(rank)
+                    meetings.append((number, group))
+    if not meetings:
+        return None
+    excess = np.nansum(np.stack(seen)[:, slow] - expected[slow], axis=1)
+    sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
+    steps = tuple(range(len(seen)))
+    incomplete = run.collective_arrays.incomplete[slow]
+    one = SlowCollectives(frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas)
+    return SlowCommunication(frozenset(ranks), (one,), by_benchmark=not incomplete.all())

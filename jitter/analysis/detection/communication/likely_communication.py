@@ -1,0 +1,140 @@
+"""Kernels that behave like communication although nothing names them so: apart at their start, together at their end.
+
+A rank that reaches a collective early waits in it for the last one. So the collective's start differs from rank to
+rank and from step to step, and the longer it runs the earlier it began: only its end is common. Two ranks' clocks
+differ by a constant, so the difference of two ranks' ends of such a kernel is constant, too, whatever the clocks.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from jitter.analysis.execution.run_model import RunModel
+from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.numeric.arrays import Floats
+
+GRAPH_NAME = "CUDA graph"
+"""Start of the name of an activity that stands for a whole graph."""
+_SAMPLED_STEPS = 8
+_SAMPLED_RANKS = 32
+_MIN_SAMPLES = 4
+"""Fewer launches of a kernel prove nothing."""
+_MIN_SPREAD = 0.1
+"""Durations of communication differ between ranks by more than this share of their median; those of work do not."""
+_MIN_APART_NS = 1_000.0
+"""Starts must differ by this, ns: less is the resolution of some profilers."""
+_MAX_END_SHARE = 0.25
+"""Ends differ by less than this share of what starts differ by."""
+_MIN_PAIRED = 0.75
+"""Share of ranks that must have such a partner."""
+
+
+@dataclass(frozen=True)
+class LikelyKernel:
+    """A kernel that is likely communication, with its launches in the sample of steps and ranks."""
+
+    name: str
+    launches: int
+
+
+@dataclass(frozen=True)
+class CommunicationSurvey:
+    """Recognised and likely communication of a run."""
+
+    ranks: int
+    is_recognized: bool
+    """Whether any kernel of the run is known to be communication."""
+    is_graphs_only: bool
+    """Whether all kernels stand for whole graphs, so that communication inside them is not seen."""
+    likely: tuple[LikelyKernel, ...]
+    """Kernels that are not known to be communication and behave so, the most frequent first."""
+
+
+def survey_communication(run: RunModel) -> CommunicationSurvey:
+    """Survey a run's communication from a sample of its steps."""
+    operations = [op for program in run.programs.values() for op in program.operations if op.is_kernel]
+    counts: dict[str, int] = defaultdict(int)
+    for team in run.programs if len(run.team_of) > 1 else ():
+        for name, launches in _likely_of_team(run, team).items():
+            counts[name] += launches
+    return CommunicationSurvey(
+        len(run.team_of),
+        any(op.kind == COLLECTIVE for op in operations),
+        bool(operations) and all(op.name.startswith(GRAPH_NAME) for op in operations),
+        tuple(LikelyKernel(name, counts[name]) for name in sorted(counts, key=lambda name: (-counts[name], name))),
+    )
+
+
+def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, op in enumerate(run.programs[team].operations):
+        if op.kind == COMPUTE:
+            places[op.name].append(place)
+    steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]
+    if not steps:
+        return {}
+    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, _SAMPLED_STEPS).astype(int))]
+    ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[:_SAMPLED_RANKS]
+    starts: list[Floats] = []
+    ends: list[Floats] = []
+    for key in chosen:
+        step = run.team_times(key, team)
+        columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
+        own = np.array([columns.get(rank, -1) for rank in ranks])
+        starts.append(np.where(own >= 0, step.start[:, own], np.nan))
+        ends.append(np.where(own >= 0, step.end[:, own], np.nan))
+    start, end = np.stack(starts), np.stack(ends)
+    return {
+        name: int((~np.isnan(start[:, own])).sum())
+        for name, own in _with_spread(places, start, end)
+        if is_likely_communication(start[:, own].reshape(-1, len(ranks)), end[:, own].reshape(-1, len(ranks)))
+    }
+
+
+def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floats) -> Iterator[tuple[str, list[int]]]:
+    """Yield the kernels, by name their places, whose durations may differ enough between ranks, or are incomplete.
+
+    `start_ns` and `end_ns` have shape (steps, operations, ranks). Kernels with equally many places are tested at once:
+    a program may have tens of thousands of names.
+    """
+    by_count: dict[int, list[str]] = defaultdict(list)
+    for name, own in places.items():
+        by_count[len(own)].append(name)
+    duration = end_ns - start_ns
+    spread = np.ptp(duration, axis=2)  # NaN where a rank lacks the operation
+    likely: set[str] = set()
+    for names in by_count.values():
+        which = np.array([places[name] for name in names])
+        spreads = np.moveaxis(spread[:, which], 1, 0).reshape(len(names), -1)
+        durations = np.moveaxis(duration[:, which], 1, 0).reshape(len(names), -1)
+        is_even = np.median(spreads, axis=1) <= _MIN_SPREAD * np.median(durations, axis=1)
+        likely.update(name for name, even in zip(names, is_even.tolist(), strict=True) if not even)
+    return ((name, own) for name, own in places.items() if name in likely)
+
+
+def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
+    """Return whether launches of one kernel start apart and end together on most ranks.
+
+    `start_ns` and `end_ns` have shape (launches, ranks), each rank on a clock of its own, NaN where it has none.
+    """
+    complete = ~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1)
+    start, end = start_ns[complete], end_ns[complete]
+    duration = end - start
+    if len(start) < _MIN_SAMPLES or np.median(np.ptp(duration, axis=1)) <= _MIN_SPREAD * np.median(duration):
+        return False
+    paired = np.zeros(start.shape[1], np.bool_)
+    for one, other in combinations(range(start.shape[1]), 2):
+        if paired[one] and paired[other]:
+            continue
+        apart, together = _deviation(start[:, one] - start[:, other]), _deviation(end[:, one] - end[:, other])
+        if apart > _MIN_APART_NS and together < _MAX_END_SHARE * apart:
+            paired[[one, other]] = True
+    return bool(paired.mean() >= _MIN_PAIRED)
+
+
+def _deviation(values: Floats) -> float:
+    """Return the median absolute deviation from the median."""
+    return float(np.median(np.abs(values - np.median(values))))

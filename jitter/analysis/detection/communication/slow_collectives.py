@@ -1,0 +1,204 @@
+"""Collectives that take long from the last arrival to their end: in some steps, or in some groups in all steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.outliers.deviations import estimate_sigma
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.collectives.matching import CollectiveMatching
+from jitter.analysis.execution.time_part import TimePart
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.stats import MAD_TO_SIGMA
+
+
+@dataclass(frozen=True)
+class SlowCollectives:
+    """Collectives of one set of ranks that took longer than their baseline."""
+
+    ranks: frozenset[int]
+    meetings: tuple[tuple[int, int], ...]
+    """(collective, group) of each collective of these ranks."""
+    steps: tuple[int, ...]
+    excess_ns: float
+    sigmas: float
+
+
+@dataclass(frozen=True)
+class SlowCommunication:
+    """Ranks whose links explain slow collectives, and those collectives."""
+
+    ranks: frozenset[int]
+    slow: tuple[SlowCollectives, ...]
+    by_benchmark: bool = False
+    """Whether their baseline is the bandwidth that a benchmark measured."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions of the steps in which any of the collectives is slow."""
+        return tuple(sorted({step for one in self.slow for step in one.steps}))
+
+    @property
+    def meetings(self) -> tuple[tuple[int, int], ...]:
+        """(collective, group) of each of the collectives."""
+        return tuple(which for one in self.slow for which in one.meetings)
+
+    @property
+    def part(self) -> TimePart:
+        """The part of time its excess is in."""
+        return TimePart.TRANSFER
+
+    @property
+    def excess_ns(self) -> float:
+        """The time of the collectives above their baseline, summed."""
+        return sum(one.excess_ns for one in self.slow)
+
+    @property
+    def sigmas(self) -> float:
+        """The excess of the worst collective, in standard deviations of the noise."""
+        return max(one.sigmas for one in self.slow)
+
+
+class _Family(NamedTuple):
+    """Collectives that divide the same ranks into the same groups."""
+
+    ranks: tuple[frozenset[int], ...]
+    """Of each group."""
+    number: Ints
+    """(collectives,) which they are."""
+    group: Ints
+    """(collectives, groups) each one's numbers of these groups."""
+
+    def late(self, late: Floats, first_group: Ints) -> Floats:
+        """(steps, collectives, groups) of (steps, groups of all collectives)."""
+        return late[:, first_group[self.number][:, None] + self.group]
+
+
+def find_slow_collectives(
+    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, thresholds: Thresholds
+) -> list[SlowCollectives]:
+    """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
+
+    First those of all ranks in some steps; then those of some groups, in the other steps.
+    """
+    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
+    late = np.stack(seen) - usual
+    families = [(family, family.late(late, first_group)) for family in _families(matching)]
+    found = []
+    everywhere = _everywhere(families, step_ns, thresholds)
+    if everywhere is not None:
+        everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
+        every = tuple(
+            (number, group)
+            for family, _ in families
+            for number in family.number.tolist()
+            for group in range(family.group.shape[1])
+        )
+        found.append(SlowCollectives(everyone, every, *everywhere))
+    elsewhere = np.ones(len(seen), np.bool_)
+    for slow in found:
+        elsewhere[list(slow.steps)] = False
+    for family, own in families:
+        total, noise = np.nansum(own, axis=1)[elsewhere], _chance(own)
+        for column, ranks in enumerate(family.ranks):
+            one = _outside(total, noise, column, step_ns, thresholds)
+            if one is not None:
+                steps, excess, sigmas = one
+                numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
+                which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
+                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas))
+    return found
+
+
+def _everywhere(
+    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, thresholds: Thresholds
+) -> tuple[tuple[int, ...], float, float] | None:
+    """The steps in which the collectives of nearly all groups of all kinds are slow."""
+    if sum(len(family.ranks) for family, _ in families) < 2:
+        return None  # one group is all there is
+    steps: set[int] | None = None
+    sigmas, total = np.inf, np.zeros(len(step_ns))
+    for family, own in families:
+        # a link slows the groups of its rank; only what slows those least slowed too is everywhere
+        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)[:, None]
+        total = total + least[:, 0]
+        one = _outside(least, _chance(own), 0, np.array([np.nan]), thresholds)
+        here = set() if one is None else set(one[0])
+        steps = here if steps is None else steps & here
+        sigmas = min(sigmas, 0.0 if one is None else one[2])
+    if not steps:
+        return None
+    ordered = tuple(sorted(steps))
+    excess = float(total[list(ordered)].sum())
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step * len(ordered) else None
+
+
+def _chance(own: Floats) -> float:
+    """The standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
+    apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
+    known = ~np.isnan(apart).any(axis=1)
+    spread = np.empty(len(apart))
+    spread[known] = np.median(apart[known], axis=1)
+    # a collective that no two ranks share has no known time, and no spread
+    spread[~known] = [0.0 if np.isnan(one).all() else np.nanmedian(one) for one in apart[~known]]
+    return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
+
+
+def _outside(
+    total: Floats, chance: float, column: int, step_ns: Floats, thresholds: Thresholds
+) -> tuple[tuple[int, ...], float, float] | None:
+    """Return the steps in which a column of totals (steps, groups) exceeds its noise, with excess and sigmas."""
+    if not len(total):
+        return None
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    noise = max(chance, estimate_sigma(total), 1.0)
+    own = total[:, column]
+    outside = own >= thresholds.step_sigmas * noise
+    mean, spread = float(own.mean()), noise / np.sqrt(len(own))
+    if len(own) > 1 and mean >= thresholds.run_sigmas * spread and np.median(own) >= mean / 2:
+        outside = np.ones(len(own), np.bool_)
+    excess = float(own[outside].sum())
+    if not outside.any() or excess < thresholds.min_excess_share * usual_step * outside.sum():
+        return None
+    return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
+
+
+def _families(matching: CollectiveMatching) -> list[_Family]:
+    """Collectives by the groups into which they divide the ranks."""
+    found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    for number, meeting in enumerate(matching.collectives):
+        ranks: dict[int, set[int]] = {}
+        for member in meeting.members:
+            for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
+                ranks.setdefault(group, set()).add(rank)
+        if any(len(group) < 2 for group in ranks.values()):
+            continue  # one rank alone exchanges with ranks that were not recorded
+        ordered = sorted(ranks, key=lambda group: min(ranks[group]))
+        key = tuple(frozenset(ranks[group]) for group in ordered)
+        found.setdefault(key, []).append((number, ordered))
+    return [
+        _Family(ranks, np.array([number for number, _ in own]), np.array([groups for _, groups in own]))
+        for ranks, own in found.items()
+    ]
+
+
+def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:
+    """Return the ranks whose links explain the slow collectives, worst first.
+
+    Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
+    common; if they have none in common, the worst group is explained by itself.
+    """
+    left = list(slow)
+    explained = []
+    while left:
+        worst = max(left, key=lambda one: one.excess_ns)
+        same = [one for one in left if set(one.steps) & set(worst.steps) and one.ranks & worst.ranks]
+        shared = frozenset.intersection(*(one.ranks for one in same))
+        if not shared:
+            same, shared = [worst], worst.ranks
+        explained.append(SlowCommunication(shared, tuple(same)))
+        left = [one for one in left if one not in same]
+    return explained

@@ -1,0 +1,226 @@
+"""How far each rank's own time deviates from the other ranks' in each step, and the noise of that deviation."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.time_part import OWN_PARTS
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import select_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, mad_sigma
+
+_MIN_RANKS: Final = THRESHOLDS.min_ranks_for_noise
+"""For compiled loops, which know no classes."""
+
+
+@dataclass(frozen=True)
+class TeamDeviations:
+    """One team's deviations over the run; NaN where a rank lacks the step."""
+
+    team: int
+    ranks: Ints
+    total_ns: Floats
+    """(parts, steps, ranks): own time − the other ranks' median; of a single rank − its other steps' median."""
+    noise_ns: Floats
+    """(parts, steps, 1): the standard deviation of a total whose operations vary independently."""
+    usual_ns: Floats
+    """(parts, steps, 1): the baseline's total."""
+
+
+@dataclass(frozen=True)
+class StepDeviations:
+    """One team's deviations in the run's `number`th step."""
+
+    number: int
+    team: int
+    ranks: Ints
+    total_ns: Floats
+    """(parts, ranks): own time − the median rank's; NaN where unknown."""
+    noise_ns: Floats
+    """(parts,)."""
+    usual_ns: Floats
+    """(parts,) the baseline's total."""
+    is_first: bool = False
+    """Whether no rank's step before is known, and with it not when its host began."""
+
+
+def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -> tuple[StepDeviations, ...]:
+    """Measure one step of each team that has it; `baseline` (operations of all teams,) are its medians."""
+    job, times = run.job, step.times
+    ranks, teams = len(times.row), len(job.launch_ns)
+    total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
+    few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
+    find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
+    found = []
+    for team in range(teams):
+        here = np.flatnonzero((times.team == team) & (times.row >= 0))
+        if len(here):
+            its, fresh = total[:, here], step.fresh[here]
+            if fresh.any() and not fresh.all():
+                its[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
+            noise, usual = np.sqrt(variance[:, team]), _usual_totals(job, team, baseline)
+            found.append(
+                StepDeviations(step.number, team, run.rank_numbers[here], its, noise, usual, bool(fresh.all()))
+            )
+    return tuple(found)
+
+
+def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes) -> Floats:
+    """Return (parts,) the baseline's time of a team's step by part."""
+    own = slice(int(job.first[team]), int(job.first[team + 1]))
+    host, gpu = baseline.host[own] + baseline.call[own], baseline.gpu[own] + baseline.delay[own]
+    border = int(job.first_kernel[team]) + 1
+    return np.array([np.nansum(host[:border]), np.nansum(host[border:]), np.nansum(gpu)])
+
+
+@compiled
+def find_deviations(
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    total: Floats,
+    variance: Floats,
+    room: Floats,
+) -> None:
+    """Add up, (parts, ranks), self times less the baseline's, and, (parts, teams), their variance by chance alone.
+
+    `total` and `variance` come as 0. An operation's standard deviation is its spread over ranks; of few ranks
+    by that of all operations, in proportion to what each takes. `room` is overwritten.
+    """
+    for team in range(len(job.launch_ns)):
+        ranks = 0
+        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+            ranks += step.row[rank] >= 0
+        if ranks == 0:
+            continue
+        operations = job.first[team + 1] - job.first[team]
+        border = min(job.first_kernel[team] + 1, operations)
+        for part in (START, CPU, GPU):
+            first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
+            count, squares = 0, 0.0
+            known = True
+            for op in range(first, last):
+                usual = usual_of(job.first[team] + op, part, baseline)
+                size = max(abs(usual), 1.0)
+                known = known and not isnan(usual)
+                if ranks >= _MIN_RANKS:
+                    count = 0
+                for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                    if step.row[rank] >= 0:
+                        more = usual_of(step.row[rank] + op, part, own) - usual
+                        if isnan(more):
+                            more = 0.0
+                        total[part, rank] += more
+                        room[count] = abs(more) if ranks >= _MIN_RANKS else abs(more) / size
+                        count += 1
+                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= _MIN_RANKS else size
+                squares += sigma * sigma
+            if ranks < _MIN_RANKS and last > first:
+                relative = MAD_TO_SIGMA * select_median(room, count) if known else math.nan
+                squares *= relative * relative
+            variance[part, team] = squares
+
+
+@compiled
+def usual_of(at: int, part: int, times: SelfTimes) -> float:
+    """Return one operation's self time of a part: the host's, or the GPU's."""
+    return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
+
+
+def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
+    """Return each team's deviations over the run; `seen` are those of its steps, in any order."""
+    of_team: dict[int, list[StepDeviations]] = {}
+    for one in seen:
+        of_team.setdefault(one.team, []).append(one)
+    return [_of_team(team, own, steps) for team, own in sorted(of_team.items())]
+
+
+def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
+    ranks = np.unique(np.concatenate([one.ranks for one in seen]))
+    total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
+    noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
+    for one in seen:
+        total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
+        noise[:, one.number, 0] = one.noise_ns
+        usual[:, one.number, 0] = one.usual_ns
+    if not all(one.is_first for one in seen):
+        total[START, [one.number for one in seen if one.is_first]] = np.nan
+    if len(ranks) > 1:
+        return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
+    # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
+    for own in noise:
+        known = ~np.isnan(own)
+        own[known] = np.median(own[known]) if known.any() else np.nan
+    of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
+    return TeamDeviations(team, ranks, of_steps, noise, usual)
+
+
+def subtract_median_of_others(total: Floats) -> Floats:
+    """Return totals (parts, steps, ranks) − the lower median of the other ranks in the same step."""
+    if total.shape[2] == 1:
+        return total.copy()
+    order = np.argsort(total, axis=2)  # NaN comes last
+    place = np.argsort(order, axis=2)
+    ordered = np.take_along_axis(total, order, axis=2)
+    known = (~np.isnan(total)).sum(axis=2, keepdims=True)
+    others = known - ~np.isnan(total)
+    middle = (np.maximum(others, 1) - 1) // 2
+    # the rank's own value is left out: the values above it move down by one place
+    middle += (place <= middle) & ~np.isnan(total)
+    found: Floats = total - np.take_along_axis(ordered, middle, axis=2)
+    return found
+
+
+def compare_with_one_rank(total: Floats) -> Floats:
+    """Return deviations (steps, ranks) from the other ranks' median as deviations from one rank of each step.
+
+    The slower half of the ranks is compared with the last rank of the faster half, and the faster half with the first
+    rank of the slower one. So the difference of two ranks from different halves is too large by that of those two.
+    """
+    levels = total.copy()
+    half = total.shape[1] // 2
+    if half:
+        order = np.argsort(total, axis=1)  # NaN comes last
+        between = np.take_along_axis(total, order[:, half : half + 1], axis=1)
+        faster = np.take_along_axis(total, order[:, :half], axis=1)
+        np.put_along_axis(levels, order[:, :half], faster + between, axis=1)
+    return levels
+
+
+def estimate_sigma(total: Floats) -> float:
+    """Return the standard deviation, ns, of totals (steps, columns) from step to step.
+
+    Estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) on each column's
+    differences between steps, pooled over columns. A constant offset of a column does not count, and up to half of the
+    steps may be outliers. A steady drift does not count either: the result is at most the deviation of the changes from
+    step to step. With fewer than `min_steps_for_scatter` steps it is the spread over columns, 0 if these are too few.
+    """
+    steps, columns = total.shape
+    if steps < THRESHOLDS.min_steps_for_scatter:
+        return mad_sigma(total) if columns >= THRESHOLDS.min_ranks_for_noise else 0.0
+    plain = _qn(total)
+    return plain if steps < THRESHOLDS.min_steps_for_drift else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
+
+
+def _qn(total: Floats) -> float:
+    apart = [
+        np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), THRESHOLDS.max_scatter_lag))
+    ]
+    differences = np.concatenate(apart)
+    known = differences[~np.isnan(differences)]
+    return _QN * float(np.quantile(known, 0.25)) if len(known) else 0.0
+
+
+_QN: Final = 2.2219  # factor from the quartile of differences to the standard deviation of a normal distribution

@@ -1,0 +1,230 @@
+"""Outliers: ranks whose own time stands out above the noise, in one step, some, or all. The replay prices them.
+
+Two questions are asked of each rank and part, of every step: is the excess real, that is, above the rank's own
+variation over steps, the ranks' spread in that step and the noise of operations; and of an excess in all steps, is it
+unusual, that is, above the spread of the other ranks' usual values? The guide's topic `confidence` has the formulas.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.outliers.deviations import TeamDeviations
+from jitter.analysis.detection.outliers.significance import (
+    binomial_tail,
+    effective_count,
+    qn_sigma,
+    quiet_level,
+    spread_of_others,
+)
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.stats import MAD_TO_SIGMA
+from jitter.core.numeric.student_t import student_tail
+
+StepPositions = tuple[int, ...]
+"""Positions of steps in the run."""
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """One rank's own time of one part, in the steps in which it stands out."""
+
+    team: int
+    rank: int
+    part: TimePart
+    steps: StepPositions
+    excess_ns: float
+    """Own time above the other ranks' median, summed over the steps."""
+    sigmas: float
+    """The excess of the worst step (or of the usual step), in standard deviations of the noise."""
+    chance: float = 1.0
+    """At most this is the probability that chance alone makes any rank, step and part of the run stand out so."""
+    persistent: bool = False
+    """Whether the rank stands out in its usual step; else in single steps."""
+    unknown_steps: int = 0
+    """Steps among these whose excess is unknown: the first recorded one of a late start."""
+    is_of_all_ranks: bool = False
+    """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
+    may_be_random: bool = False
+    """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
+    pace: float | None = None
+    """How many times as long its kernels take as their launches make expect; None: by plain time, it stands out."""
+
+
+def find_outliers(
+    deviations: TeamDeviations,
+    step_ns: Floats,
+    thresholds: Thresholds,
+    parts: Sequence[TimePart] = OWN_PARTS,
+    tests: int = len(OWN_PARTS),
+) -> list[Outlier]:
+    """Return one team's outliers.
+
+    Args:
+        deviations: of the team.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        thresholds: of the analysis.
+        parts: those to test.
+        tests: how many parts are tested of each rank in all.
+
+    """
+    steps, ranks = deviations.total_ns.shape[1:]
+    if ranks == 1 and steps < thresholds.min_steps_without_peers:
+        return []
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    found = []
+    for part in parts:
+        sample = _sample(deviations, part, thresholds, tests)
+        for column in range(ranks):
+            one = _persistent(sample, column, thresholds) or _in_steps(sample, column, thresholds)
+            if one is None:
+                continue
+            excess = float(np.nansum(sample.total[one.steps, column]))
+            if ranks == 1 and excess > thresholds.max_excess_share * float(np.nansum(step_ns[one.steps])):
+                continue  # operations side by side, each of which waited for what was not recorded
+            if excess >= thresholds.min_excess_share * usual_step * one.steps.sum() and excess > 0:
+                rank, which = int(deviations.ranks[column]), tuple(np.flatnonzero(one.steps).tolist())
+                unknown = int(np.isnan(sample.total[one.steps, column]).sum())
+                found.append(
+                    Outlier(deviations.team, rank, part, which, excess, one.sigmas, one.chance, one.persistent, unknown)
+                )
+    return found
+
+
+def largest_outliers(found: Sequence[Outlier], thresholds: Thresholds) -> list[Outlier]:
+    """Return the outliers with the most excess, most first."""
+    return sorted(found, key=lambda one: -one.excess_ns)[: thresholds.max_priced_outliers]
+
+
+class _Sample(NamedTuple):
+    """One part of one team's deviations, with what they are compared with."""
+
+    total: Floats
+    """(steps, ranks)."""
+    level: Floats
+    """(ranks,) the usual value over steps; 0 where there are too few steps."""
+    noise: Floats
+    """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
+    unusual: Floats
+    """(ranks,) how far a rank's usual value is above the centre of the other ranks' usual values, ns."""
+    scale: Floats
+    """(ranks,) the standard deviation of that."""
+    degrees: int
+    """Of freedom of `unusual`; 0 if there are too few other ranks."""
+    trials: int
+    """Tests that are made of the run with each of the two questions."""
+
+
+class _Found(NamedTuple):
+    steps: Bools
+    sigmas: float
+    chance: float
+    persistent: bool
+
+
+def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, tests: int) -> _Sample:
+    total = deviations.total_ns[part]
+    steps, ranks = total.shape
+    operations = np.nan_to_num(deviations.noise_ns[part])
+    enough = steps >= thresholds.min_steps_for_scatter
+    over_steps = qn_sigma(total) if enough else np.zeros(ranks)
+    over_steps = np.maximum(over_steps, np.median(over_steps))
+    if enough and ranks > 1:
+        # it includes the operations' noise, which ranks that differ for ever would inflate
+        operations = np.zeros_like(operations)
+    level = np.nan_to_num(quiet_level(total, over_steps)) if enough else np.zeros(ranks)
+    within = np.zeros((steps, 1))
+    if ranks >= thresholds.min_ranks_for_noise:
+        apart = total - level
+        middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
+        with np.errstate(invalid="ignore"):
+            away = np.sort(np.abs(apart - middle[:, None]), axis=1)
+        known = (~np.isnan(away)).sum(axis=1)
+        within = MAD_TO_SIGMA * np.nan_to_num(
+            np.take_along_axis(away, ((np.maximum(known, 1) - 1) // 2)[:, None], axis=1)
+        )
+    noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + within**2 + operations**2), 1.0)
+    share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
+    unusual, scale, degrees = np.zeros(ranks), np.ones(ranks), 0
+    if ranks > thresholds.min_peers_for_high:
+        least = np.where(np.isnan(total), np.inf, total).min(axis=0)
+        levels = level if enough else np.nan_to_num(least, posinf=0)
+        known_steps = np.maximum((~np.isnan(total)).sum(axis=0), 1)
+        floor = np.sqrt(
+            (share * float(np.nanmedian(deviations.usual_ns[part]))) ** 2 + (np.median(operations) ** 2) / known_steps
+        )
+        unusual, scale, degrees = spread_of_others(levels, floor, thresholds.spread_degrees)
+    return _Sample(total, level, noise, unusual, np.maximum(scale, 1.0), degrees, 2 * ranks * tests)
+
+
+def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:
+    """Return the rank's excess in its usual step, if it is real and unusual."""
+    own = sample.total[:, column]
+    known = ~np.isnan(own)
+    count = int(known.sum())
+    if count < 2 or sample.total.shape[1] == 1:
+        return None
+    values = own[known]
+    if np.median(values) <= 0 or sample.level[column] < 0:
+        return None
+    level = sample.level[column] or float(values.min())
+    noise = float(np.median(sample.noise[known, column]))
+    sigma = max(float(values.std(ddof=1)) if count >= thresholds.min_steps_for_scatter else 0.0, noise)
+    unusual_ns, independent = sample.unusual[column], effective_count(values)
+    if count >= thresholds.min_steps_of_drift and _correlation(values) >= thresholds.drift_correlation:
+        # of a drift the mean counts, and how steps differ from the line
+        line = np.polyval(np.polyfit(np.arange(count), values, 1), np.arange(count))
+        sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.noise[known])))
+        independent = float(count)
+        unusual_ns += float(values.mean()) - sample.level[column]
+        level = float(values.mean())
+    sigmas = level / sigma * math.sqrt(independent)
+    degrees = min(max(count - 1, thresholds.tail_degrees), thresholds.max_degrees)
+    real = float(student_tail(sigmas, degrees)) * sample.trials
+    unusual = (
+        float(student_tail(unusual_ns / sample.scale[column], sample.degrees)) * sample.trials
+        if sample.degrees
+        else 0.0
+    )
+    chance = min(max(real, unusual), 1.0)
+    if chance > thresholds.max_chance:
+        return None
+    # a step that is far below the usual one is not among its steps
+    with np.errstate(invalid="ignore"):
+        steps = known & (own >= level - np.maximum(level / 2, 3 * sample.noise[:, column]))
+    if steps[known].all():
+        # nor is a step an exception of which no rank's total is known: the first one, by its start
+        steps = steps | np.isnan(sample.total).all(axis=1)
+    return _Found(steps, level / noise, chance, persistent=True)
+
+
+def _correlation(values: Floats) -> float:
+    """Return the correlation of a series with its positions; 0 for a constant one."""
+    return float(np.corrcoef(np.arange(len(values)), values)[0, 1]) if values.std() > 0 else 0.0
+
+
+def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:
+    """Return the rank's excess in single steps, above its usual value and above 0.
+
+    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance.
+    """
+    own = sample.total[:, column]
+    known = ~np.isnan(own)
+    sigmas = np.where(known, np.nan_to_num(own) - max(sample.level[column], 0.0), 0.0) / sample.noise[:, column]
+    tails = np.where(known, student_tail(sigmas, thresholds.tail_degrees), 1.0)
+    ordered, count = np.sort(tails), int(known.sum())
+    counts = [1 << power for power in range(count.bit_length()) if 1 << power <= count]
+    chances = [binomial_tail(one, count, float(ordered[one - 1])) for one in counts]
+    if not chances:
+        return None
+    best = int(np.argmin(chances))
+    chance = min(1.0, chances[best] * len(counts) * sample.trials)
+    if chance > thresholds.max_chance:
+        return None
+    steps = known & ((tails <= ordered[counts[best] - 1]) | (sigmas >= thresholds.step_sigmas))
+    return _Found(steps, float(sigmas[steps].max()), chance, persistent=False)

@@ -1,0 +1,118 @@
+"""Findings that no comparison with the median rank of a step shows: a slow and a fast cluster of ranks, slow steps."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.student_t import student_tail
+
+
+def find_clusters(
+    deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier], thresholds: Thresholds
+) -> list[JobFinding]:
+    """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
+
+    The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
+
+    Args:
+        deviations: of the team.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        known: the team's outliers; slow ranks that are all among them need no other finding.
+        thresholds: of the analysis.
+
+    """
+    steps, ranks = deviations.total_ns.shape[1:]
+    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    if ranks < thresholds.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
+        return []
+    timed = int((~np.isnan(step_ns)).sum())
+    found = []
+    for part in OWN_PARTS:
+        own = compare_with_one_rank(deviations.total_ns[part])
+        levels = np.nanmedian(own, axis=0)
+        order = np.argsort(levels)
+        ordered = levels[order]
+        share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
+        floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
+        best = (0.0, 0, 0.0)
+        for cut in range(2, ranks - 1):
+            low, high = ordered[:cut], ordered[cut:]
+            squares = float(((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum())
+            sigma = max(float(np.sqrt(squares / (ranks - 2))), floor)
+            if ordered[cut] - ordered[cut - 1] >= thresholds.cluster_gap_sigmas * sigma:
+                best = max(best, (float(high.mean() - low.mean()) / sigma, cut, float(high.mean() - low.mean())))
+        apart, cut, excess = best
+        slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
+        if apart < thresholds.cluster_sigmas or excess < thresholds.min_cluster_share * usual_step or 2 * cut > ranks:
+            continue
+        if not differ_steadily(own, order[cut:], order[:cut]):
+            continue
+        if set(slow) <= {one.rank for one in known if one.part is part}:
+            continue
+        every = tuple(range(steps))
+        chance = float(student_tail(apart, thresholds.max_degrees)) * ranks * len(OWN_PARTS)
+        members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
+        told = (
+            f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
+            f"{format_count(cut, 'rank')}, and differ less among themselves: the loss, which compares with the median "
+            "rank, does not contain it"
+        )
+        # they are late together: the step is shorter by what one of them takes longer
+        gain = excess * timed
+        found.append(
+            JobFinding(
+                "two_clusters", part, dict.fromkeys(slow, every), excess * steps, apart, (told,), chance, members, gain
+            )
+        )
+    return found
+
+
+def find_slow_steps(team: TeamDeviations, step_ns: Floats, loss_ns: Floats, thresholds: Thresholds) -> list[JobFinding]:
+    """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
+
+    Args:
+        team: the deviations of the team with most ranks; its usual times say in which part.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        loss_ns: (steps,) each step's loss.
+        thresholds: of the analysis.
+
+    """
+    base = (step_ns - np.nan_to_num(loss_ns))[:, None]
+    known = ~np.isnan(base[:, 0])
+    count = int(known.sum())
+    if count < thresholds.min_steps_for_scatter:
+        return []
+    sigma = qn_sigma(base)
+    level = float(quiet_level(base, sigma)[0])
+    noise = max(float(sigma[0]), thresholds.min_slow_step_share * level / thresholds.step_sigmas)
+    excess = np.where(known, base[:, 0] - level, 0.0)
+    tails = np.where(known, student_tail(excess / noise, thresholds.tail_degrees), 1.0)
+    slow = known & (excess >= thresholds.min_slow_step_share * level) & (excess >= thresholds.step_sigmas * noise)
+    if not slow.any() or 2 * slow.sum() > count:
+        return []
+    chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
+    if chance > thresholds.max_chance:
+        return []
+    usual = team.usual_ns[:, :, 0]
+    more = np.nan_to_num(usual[:, slow] - np.nanmedian(usual[:, known & ~slow], axis=1, keepdims=True)).sum(axis=1)
+    gain = float(excess[slow].sum())
+    part = TimePart(int(np.argmax(more)))
+    if more[part] < thresholds.cause_share * gain:
+        return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
+    steps = tuple(np.flatnonzero(slow).tolist())
+    ranks = tuple(int(rank) for rank in team.ranks)
+    told = (
+        f"in {format_count(len(steps), 'step')} all ranks take {format_time(gain / len(steps))} longer than in the "
+        "other steps: the loss, which compares ranks within a step, does not contain it"
+    )
+    sigmas = float(excess[slow].max() / noise)
+    members = tuple(Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True) for rank in ranks)
+    return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]

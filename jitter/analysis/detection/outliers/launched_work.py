@@ -1,0 +1,202 @@
+"""GPU time for the launched work: what is left of the ranks' differences without the sizes of their launches.
+
+Where sequence lengths vary, so does GPU time, on all ranks: a GPU that is 10% slower does not stand out. If the
+recording has the launches' sizes, each kernel's time is compared with
+
+    expected = median time in the step × (threads ÷ median threads in the step) ^ g
+
+g of a kernel is the slope, by least squares, of ln(time) over ln(threads), each less the rank's mean over steps and the
+step's mean over ranks: a rank that is always slow, or has always more work, does not change it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
+from jitter.analysis.detection.outliers.significance import qn_sigma
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+
+_MIN_VARIATION: Final = 0.01
+"""Of a rank's GPU time, from step to step: with less, launches are not read."""
+_MIN_SIZED_SHARE: Final = 0.05
+"""Of the GPU time of a step: kernels whose sizes differ between ranks must take as much."""
+_MAX_CELLS: Final = 2_000_000
+"""Operations × ranks × steps that are compared: of a longer run, steps at even distances."""
+_MAX_PROBED: Final = 8
+"""Ranks of one step whose launches tell whether sizes vary at all."""
+_MIN_SIZE_VARIATION: Final = 1e-3
+"""Squared deviations of ln(threads), summed: with less, a kernel's g is taken for 0."""
+_MAX_POWER: Final = 3.0
+"""No kernel's work grows faster with its launch."""
+
+
+@dataclass(frozen=True)
+class LaunchedWork:
+    """One team's GPU times, and what the sizes of its launches make expect."""
+
+    deviations: TeamDeviations
+    """With GPU totals relative to the launched work."""
+    steps: tuple[int, ...]
+    """Positions in the run of the steps that were compared."""
+    own_ns: Floats
+    """(operations, these steps, ranks); NaN where a rank has not the operation."""
+    expected_ns: Floats
+    """The same, of the launched work."""
+    name: Ints
+    """(operations,) each kernel's name as a number; -1 for none."""
+
+    def times(self, rank: int) -> tuple[tuple[int, float, float], ...]:
+        """Return name, time and expected time of each of a rank's kernels in each step."""
+        column = int(np.searchsorted(self.deviations.ranks, rank))
+        own, expected = self.own_ns[:, :, column], self.expected_ns[:, :, column]
+        op, step = np.nonzero(~np.isnan(own + expected))
+        where = op, step
+        return tuple(zip(self.name[op].tolist(), own[where].tolist(), expected[where].tolist(), strict=True))
+
+
+WorkOfTeams = Mapping[int, LaunchedWork]
+"""By team, those whose launches vary in size."""
+
+
+def find_outliers_by_work(
+    work: LaunchedWork, found: Sequence[Outlier], step_ns: Floats, thresholds: Thresholds, tests: int
+) -> list[Outlier]:
+    """Return one team's outliers: `found`, and ranks that are always slow for their work, in place of their events.
+
+    Args:
+        work: of the team.
+        found: the team's outliers by plain time.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        thresholds: of the analysis.
+        tests: how many parts of a rank's time are tested, this one among them.
+
+    """
+    known = {one.rank for one in found if one.part is TimePart.GPU and one.persistent}
+    slow = []
+    for one in find_outliers(work.deviations, step_ns, thresholds, (TimePart.GPU,), tests):
+        if one.persistent and one.rank not in known:
+            column = int(np.searchsorted(work.deviations.ranks, one.rank))
+            late = [at for at, number in enumerate(work.steps) if number in one.steps]
+            expected = float(np.nansum(work.expected_ns[:, late, column]))
+            # steps that were not compared are taken to be like the others
+            excess = one.excess_ns * len(one.steps) / len(late)
+            slow.append(replace(one, excess_ns=excess, pace=1 + one.excess_ns / expected))
+    ranks = {one.rank for one in slow}
+    return [one for one in found if one.part is not TimePart.GPU or one.rank not in ranks] + slow
+
+
+def compare_launched_work(
+    steps: RunSteps, lake: RunReader, deviations: TeamDeviations, thresholds: Thresholds
+) -> LaunchedWork | None:
+    """Return a team's GPU times with those that its launches make expect; None where no sizes vary."""
+    total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
+    usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
+    if ranks <= thresholds.min_peers_for_high or len(total) < thresholds.min_steps_for_scatter or not usual > 0:
+        return None
+    if float(np.median(qn_sigma(total))) < _MIN_VARIATION * usual:
+        return None
+    operations = len(steps.run.programs[deviations.team].operations)
+    most = _MAX_CELLS // (operations * ranks)
+    if most < thresholds.min_steps_for_scatter:
+        return None
+    chosen = sorted({int(at) for at in np.linspace(0, len(total) - 1, min(most, len(total)))})
+    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _MAX_PROBED)])
+    if _sized_share(few.own[:, 0], few.threads[:, 0]) < _MIN_SIZED_SHARE:
+        return None
+    read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
+    expected = expected_times(read.own, read.threads)
+    compared = (~np.isnan(read.own)).any(axis=0)
+    excess = np.full(total.shape, np.nan)
+    excess[chosen] = np.where(compared, np.nansum(read.own - expected, axis=0), np.nan)
+    relative = deviations.total_ns.copy()
+    relative[TimePart.GPU] = subtract_median_of_others(excess[None])[0]
+    return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.own, expected, read.name)
+
+
+def expected_times(own: Floats, threads: Floats) -> Floats:
+    """Return (operations, steps, ranks) the times that the sizes of the launches make expect.
+
+    Where no size is known, the median. `own` are the times, ns, `threads` those of each launch; NaN where unknown.
+    """
+    usual = _medians(own)
+    size, time = np.log(threads / _medians(threads)), np.log(own / usual)
+    known = ~np.isnan(size + time)
+    slopes = [_less_means(values, known) for values in (size, time)]
+    variation = (slopes[0] ** 2).sum(axis=(1, 2))
+    together = (slopes[0] * slopes[1]).sum(axis=(1, 2))
+    varies = variation >= _MIN_SIZE_VARIATION
+    power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _MAX_POWER)
+    expected: Floats = np.where(np.isnan(own), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
+    return expected
+
+
+def _less_means(values: Floats, known: Bools) -> Floats:
+    """Return values (operations, steps, ranks) less each rank's mean over steps, then each step's; 0 where unknown."""
+    found: Floats = np.where(known, values, 0.0)
+    for axis in (1, 2):
+        mean = found.sum(axis=axis, keepdims=True) / np.maximum(known.sum(axis=axis, keepdims=True), 1)
+        found = np.where(known, found - mean, 0.0)
+    return found
+
+
+def _medians(values: Floats) -> Floats:
+    """Return (operations, steps, 1) the medians over ranks; NaN where nothing is known."""
+    found = np.full((*values.shape[:2], 1), np.nan)
+    known = ~np.isnan(values).all(axis=2)
+    found[known, 0] = np.nanmedian(values[known], axis=1)
+    return found
+
+
+class _Read(NamedTuple):
+    """GPU times and threads of launches, (operations, steps, ranks) each, and kernels' names, (operations,)."""
+
+    own: Floats
+    threads: Floats
+    name: Ints
+
+
+def _read_steps(
+    steps: RunSteps, lake: RunReader, deviations: TeamDeviations, numbers: Sequence[int], wanted: Ints
+) -> _Read:
+    """Read these steps, by position in the run, of the wanted ranks, which ascend."""
+    run, team = steps.run, deviations.team
+    operations = len(run.programs[team].operations)
+    own, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
+    name = np.full(operations, -1, np.int64)
+    for at, number in enumerate(numbers):
+        key = run.keys[number]
+        ranks = [rank for rank in run.ranks(key, team) if rank in wanted]
+        (step,) = steps.steps(number, number + 1)
+        rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
+        for one, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
+            column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
+            gpu = step.own.gpu[first : first + operations]
+            here = (rows[:, one] >= 0) & (gpu > 0)
+            own[here, at, column] = gpu[here]
+            _fill_shapes(shape, rows[here, one], np.flatnonzero(here), threads[:, at, column], name)
+    return _Read(own, threads, name)
+
+
+def _fill_shapes(shape: Shapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:
+    """Fill in the threads of one rank's launches; of another kernel than the first one seen there none are known."""
+    unknown = name[op] < 0
+    name[op[unknown]] = shape.name[row[unknown]]
+    same = name[op] == shape.name[row]
+    threads[op[same]] = shape.threads[row[same]]
+
+
+def _sized_share(own: Floats, threads: Floats) -> float:
+    """Return the part of a step's GPU time, (operations, ranks), in kernels whose sizes differ between ranks."""
+    known = ~np.isnan(threads).all(axis=1)
+    differs = np.zeros(len(own), np.bool_)
+    differs[known] = np.nanmax(threads[known], axis=1) > np.nanmin(threads[known], axis=1)
+    return float(np.nansum(own[differs]) / max(float(np.nansum(own)), 1.0))

@@ -1,0 +1,96 @@
+"""Events on random ranks: outliers in single steps, of which no rank has more than chance gives."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.significance import binomial_tail
+from jitter.analysis.detection.thresholds import Thresholds
+from jitter.core.formatting import format_count
+
+_DRAWS: Final = 1_000
+_MAX_EVENTS: Final = 2_000
+"""Events that are drawn: more do not change the answer."""
+
+
+def split_random_events(
+    found: Sequence[Outlier], ranks: int, steps: int, thresholds: Thresholds
+) -> tuple[list[Outlier], list[JobFinding]]:
+    """Join events on random ranks; return the other outliers, and the joined ones.
+
+    An event is one step in which one rank stands out. Events are random if at least `min_random_ranks` ranks have some,
+    and so many thrown at random ranks and steps would share ranks, and share steps, as often by chance. Of the others a
+    rank that has no more of the events than chance gives is uncertain: `chance` says so.
+
+    Args:
+        found: one team's outliers of one part.
+        ranks: how many ranks the team has.
+        steps: how many steps the run has.
+        thresholds: of the analysis.
+
+    """
+    single = [one for one in found if not one.persistent]
+    others = [one for one in found if one.persistent]
+    events = [(one.rank, step) for one in single for step in one.steps]
+    if not events or ranks < 2:
+        return list(found), []
+    is_even = _is_by_chance([rank for rank, _ in events], ranks, thresholds.max_chance)
+    if not is_even:
+        return list(found), []
+    is_scattered = _is_by_chance([step for _, step in events], steps, thresholds.medium_chance)
+    if len(single) >= thresholds.min_random_ranks and is_scattered and steps >= thresholds.min_steps_for_scatter:
+        return others, [_random_pauses(single, ranks, thresholds)]
+    uncertain = []
+    for one in single:
+        usual = binomial_tail(len(one.steps), len(events), 1 / ranks) * ranks
+        chance = max(one.chance, min(usual, 1.0)) if steps > 1 else one.chance
+        uncertain.append(replace(one, chance=chance, may_be_random=chance > one.chance))
+    return others + uncertain, []
+
+
+def odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
+    """Return how much likelier the events are if all ranks can have them than if only some unknown ranks can.
+
+    Of so many events, all on the `hit` ranks: `(1 / ranks) ^ events` against `(1 / hit) ^ events / C(ranks, hit)`.
+    """
+    return math.exp(math.log(math.comb(ranks, hit)) + events * math.log(hit / ranks))
+
+
+def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Thresholds) -> JobFinding:
+    events = sum(len(one.steps) for one in members)
+    chance = min(one.chance for one in members)
+    if odds_of_all_ranks(events, len(members), ranks) < 1:
+        chance = max(chance, thresholds.max_chance)  # a few ranks with faults of their own are as likely
+    told = (
+        f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
+        "no rank has more of them than chance gives"
+    )
+    return JobFinding(
+        "random_pauses",
+        members[0].part,
+        {one.rank: one.steps for one in members},
+        sum(one.excess_ns for one in members),
+        max(one.sigmas for one in members),
+        (told,),
+        chance,
+        tuple(members),
+    )
+
+
+def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:
+    """Return whether so many events thrown at so many places share places as often as these do, or more often."""
+    count = min(len(places), _MAX_EVENTS)
+    seen = sum(n * (n - 1) for n in Counter(places[:count]).values())
+    drawn = np.random.default_rng(0).integers(0, size, (_DRAWS, count))
+    drawn.sort(axis=1)
+    pairs = np.zeros(_DRAWS)
+    for lag in range(1, min(count, max(Counter(places).values()) + 1)):
+        # the pairs of equal values in sorted rows, by how far apart they stand
+        pairs += 2 * (drawn[:, lag:] == drawn[:, :-lag]).sum(axis=1)
+    return bool((pairs >= seen).mean() > max_chance)

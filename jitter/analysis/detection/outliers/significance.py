@@ -1,0 +1,152 @@
+"""How likely chance alone is: the tail of the binomial distribution, robust spreads, effective counts."""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.stats import MAD_TO_SIGMA
+
+QN_TO_SIGMA: Final = 2.2219
+"""Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
+_QUARTILE: Final = 0.6745
+_MAX_TERMS: Final = 60
+
+
+def binomial_tail(count: int, trials: int, chance: float) -> float:
+    """Return P(X >= count) of so many independent trials, each with this chance."""
+    if count <= 0 or chance >= 1:
+        return 1.0
+    if chance <= 0:
+        return 0.0
+    logs = [
+        math.lgamma(trials + 1)
+        - math.lgamma(one + 1)
+        - math.lgamma(trials - one + 1)
+        + one * math.log(chance)
+        + (trials - one) * math.log1p(-chance)
+        for one in range(count, min(trials, count + _MAX_TERMS) + 1)
+    ]
+    return min(1.0, math.fsum(map(math.exp, logs)))
+
+
+def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> float:
+    """Return P(X >= count) of the marked ones among so many drawn at random, without replacement, of the total.
+
+    >>> hypergeometric_tail(2, 2, 2, 4), hypergeometric_tail(0, 2, 2, 4)
+    (0.16666666666666666, 1.0)
+    """
+    ways = sum(
+        math.comb(marked, one) * math.comb(total - marked, drawn - one)
+        for one in range(max(count, 0), min(marked, drawn) + 1)
+        if drawn - one <= total - marked
+    )
+    return ways / math.comb(total, drawn)
+
+
+def qn_sigma(values: Floats) -> Floats:
+    """Return (columns,) the standard deviation over steps of values (steps, columns), NaN for unknown; 0 for too few.
+
+    The lower quartile of all pairwise differences (Rousseeuw and Croux, "Alternatives to the median absolute
+    deviation", 1993): an offset of a column and outliers in up to half of the steps change little.
+    """
+    steps, columns = values.shape
+    found = np.zeros(columns)
+    if steps < 2:
+        return found
+    for column in range(columns):
+        known = values[~np.isnan(values[:, column]), column]
+        if len(known) >= 2:
+            apart = np.abs(known[:, None] - known[None, :])[np.triu_indices(len(known), 1)]
+            found[column] = QN_TO_SIGMA * float(np.quantile(apart, 0.25, method="lower")) * _small_sample(len(known))
+    return found
+
+
+def _small_sample(count: int) -> float:
+    """Return the factor that corrects Qn for few values: about its bias over 20,000 simulated normal samples."""
+    return count / (count + 0.5)
+
+
+def quiet_level(values: Floats, sigma: Floats) -> Floats:
+    """Return (columns,) the usual value of each column of (steps, columns), of up to three quarters of events above it.
+
+    The lower quartile over steps, moved to where the median of quiet steps lies.
+    """
+    ordered = np.sort(values, axis=0)
+    known = (~np.isnan(values)).sum(axis=0)
+    at = (np.maximum(known, 1) - 1) // 4
+    quartile = np.take_along_axis(ordered, at[None, :], axis=0)[0]
+    middle = np.take_along_axis(ordered, ((np.maximum(known, 1) - 1) // 2)[None, :], axis=0)[0]
+    found: Floats = np.minimum(quartile + _QUARTILE * sigma, middle)
+    return found
+
+
+def effective_count(values: Floats) -> float:
+    """Return how many independent values a series is worth, by its correlation from one value to the next.
+
+    `n (1 − r) / (1 + r)`, with r corrected for the bias of short series (Kendall: −(1 + 3 r) / n); between 1 and n.
+    """
+    count = len(values)
+    if count < 3:
+        return float(count)
+    centred = values - values.mean()
+    square = float((centred**2).sum())
+    if square <= 0:
+        return float(count)
+    correlation = float((centred[1:] * centred[:-1]).sum()) / square
+    correlation = min(max(correlation + (1 + 3 * correlation) / count, 0.0), 0.95)
+    return max(1.0, count * (1 - correlation) / (1 + correlation))
+
+
+def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tuple[Floats, Floats, int]:
+    """Compare each rank's level with the other ranks'.
+
+    The scale is moderated (Smyth, "Linear models and empirical Bayes methods", 2004): the variance of the other ranks
+    and a variance known beforehand, weighted by their degrees of freedom.
+
+    Args:
+        levels: (ranks,) known values.
+        floor: (ranks,) the standard deviation known beforehand.
+        degrees_of_floor: how many degrees of freedom that counts for.
+
+    Returns:
+        (ranks,) excess over the others' centre, (ranks,) its standard deviation, and the degrees of freedom of that.
+
+    """
+    ranks = len(levels)
+    centre, scale = np.zeros(ranks), np.zeros(ranks)
+    few = ranks - 1 < _ROBUST_FROM
+    for rank in range(ranks):
+        others = np.sort(np.delete(levels, rank))
+        if few:
+            kept = others[:-1] if len(others) >= 3 else others
+            centre[rank] = kept.mean()
+            scale[rank] = kept.std(ddof=1) if len(kept) > 1 else 0.0
+        else:
+            centre[rank] = np.median(others)
+            scale[rank] = MAD_TO_SIGMA * np.median(np.abs(others - centre[rank]))
+    own = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))
+    degrees = own + degrees_of_floor
+    sigma = np.sqrt((own * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(1 + 1 / max(ranks - 1, 1))
+    return levels - centre, sigma, degrees
+
+
+_ROBUST_FROM: Final = 6
+"""Other ranks. With fewer, the median absolute deviation tells too little: the deviation of all but the largest."""
+_MAD_EFFICIENCY: Final = 0.4
+"""Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""
+
+
+def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
+    """Return whether `slow` columns of totals (steps, ranks) are above the `fast` ones alike in all steps.
+
+    Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
+    beside its own standard deviation over the steps. With too few steps to tell, the answer is yes.
+    """
+    apart = np.nanmean(total[:, slow], axis=1) - np.nanmean(total[:, fast], axis=1)
+    apart = apart[~np.isnan(apart)]
+    if len(apart) < THRESHOLDS.min_steps_for_scatter:
+        return True
+    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(apart[:, None])[0]))

@@ -1,0 +1,1 @@
+"""The size of a difference between runs, and what of it is noise."""

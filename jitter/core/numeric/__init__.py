@@ -1,0 +1,1 @@
+"""Numbers: typed arrays, compiled loops, selection, robust statistics."""

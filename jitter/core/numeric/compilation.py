@@ -1,0 +1,170 @@
+"""Compile loops over arrays with numba; run the same functions uncompiled where that is not worth it.
+
+A function decorated with `compiled` is plain Python over arrays, floats and integers, with NaN for the unknown. Loading
+numba takes half a second, and compiling for the first time some seconds, so small inputs run the functions as they
+stand. They then get memoryviews instead of arrays: their elements are Python's own numbers, which are faster.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from threading import Lock
+from types import CodeType, FunctionType
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WORTH_COMPILING: Final = 20_000
+"""Cells (operations × ranks × steps) from which on loading numba costs less than uncompiled loops."""
+
+_log = logging.getLogger(__name__)
+_numba: Any = None
+_lock: Final = Lock()
+
+
+def compile_loops(cells: int) -> None:
+    """Have this process run its loops compiled from now on if so many cells are worth it and numba is there.
+
+    Logs a warning, once, where numba is missing.
+    """
+    global _numba  # noqa: PLW0603  # once for the process: a loaded numba stays
+    if _numba is not None or cells < WORTH_COMPILING:
+        return
+    with _lock:
+        try:
+            import numba
+
+            _numba = numba
+        except ImportError as error:
+            _numba = False
+            _log.warning("numba cannot be loaded (%s): the analysis runs uncompiled, about 100 times slower", error)
+
+
+def is_compiling() -> bool:
+    """Return whether this process runs its loops compiled."""
+    return bool(_numba)
+
+
+class CompiledFunction(Generic[P, R]):
+    """A function that runs compiled or as it stands, as `compile_loops` says."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        assert isinstance(function, FunctionType)
+        self.function = function
+        self.__doc__ = function.__doc__
+        self._plain: Callable[..., R] | None = None
+        self._fast: Callable[..., R] | None = None
+        self._inner: Callable[..., R] | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if _numba:
+            return self.fast(*args, **kwargs)
+        return self.plain(*map(_memory, args), **kwargs)
+
+    @property
+    def plain(self) -> Callable[..., R]:
+        """The function uncompiled, and uncompiled all that it calls."""
+        if self._plain is None:
+            self._plain = self._bound("plain", self.function.__qualname__)
+        return self._plain
+
+    @property
+    def fast(self) -> Callable[..., R]:
+        """The function compiled, to be called from Python."""
+        if self._fast is None:
+            self._fast = self._compile()
+        return self._fast
+
+    @property
+    def inner(self) -> Callable[..., R]:
+        """The function compiled, to be called from compiled functions: without what converts Python's arguments."""
+        if self._inner is None:
+            self._inner = share_machine_code(self._compile(no_cpython_wrapper=True))
+        return self._inner
+
+    def _compile(self, **options: bool) -> Any:
+        """Make numba's function; its machine code is kept on disk where that can be written."""
+        options |= {"nogil": True, "no_cfunc_wrapper": True}
+        if hasattr(_numba.core.options.DefaultOptions, "_nrt"):
+            # without reference counts, which only functions that make arrays need: loops take a quarter of the time
+            options["_nrt"] = False
+        with _lock:
+            # numba's file names tell functions by qualified name: the digest tells edited callees, which it ignores
+            digest = blake2b(self.digest() + repr(options).encode(), digest_size=6).hexdigest()
+        bound = self._bound("inner", f"{self.function.__qualname__}-{digest}")
+        try:
+            return _numba.njit(bound, cache=True, error_model="numpy", **options)
+        except RuntimeError as error:  # no folder for the cache
+            _warn_uncached(str(error))
+            return _numba.njit(bound, error_model="numpy", **options)
+
+    def digest(self) -> bytes:
+        """Digest of the bytecode and constants of the function and of the functions that it calls.
+
+        The package's module names count too: machine code on disk names the modules of its arguments' types.
+        """
+        found = blake2b(_content(self.function.__code__) + _module_names(), digest_size=6)
+        for called in self._called().values():
+            found.update(called.digest())
+        return found.digest()
+
+    def _called(self) -> "dict[str, CompiledFunction[..., Any]]":
+        names = self.function.__code__.co_names
+        known = self.function.__globals__
+        return {name: known[name] for name in names if isinstance(known.get(name), CompiledFunction)}
+
+    def _bound(self, kind: str, name: str) -> Callable[..., R]:
+        """The function with each compiled function that it calls replaced by that one's `kind`."""
+        function = self.function
+        names = {name: getattr(called, kind) for name, called in self._called().items()}
+        found = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
+        found.__qualname__ = name
+        found.__module__ = function.__module__
+        return found
+
+
+def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
+    """Make a loop that may run compiled. It takes arrays, tuples of arrays and numbers, by position."""
+    return CompiledFunction(function)
+
+
+def share_machine_code(function: Any) -> Any:
+    """Let calls of numba's function with constants use the machine code for integers; numba compiles each constant."""
+    find = function.get_call_template
+    unliteral = _numba.types.unliteral
+    function.get_call_template = lambda args, kws: find(
+        [unliteral(one) for one in args], {name: unliteral(one) for name, one in kws.items()}
+    )
+    return function
+
+
+def _memory(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.data
+    if isinstance(value, tuple):
+        return type(value)(*map(_memory, value)) if hasattr(value, "_fields") else tuple(map(_memory, value))
+    return value
+
+
+def _content(code: CodeType) -> bytes:
+    return code.co_code + repr([one for one in code.co_consts if not isinstance(one, CodeType)]).encode()
+
+
+@cache
+def _module_names() -> bytes:
+    package = Path(__file__).parents[2]
+    return repr(sorted(str(path.relative_to(package)) for path in package.rglob("*.py"))).encode()
+
+
+_warned: list[str] = []
+
+
+def _warn_uncached(why: str) -> None:
+    if not _warned:
+        _warned.append(why)
+        _log.warning("compiled loops cannot be kept on disk (%s): each run compiles them again, some seconds", why)

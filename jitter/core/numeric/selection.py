@@ -1,0 +1,65 @@
+"""Order statistics by selection: the k-th smallest of some values without sorting them, compiled."""
+
+import math
+from math import isnan
+
+from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.compilation import compiled
+
+
+@compiled
+def select(values: Floats, count: int, k: int) -> float:
+    """Return the k-th smallest (from 0) of the first `count` values, none of them NaN; reorders them.
+
+    Afterwards what stands before place k is no greater. Lomuto's partition, by what is below the pivot and then by what
+    equals it, goes on with one side. It moves every value, without a branch that a processor could predict wrongly: of
+    960 values that takes a quarter of the time of Hoare's partition.
+    """
+    low, high = 0, count
+    while high - low > 1:
+        first, middle, last = values[low], values[(low + high) // 2], values[high - 1]
+        pivot = max(min(first, middle), min(max(first, middle), last))
+        border = low
+        for at in range(low, high):
+            value = values[at]
+            values[at] = values[border]
+            values[border] = value
+            border += value < pivot
+        if k < border:
+            high = border
+            continue
+        for at in range(border, high):
+            value = values[at]
+            values[at] = values[border]
+            values[border] = value
+            border += value == pivot
+        if k < border:
+            return float(pivot)
+        low = border
+    return float(values[k])
+
+
+@compiled
+def select_lower_median(values: Floats, count: int) -> float:
+    """Return the lower median of the first `count` values, none of them NaN; NaN without any. Reorders them."""
+    return float(select(values, count, (count - 1) // 2)) if count > 0 else math.nan
+
+
+@compiled
+def select_median(values: Floats, count: int) -> float:
+    """Return the median, the mean of the middle two of an even number; NaN without any. Reorders them."""
+    if count == 0:
+        return math.nan
+    upper: float = select(values, count, count // 2)
+    if count % 2 == 1:
+        return upper
+    lower: float = values[0]  # what is below the middle stands before it
+    for at in range(1, count // 2):
+        lower = max(lower, values[at])
+    return (lower + upper) / 2
+
+
+@compiled
+def later(one: float, other: float) -> float:
+    """Return the greater of two times; an unknown one (NaN) says nothing."""
+    return other if isnan(one) or other > one else one

@@ -1,0 +1,1 @@
+"""Work on several processors: processes, Dask, read-ahead, interruption."""

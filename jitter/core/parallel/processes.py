@@ -1,0 +1,189 @@
+"""Worker processes: one pool, whose workers are forked from a server process; and settings of the current process.
+
+The server loads the workers' modules once. Workers are not forked from the calling process, because they would inherit
+the locks that its threads hold (DuckDB, pyarrow).
+"""
+
+import atexit
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool as WorkerDied
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import BaseContext
+from multiprocessing.synchronize import Event
+from types import ModuleType, TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from jitter.core.errors import ExitCode
+from jitter.core.parallel.interrupts import DeferInterrupts
+
+__all__ = [
+    "WorkerDied",
+    "WorkerPool",
+    "cpu_count",
+    "exit_after",
+    "reduce_gc",
+    "server_context",
+]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_GC_THRESHOLDS = (100_000, 20, 100)
+
+
+class WorkerPool:
+    """A pool of worker processes. A worker ends at once when the process that made the pool ends."""
+
+    def __init__(
+        self,
+        workers: int,
+        preload: Sequence[str],
+        initializer: Callable[..., None] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        kill_on_error: bool = False,
+    ) -> None:
+        """Make a pool of at most `workers` processes, which start when work is submitted.
+
+        The server process imports the modules named in `preload`. Each worker calls `initializer(*initargs)` once.
+        With `kill_on_error`, workers are killed when the `with` block is left by an exception; otherwise their
+        current calls are completed.
+        """
+        context = server_context(*preload)
+        self._stop = context.Event() if kill_on_error else None
+        start = (self._stop, initializer, initargs)
+        self._executor = ProcessPoolExecutor(workers, context, _start_worker, start)
+
+    def submit(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Schedule `function(*args)` in a worker. The future raises `WorkerDied` if a worker dies."""
+        with DeferInterrupts(), _without_main_module():  # a submission may start a worker
+            return self._executor.submit(function, *args, **kwargs)
+
+    def map(
+        self, function: Callable[[Item], Result], items: Iterable[Item], on_death: Callable[[Item], Result]
+    ) -> Iterator[Result]:
+        """Yield `function(item)` for each item, in order; after a worker's death, `on_death(item)` for the rest."""
+        remaining = list(items)
+        done = 0
+        with suppress(WorkerDied):
+            futures = [self.submit(function, item) for item in remaining]
+            for future in futures:
+                result = future.result()
+                done += 1
+                yield result
+        for item in remaining[done:]:
+            yield on_death(item)
+
+    def shutdown(self, *, wait: bool = True, cancel: bool = False) -> None:
+        """End the workers after their current calls, and with `cancel` before the calls that have not begun."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None and self._stop is not None:
+            self._stop.set()
+        self.shutdown(cancel=kind is not None)
+
+
+def server_context(*preload: str) -> BaseContext:
+    """Start the server process, unless it runs, and return the context that forks workers from it.
+
+    Returns at once; the server imports the modules named in `preload` meanwhile. It ends with this process.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    try:
+        with DeferInterrupts(), _without_main_module(), _interrupts_blocked():
+            forkserver.ensure_running()
+    except OSError:  # the path of the temporary folder may be too long for the server's socket
+        return multiprocessing.get_context("spawn")
+    return context
+
+
+def exit_after(event: Callable[[], object]) -> None:
+    """End this process as soon as `event()` returns, which is called on a thread."""
+
+    def wait() -> None:
+        event()
+        os._exit(ExitCode.INTERRUPTED)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def cpu_count() -> int:
+    """Return the number of processors that this process may use, which a scheduler such as Slurm may limit."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def reduce_gc() -> None:
+    """Run the garbage collector seldom. Only for processes that belong to jitter.
+
+    A large lake's records live until the end; traversing them again and again takes a tenth of the time.
+    """
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def _start_worker(stop: Event | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    """Initialize a worker process."""
+    from jitter.core.arrow import hide_pandas
+
+    _exit_with_parent()
+    if stop is not None:
+        exit_after(stop.wait)
+    reduce_gc()
+    hide_pandas()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+def _exit_with_parent() -> None:
+    """End this worker as soon as the process that made its pool ends; ignore Ctrl-C, which that process handles."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    exit_after(parent.join)
+    # the thread outlives the interpreter's teardown, during which DuckDB reports its objects as leaked
+    atexit.register(os._exit, 0)
+
+
+_main_module_lock = threading.Lock()
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Hide the user's script from processes that start here: a script without a main guard would start workers."""
+    with _main_module_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes with SIGINT blocked: the calling process handles Ctrl-C and ends them."""
+    resource_tracker.ensure_running()  # starts its own process, and unblocks SIGINT afterwards
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,226 @@
+"""Discovery: find the recordings under given paths and the reader of each; examine each file in isolation."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles
+from jitter.readers import Reader, ReaderError, describe_error, readers
+
+
+@dataclass(frozen=True)
+class Source:
+    """One recording: a file, a folder (for folder formats), or a file with its companion files."""
+
+    path: Path
+    reader: str
+    size: int
+    """Bytes of all its files."""
+    files: tuple[Path, ...]
+    """The files to read: the path itself first, then its companion files."""
+    changed_ns: int
+    """Time of the last change of any of the files, in ns since 1970."""
+
+
+@dataclass(frozen=True)
+class DiscoveredFiles:
+    """The result of a discovery."""
+
+    sources: list[Source]
+    """Recordings to read, in path order."""
+    unreadable: list[tuple[Path, JitterError]]
+    """Paths that cannot be read, with the error."""
+    others: int
+    """Number of files that are neither traces nor logs."""
+    notes: list[str] = field(default_factory=list)
+    """Further messages for the user: readers that failed, files of a known kind that jitter does not read."""
+    logs: list[Path] = field(default_factory=list)
+    """Logs of the job, in path order."""
+
+
+def discover(paths: Sequence[Path]) -> DiscoveredFiles:
+    """Search files and folders recursively for recordings of all formats.
+
+    A path that is a file must be a recording or part of one. Files in folders that are no traces are only counted,
+    unless they look like damaged traces. Of one recording in several forms one is taken. Raises nothing: errors are
+    in the result. Only regular files are opened.
+    """
+    search = _Search()
+    for path in paths:
+        search.add(path)
+    return search.result()
+
+
+class _Search:
+    """One discovery: collects sources, errors and unrecognized files."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Path, Source] = {}
+        self._companions: set[Path] = set()
+        self._read: set[Path] = set()
+        self._logs: dict[Path, Path] = {}
+        self._others = UnrecognizedFiles()
+        self._errors: dict[Path, JitterError] = {}
+        self._broken: dict[str, ReaderError] = {}
+        self._sniff_errors: dict[str, list[str]] = {}
+
+    def add(self, path: Path) -> None:
+        """Search one path."""
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            reason = "no such file or directory" if missing else error.strerror or str(error)
+            self._errors[path] = UnreadableTraceError(f"{path}: {reason}", "check the path")
+            return
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            self._errors[path] = UnreadableTraceError(
+                f"{_shown(path)}: {_special(mode)}, not a file", "write it to a file first"
+            )
+        elif _is_lake(path):
+            self._errors[path] = UnreadableTraceError(
+                f"{path}: is a lake, not a trace", "give the folder of the traces"
+            )
+        else:
+            for candidate, reader in self._candidates(path):
+                if reader is not None:
+                    self._add_source(candidate, reader)
+                elif _is_regular(candidate) and _is_utf8(candidate) and _is_log(candidate):
+                    self._logs.setdefault(candidate.resolve(), candidate)
+                elif _is_regular(candidate):
+                    self._others.add(candidate, named=candidate == path)
+
+    def result(self) -> DiscoveredFiles:
+        """Return everything found; decide which unrecognized files are damaged traces."""
+        alone = [source for path, source in self._sources.items() if path not in self._companions]
+        others = self._others.without(self._companions)
+        errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
+        notes = [str(error) for error in self._broken.values()]
+        notes += [
+            f"reader {name!r} failed to examine {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
+            for name, found in self._sniff_errors.items()
+        ]
+        return DiscoveredFiles(
+            sorted(alone, key=lambda source: str(source.path)),
+            [*self._errors.items(), *errors.items()],
+            others_count,
+            [*notes, *others.notes()],
+            sorted(path for resolved, path in self._logs.items() if resolved not in self._read),
+        )
+
+    def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
+        """Yield the path itself if it is a file or a folder recording, else the files and recordings under it."""
+        reader = self._reader_of(path)
+        if reader is not None or not path.is_dir():
+            yield path, reader
+            return
+        for folder, folders, files in os.walk(path, onerror=self._note_unlistable):
+            folders.sort()
+            here = Path(folder)
+            for name in list(folders):
+                reader = self._reader_of(here / name)
+                if reader is not None:
+                    folders.remove(name)
+                    yield here / name, reader
+            if _is_lake(here):
+                folders.clear()
+                continue
+            for name in sorted(files):
+                if not name.startswith("."):
+                    yield here / name, self._reader_of(here / name)
+
+    def _note_unlistable(self, error: OSError) -> None:
+        path = Path(error.filename)
+        self._errors[path] = UnreadableTraceError(f"{path}: cannot be listed ({error.strerror})", "make it readable")
+
+    def _reader_of(self, path: Path) -> Reader | None:
+        """Return the first reader that accepts the path; a reader that fails on it is noted and skipped."""
+        if not _is_regular(path) and not path.is_dir():
+            return None
+        for name in readers():
+            try:
+                reader = readers()[name]
+            except ReaderError as error:
+                self._broken.setdefault(name, error)
+                continue
+            try:
+                if reader.sniff(path):
+                    return reader
+            except Exception as error:  # a reader may be of another package and raise anything
+                self._sniff_errors.setdefault(name, []).append(f"{_shown(path)} ({describe_error(error)})")
+                self._others.add_failure(path, UnreadableTraceError(
+                    f"{_shown(path)}: reader {name!r} failed to examine it: {describe_error(error)}",
+                    "the file may be damaged: copy it again, or record again",
+                ))  # fmt: skip
+        return None
+
+    def _add_source(self, path: Path, reader: Reader) -> None:
+        if not _is_utf8(path):
+            self._errors[path] = UnreadableTraceError(
+                f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
+            )
+            return
+        try:
+            files = reader.files(path)
+            self._sources.setdefault(path.resolve(), _source(path, reader, files.read))
+            self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
+            self._read |= {file.resolve() for file in files.read}
+        except OSError as error:
+            self._errors[path] = UnreadableTraceError(
+                f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
+            )
+        except Exception as error:
+            self._errors[path] = ReaderError(
+                f"{path}: reader {reader.name!r} failed to list its files: {describe_error(error)}",
+                "this is a bug of the reader: please report it",
+            )
+
+
+def _is_lake(folder: Path) -> bool:
+    return (folder / "sources").is_dir() and (folder / "kernels").is_dir()
+
+
+def _is_log(path: Path) -> bool:
+    """Return whether a file holds a record of a log format; an unreadable file is none."""
+    from jitter.logs import sniff  # imported here: most folders of traces hold no other files
+
+    try:
+        return sniff(path) is not None
+    except OSError:
+        return False
+
+
+def _is_regular(path: Path) -> bool:
+    """Return whether the path is a regular file or a link to one; opening anything else may block."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _special(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path.resolve()).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(path: Path) -> str:
+    return str(path).encode("utf-8", "replace").decode()
+
+
+def _source(path: Path, reader: Reader, files: tuple[Path, ...]) -> Source:
+    inner = [file for one in files for file in ([one] if one.is_file() else one.rglob("*")) if file.is_file()]
+    states = [file.stat() for file in inner]
+    changed_ns = max((state.st_mtime_ns for state in states), default=0)
+    return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns)

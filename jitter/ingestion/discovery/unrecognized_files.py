@@ -1,0 +1,156 @@
+"""Files that no reader accepts: which of them are damaged traces, and the error or note for each."""
+
+import re
+import shlex
+import sqlite3
+from collections.abc import Sequence, Set
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.discovery.damaged_traces import describe_damage, is_damaged_trace
+from jitter.ingestion.discovery.unsupported_formats import UnsupportedFormat, unsupported_format
+
+_REPORTS: Final = {".nsys-rep", ".qdrep"}
+_MOST_REPORTS: Final = 3
+"""Reports with an error of their own; more are summarized in one."""
+_DAMAGED_HINT: Final = "copy it again, or record again"
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class DamagedTraceError(UnreadableTraceError):
+    """A file that is a trace by its name or contents and that no reader can read."""
+
+
+class UnrecognizedFiles:
+    """Collects files that no reader accepts; `classify` separates damaged traces from other files."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, bool] = {}
+        self._failures: dict[Path, JitterError] = {}
+
+    def add(self, path: Path, *, named: bool) -> None:
+        """Add a file; `named`: the user named this file itself, so it was meant to be a trace."""
+        self._files[path] = self._files.get(path, False) or named
+
+    def add_failure(self, path: Path, error: JitterError) -> None:
+        """Record that a reader failed to examine a path."""
+        self._failures.setdefault(path, error)
+
+    def without(self, companions: set[Path]) -> "UnrecognizedFiles":
+        """Return the files that are not companions of a recording (resolved paths)."""
+        kept = UnrecognizedFiles()
+        kept._files = {path: named for path, named in self._files.items() if path.resolve() not in companions}
+        kept._failures = self._failures
+        return kept
+
+    def classify(self, recordings: Sequence[Path], formats: str) -> tuple[dict[Path, JitterError], int]:
+        """Return the errors of files that should have been traces, and the number of the others.
+
+        `recordings` are the paths of recognized recordings, `formats` the supported formats.
+        """
+        patterns = {_name_pattern(path) for path in recordings}
+        errors: dict[Path, JitterError] = {}
+        for path, named in self._files.items():
+            try:
+                error = self._explain(path, named, patterns, formats)
+            except OSError as reason:
+                error = UnreadableTraceError(f"{path}: {reason.strerror or reason}", "make it readable")
+            if error is not None:
+                errors[path] = error
+        others = len(self._files) - len(errors)
+        return _summarize_reports(errors), others
+
+    def _explain(self, path: Path, named: bool, patterns: Set[tuple[str, str]], formats: str) -> JitterError | None:
+        if is_nsys_report(path):
+            return explain_report(path, named)
+        with path.open("rb"):
+            pass
+        if _name_pattern(path) in patterns or is_damaged_trace(path):
+            failure = self._failures.get(path)
+            what = f"{path}: a damaged trace ({describe_damage(path)})" if failure is None else failure.message
+            return DamagedTraceError(what, _DAMAGED_HINT)
+        return explain_unrecognized(path, named, formats)
+
+    def notes(self) -> list[str]:
+        """Return one sentence per kind of file that jitter does not read, with the command to record instead."""
+        found: dict[UnsupportedFormat, list[Path]] = {}
+        for path in self._files:
+            kind = unsupported_format(path)
+            if kind is not None:
+                found.setdefault(kind, []).append(path)
+        return [
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind.files}, which jitter does not "
+            f"read; {kind.instead}"
+            for kind, paths in found.items()
+        ]
+
+
+def is_nsys_report(path: Path) -> bool:
+    """Return whether the file is an Nsight Systems report, which only nsys can read."""
+    return path.suffix in _REPORTS
+
+
+def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterError]:
+    """Replace the errors of many reports that were not exported by one."""
+    reports = [path for path in errors if is_nsys_report(path)]
+    if len(reports) <= _MOST_REPORTS:
+        return errors
+    folders = sorted({str(path.parent) for path in reports})
+    patterns = " ".join(f"{shlex.quote(folder)}/*{reports[0].suffix}" for folder in folders[:_MOST_REPORTS])
+    error = UnreadableTraceError(
+        f"{reports[0]} and {len(reports) - 1} more: Nsight Systems reports, not exports",
+        f"run: for report in {patterns}; do "
+        'nsys export -t sqlite --lazy=false -o "${report%.*}.sqlite" "$report"; done',
+    )
+    kept = {path: one for path, one in errors.items() if path not in set(reports)}
+    return {**kept, reports[0]: error}
+
+
+def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
+    """Return an error with the export command; None if an export exists and the user did not name this file."""
+    export = next((path for path in _exports(report) if path.exists()), None)
+    if export is None:
+        target = shlex.quote(str(report.with_suffix(".sqlite")))
+        return UnreadableTraceError(
+            f"{report}: an Nsight Systems report, not an export",
+            f"run: nsys export -t sqlite --lazy=false -o {target} {shlex.quote(str(report))}",
+        )
+    if named:
+        return UnreadableTraceError(f"{report}: an Nsight Systems report, not an export", f"its export is {export}")
+    return None
+
+
+def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
+    """Return the error for a file that no reader accepts; None if the file is probably no trace."""
+    if path.suffix == ".sqlite" and not _is_database(path):
+        return DamagedTraceError(
+            f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
+            "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
+        )
+    if not named:
+        return None
+    kind = unsupported_format(path)
+    if kind is not None:
+        return UnreadableTraceError(f"{path}: one of the {kind.files}, which jitter does not read", kind.instead)
+    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {formats}")
+
+
+def _name_pattern(path: Path) -> tuple[str, str]:
+    """Return the names of the folder and the file with each number replaced: equal for the ranks of one job."""
+    folder = path.absolute().parent.name
+    numbered = _NUMBER.sub("#", path.name)
+    return _NUMBER.sub("#", folder), numbered
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
+
+
+def _exports(report: Path) -> tuple[Path, Path]:
+    return report.with_suffix(".sqlite"), report.with_name(f"{report.stem}_pqtdir")

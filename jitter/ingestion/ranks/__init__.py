@@ -1,0 +1,1 @@
+"""The rank of each recording, and the job that it belongs to."""

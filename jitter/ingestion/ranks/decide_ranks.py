@@ -1,0 +1,232 @@
+"""Rank decision: the global rank of each GPU of a recording, from evidence in order of trust."""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.ranks.rank_names import rank_in_path, stated_rank
+
+RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
+
+_MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
+_FILE_NAME = "the file name"
+_STRAY = 0.01  # share of kernels below which a GPU is not the process's own
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """Options that give ranks: one rank, a map from file (and device) to rank, or a pattern for paths."""
+
+    rank: int | None = None
+    by_file: tuple[tuple[str, int | None, int], ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuEvidence:
+    """Evidence for the rank of one GPU of a recording. `kernels` is the number of kernels it ran."""
+
+    process: int
+    device: int | None
+    kernels: int
+    step_text_rank: int | None
+    process_rank: int | None
+    process_rank_from: str | None
+    launcher_rank: int | None
+    launcher_rank_from: str | None
+
+
+@dataclass(frozen=True)
+class RankDecision:
+    """A GPU's rank (None: another rank's process touched the GPU in passing), the evidence, and a warning."""
+
+    rank: int | None
+    decided_by: str
+    warning: str | None = None
+
+
+def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_pattern: str | None) -> RankOptions:
+    """Return the rank options; raise `UsageError` for an invalid pattern or an unreadable map."""
+    if rank_pattern is not None:
+        compile_rank_pattern(rank_pattern)
+    return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
+
+
+def compile_rank_pattern(expression: str) -> re.Pattern[str]:
+    """Compile a rank pattern; raise `UsageError` if it is not a regular expression or has no group."""
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UsageError(f"--rank-pattern is not a regular expression: {error}", f"got {expression!r}") from None
+    if pattern.groups == 0:
+        raise UsageError("--rank-pattern has no group", r"write it like node\d+_(?P<rank>\d+)")
+    return pattern
+
+
+def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
+    """Read lines `file,rank` or `file,device,rank` (a heading is allowed); raise `UsageError` for anything else."""
+    rows = []
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:  # spreadsheets write a byte order mark
+            reader = csv.reader(lines)
+            for row in reader:
+                number = reader.line_num
+                cells = [cell.strip() for cell in row]
+                if not any(cells) or (number == 1 and cells[0] == "file"):
+                    continue
+                if len(cells) not in (2, 3) or not all(
+                    cell.isdecimal() and len(cell) <= _MOST_DIGITS for cell in cells[1:]
+                ):
+                    raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
+                rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV file with columns file,rank") from None
+    return tuple(rows)
+
+
+def decide_ranks(
+    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
+) -> list[RankDecision]:
+    """Return the rank decision of each GPU, in the order given.
+
+    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank.
+
+    Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
+    the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
+    devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it,
+    or if recording, marker and file name state different ranks. The environment contradicts nothing: it is that of
+    the profiled process, which may be a launcher with a process number of its own.
+    """
+    by_user = _by_user(path, gpus, options)
+    if by_user is not None:
+        return by_user
+    processes = sorted({gpu.process for gpu in gpus})
+    known: dict[int, tuple[int, str]] = {}
+    for gpu in gpus:
+        stated = _stated_ranks(path, gpu, is_alone=len(processes) == 1)
+        contradicting = [one for one in stated if one[0] != stated[0][0]]
+        if contradicting:
+            (first, first_from), (other, other_from) = stated[0], contradicting[0]
+            raise UnknownRankError(
+                f"{path}: {first_from} says rank {first}, and {other_from} says rank {other}",
+                f"give the right one: --rank {first} or --rank {other} (one file), or --rank-map CSV (file,rank)",
+            )
+        if stated and stated[0][1] != _FILE_NAME:
+            known[gpu.process] = stated[0]
+        elif len(processes) == 1 and gpu.launcher_rank is not None:
+            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+    if len(processes) == 1 and not known:
+        in_path = rank_in_path(path)
+        in_path = in_name if in_path is None else in_path
+        if in_path is not None:
+            known[processes[0]] = (in_path, "file name")
+    if not known:
+        return _by_device_order(path, gpus, hint)
+    if len(known) < len(processes):
+        raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
+    decisions: dict[tuple[int, int | None], RankDecision] = {}
+    for process, (rank, decided_by) in known.items():
+        decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
+
+
+def _stated_ranks(path: Path, gpu: GpuEvidence, *, is_alone: bool) -> list[tuple[int, str]]:
+    """Return the ranks that the evidence states for a GPU's process, with what states them, the most trusted first."""
+    found = [
+        (gpu.process_rank, gpu.process_rank_from or "recording"),
+        (gpu.step_text_rank, "step marker"),
+        (stated_rank(path) if is_alone else None, _FILE_NAME),
+    ]
+    return [(rank, told_by) for rank, told_by in found if rank is not None]
+
+
+def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:
+    if options.rank is not None:
+        if len(gpus) > 1:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs, so --rank {options.rank} is ambiguous",
+                "use --rank-map with columns file,device,rank",
+            )
+        return [RankDecision(options.rank, "--rank")]
+    rows = rank_map_rows(path, options)
+    if rows:
+        by_device = dict(rows)
+        alone = by_device.get(None) if len(gpus) == 1 else None
+        missing = [gpu.device for gpu in gpus if by_device.get(gpu.device, alone) is None]
+        if missing:
+            raise UnknownRankError(
+                f"{path}: holds {len(gpus)} GPUs and --rank-map does not name device {missing[0]}",
+                "give one line per device: file,device,rank",
+            )
+        return [RankDecision(by_device.get(gpu.device, alone), "--rank-map") for gpu in gpus]
+    named = rank_by_pattern(path, options)
+    if named is None:
+        return None
+    if len({gpu.process for gpu in gpus}) > 1:
+        raise UnknownRankError(
+            f"{path}: holds several processes, so --rank-pattern is ambiguous",
+            "use --rank-map with columns file,device,rank",
+        )
+    decisions = _within_process(path, gpus, named, "--rank-pattern")
+    return [decisions[gpu.process, gpu.device] for gpu in gpus]
+
+
+def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
+    """Return the number that --rank-pattern finds in this path; None without a pattern or a match."""
+    found = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
+    if found is None:
+        return None
+    text = found.groupdict().get("rank") or found.group(1)
+    return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
+def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
+    """Return the (device, rank) lines of --rank-map for this file."""
+    return [(device, rank) for file, device, rank in options.by_file if _same_file(path, file)]
+
+
+def _same_file(path: Path, named: str) -> bool:
+    wanted = Path(named)
+    return path.resolve() == wanted.resolve() or path.parts[-len(wanted.parts) :] == wanted.parts
+
+
+def _within_process(
+    path: Path, gpus: Sequence[GpuEvidence], rank: int, decided_by: str
+) -> dict[tuple[int, int | None], RankDecision]:
+    """Return one rank for a process with one GPU of its own, consecutive ranks in device order for several GPUs."""
+    ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
+    total = sum(gpu.kernels for gpu in ordered)
+    own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
+    decisions = {
+        (gpu.process, gpu.device): RankDecision(
+            None,
+            decided_by,
+            f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, which is not its own, are left out",
+        )
+        for gpu in ordered
+        if gpu not in own
+    }
+    for position, gpu in enumerate(own):
+        warning = None
+        if len(own) > 1:
+            warning = (
+                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs, assumed to be ranks "
+                f"{rank * len(own)} to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
+            )
+        decisions[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, decided_by, warning)
+    return decisions
+
+
+def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
+    devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
+    if len(gpus) < 2 or len(set(devices)) < len(gpus):
+        ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
+        raise UnknownRankError(f"{path}: rank unknown: neither the trace nor the file name states it", ways)
+    warning = (
+        f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
+        f"a guess: {RANK_HINT}"
+    )
+    return [RankDecision(devices.index(gpu.device), "device order", warning) for gpu in gpus if gpu.device is not None]

@@ -1,0 +1,231 @@
+"""Launch join on disk (DuckDB), for captures larger than memory; `launch_join.py` says why there are two joins."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from jitter.core.schema import ACTIVITIES, CALLS
+from jitter.core.sql import load_sql
+from jitter.ingestion.transform.api_calls import (
+    LONG_OPERATION_NS,
+    capture_boundary,
+    is_launch,
+    is_operation,
+    is_synchronising,
+)
+from jitter.ingestion.transform.collective_calls import Communication
+from jitter.ingestion.transform.joins.duckdb_launches import count_rows, join_launches
+from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage, HostRange, Steps, locate_in_steps
+from jitter.ingestion.transform.steps.step_markers import StepRange
+
+ROWS_AN_INSERT = 122_880  # a row group of DuckDB: fewer go through its log first
+STEP_ROWS_AT_ONCE = 49_152
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "memory_limit": "400MB",
+    "preserve_insertion_order": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+_NO_DEVICE = -1 << 31
+_NAMES = pa.schema(
+    [
+        ("name", pa.int32()),
+        ("text", pa.string()),
+        ("is_collective", pa.bool_()),
+        ("may_be_in_framework_call", pa.bool_()),
+        ("is_launch", pa.bool_()),
+        ("is_synchronising", pa.bool_()),
+        ("is_operation", pa.bool_()),
+        ("capture_edge", pa.string()),
+    ]
+)
+_STEP_RANGES = pa.schema(
+    [("process", pa.int32()), ("step_row", pa.int32()), ("start_ns", pa.int64()), ("until_ns", pa.int64())]
+)
+_COLLECTIVE_CALLS = pa.schema(
+    [
+        ("process", pa.int32()),
+        ("thread", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("operation", pa.string()),
+        ("of_library", pa.bool_()),
+    ]
+)
+_HOST_RANGES = pa.schema(
+    [
+        ("process", pa.int32()),
+        ("kind", pa.string()),
+        ("text", pa.string()),
+        ("thread", pa.int64()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+    ]
+)
+
+
+class DuckDbJoin:
+    """See `launch_join.JoinedCapture`. Call `add` for each batch, `join` once, and `close` at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create a database in an empty folder."""
+        # not in memory: in-memory tables cannot be evicted, so nothing is left for joins once they fill the limit
+        self._db = duckdb.connect(folder / "capture.duckdb", config=_CONFIG | {"temp_directory": str(folder)})
+        self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the file is never opened again
+        self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
+        for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
+            self._create(table, schema.empty_table())
+
+    def close(self) -> None:
+        """Close the database; its folder can then be removed."""
+        self._db.close()
+
+    def add(self, table: str, rows: pa.RecordBatch) -> None:
+        """Add rows of the table `activities` or `calls`."""
+        held = self._held[table]
+        if held and held[0].schema != rows.schema:
+            self._insert(table)
+        held.append(rows)
+        if sum(rows.num_rows for rows in held) >= ROWS_AN_INSERT:
+            self._insert(table)
+
+    def join(self, host_ranges: Sequence[HostRange], names: Sequence[str], communication: Communication) -> None:
+        """Join activities with their launching calls; call once, after the last `add`."""
+        for table in self._held:
+            self._insert(table)
+        rows = {
+            "name": range(len(names)),
+            "text": names,
+            "is_collective": communication.of_names(names),
+            "may_be_in_framework_call": communication.may_be_in_framework_call(names),
+            "is_launch": [is_launch(name) for name in names],
+            "is_synchronising": [is_synchronising(name) for name in names],
+            "is_operation": [is_operation(name) for name in names],
+            "capture_edge": [capture_boundary(name) for name in names],
+        }
+        self._create("names", pa.table(rows, schema=_NAMES))
+        self._create("host_ranges", _table(host_ranges, _HOST_RANGES))
+        self._create("collective_calls", _table(communication.calls, _COLLECTIVE_CALLS))
+        join_launches(self._db)
+        self._db.execute(load_sql(__package__, "enclosed"))
+        self._db.execute(load_sql(__package__, "typed"))
+        self._db.execute("DROP TABLE activities")
+        self.has_launches = frozenset(
+            process
+            for (process,) in self._db.execute(
+                "SELECT DISTINCT process FROM placed WHERE launch_start_ns IS NOT NULL"
+            ).fetchall()
+        )
+
+    def gpus(self) -> list[GpuUsage]:
+        uses: dict[Gpu, GpuUsage] = {}
+        for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
+            load_sql(__package__, "streams")
+        ).fetchall():
+            gpu = Gpu(process, device)
+            before = uses.get(gpu)
+            if before is None:
+                uses[gpu] = GpuUsage(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
+            else:
+                uses[gpu] = GpuUsage(
+                    gpu,
+                    before.kernels + kernels,
+                    before.compute_kernels + compute,
+                    before.main_stream,
+                    min(before.first_ns, first_ns),
+                    max(before.last_ns, last_ns),
+                )
+        return list(uses.values())
+
+    def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
+        bound = {
+            "process": gpu.process,
+            "device": gpu.device,
+            "is_collective": kind == "collective",
+            "stream": stream,
+        }
+        return self._db.sql(load_sql(__package__, "sequence"), params=bound).to_arrow_table()
+
+    def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
+        rows = max(map(len, steps.values()), default=0)
+        steps_at_once = max(1, STEP_ROWS_AT_ONCE * rows // max(1, count_rows(self._db, "placed")))
+        for first in range(0, rows, steps_at_once):
+            some = range(first, first + steps_at_once)
+            ranges = [step for found in steps.values() for step in found[some.start : some.stop]]
+            untils = [step.until_ns for step in ranges if step.until_ns is not None]
+            bound = {
+                "from": min(step.start_ns for step in ranges),
+                "until": max(untils) if len(untils) == len(ranges) else None,
+            }
+            for gpu, found in _by_gpu(self._db.sql(load_sql(__package__, "in_order"), params=bound).to_arrow_table()):
+                in_steps = _of_steps(found, steps.get(gpu.process, ()), some)
+                if in_steps.num_rows:
+                    yield gpu, in_steps
+
+    def before_capture(self) -> dict[Gpu, int]:
+        return {
+            Gpu(process, device): kernels
+            for process, device, kernels in self._db.execute(
+                "SELECT process, device, count(*) FROM placed WHERE place_ns IS NULL AND NOT is_memory GROUP BY ALL"
+            ).fetchall()
+        }
+
+    def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
+        self._set_steps(steps)
+        return {(process, row): n for process, row, n in self._db.execute(load_sql(__package__, "lost")).fetchall()}
+
+    def host(self, steps: Steps) -> pa.Table:
+        self._set_steps(steps)
+        return self._db.sql(load_sql(__package__, "host"), params={"long_ns": LONG_OPERATION_NS}).to_arrow_table()
+
+    def _set_steps(self, steps: Steps) -> None:
+        rows = [
+            (process, row, step.start_ns, step.until_ns)
+            for process, found in steps.items()
+            for row, step in enumerate(found)
+        ]
+        self._create("step_ranges", _table(rows, _STEP_RANGES))
+
+    def _insert(self, table: str) -> None:
+        for _, some in groupby(self._held[table], key=attrgetter("schema")):
+            rows = pa.Table.from_batches(list(some))
+            self._db.register("_batch", rows)
+            self._db.execute(f"INSERT INTO {table} BY NAME SELECT {', '.join(rows.schema.names)} FROM _batch")
+            self._db.unregister("_batch")
+        self._held[table].clear()
+        pa.default_memory_pool().release_unused()  # else Arrow keeps the memory of rows that the database now holds
+
+    def _create(self, table: str, rows: pa.Table) -> None:
+        self._db.register("_rows", rows)
+        self._db.execute(f"CREATE OR REPLACE TABLE {table} AS FROM _rows")
+        self._db.unregister("_rows")
+
+
+def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Table:
+    """Return the rows that lie in the steps `some`, with `step_row`; numpy is several times faster here than SQL."""
+    step_rows = locate_in_steps(rows["place_ns"].to_numpy(), steps)
+    inside = (step_rows >= some.start) & (step_rows < some.stop)
+    rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
+    return rows if inside.all() else rows.filter(inside)
+
+
+def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _by_gpu(rows: pa.Table) -> Iterator[tuple[Gpu, pa.Table]]:
+    """Split rows, ordered by process and device, into GPUs."""
+    device = rows["device"].fill_null(_NO_DEVICE).to_numpy()
+    is_new = (np.diff(rows["process"].to_numpy()) != 0) | (np.diff(device) != 0)
+    for first, end in pairwise([0, *(np.flatnonzero(is_new) + 1).tolist(), len(rows)]):
+        if end > first:
+            yield Gpu(rows["process"][first].as_py(), rows["device"][first].as_py()), rows.slice(first, end - first)

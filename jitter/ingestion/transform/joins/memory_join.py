@@ -1,0 +1,276 @@
+"""Launch join in memory (numpy), for captures that fit; `launch_join.py` says why there are two joins."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import groupby, pairwise
+from operator import attrgetter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.schema import ACTIVITIES, CALLS, HOST
+from jitter.ingestion.transform.api_calls import (
+    LONG_OPERATION_NS,
+    capture_boundary,
+    is_launch,
+    is_operation,
+    is_synchronising,
+)
+from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
+from jitter.ingestion.transform.joins.correlation import match_launches
+from jitter.ingestion.transform.joins.launch_join import (
+    COLLECTIVE_COLUMNS,
+    Gpu,
+    GpuUsage,
+    HostRange,
+    Steps,
+    locate_in_steps,
+)
+from jitter.ingestion.transform.streams import Streams
+
+_LAUNCH_COLUMNS = {
+    "launch_name": "name",
+    "launch_start_ns": "start_ns",
+    "launch_end_ns": "end_ns",
+    "launch_thread": "thread",
+}
+_HOST = pa.schema([pa.field("process", pa.int32()), *(HOST.field(name) for name in HOST.names[2:])])
+STEP_ROWS_AT_ONCE = 49_152
+_HOST_ORDER = ("process", "start_ns", "thread", "name", "end_ns", "kind")
+_Integers = npt.NDArray[np.int64]
+_Bools = npt.NDArray[np.bool_]
+
+
+class MemoryJoin:
+    """See `launch_join.JoinedCapture`."""
+
+    def __init__(
+        self,
+        activities: Sequence[pa.RecordBatch],
+        calls: Sequence[pa.RecordBatch],
+        host_ranges: Sequence[HostRange],
+        names: Sequence[str],
+        communication: Communication,
+    ) -> None:
+        """Join batches of `activities` and `calls` as readers yield them; `names` are the names of the recording."""
+        self._activities = _one_table(activities, ACTIVITIES, ("device", "stream", "correlation"))
+        self._calls = _one_table(calls, CALLS, ("thread", "end_ns", "correlation"))
+        self._host_ranges = host_ranges
+        self._names = names
+        self._communication = communication
+        self._streams = Streams(self._activities)
+        self._process = self._activities["process"].to_numpy()
+        self._start_ns = self._activities["start_ns"].to_numpy()
+        self._end_ns = self._activities["end_ns"].to_numpy()
+        self._is_kernel = ~self._activities["is_memory"].to_numpy()
+        self._call, self._counts, is_answered = match_launches(self._activities, self._calls)
+        self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
+        self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
+        self._place_ns, self._is_placed = self._placed()
+        self._is_collective = self._find_collectives()
+
+    def gpus(self) -> list[GpuUsage]:
+        return self._streams.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
+
+    def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
+        wanted = self._of_kind(kind)
+        if stream is not None:
+            wanted &= pc.equal(self._activities["stream"], stream).fill_null(False).to_numpy()
+        rows = self._in_order(gpu)
+        rows = rows[wanted[rows]]
+        return pa.table({"name": self._activities["name"].to_numpy()[rows], "place_ns": self._place_ns[rows]})
+
+    def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
+        for gpu in self._streams.gpus:
+            rows = self._in_order(gpu)
+            step_rows = locate_in_steps(self._place_ns[rows], steps.get(gpu.process, ()))
+            rows, step_rows = rows[step_rows >= 0], step_rows[step_rows >= 0]
+            begun = 0
+            for last, end in _stretches(step_rows):
+                if end - begun > STEP_ROWS_AT_ONCE and last > begun:
+                    yield gpu, self._rows(rows[begun:last], step_rows[begun:last])
+                    begun = last
+            if len(rows) > begun:
+                yield gpu, self._rows(rows[begun:], step_rows[begun:])
+
+    def before_capture(self) -> dict[Gpu, int]:
+        early = Counter(self._streams.gpu_of_row[self._is_kernel & ~self._is_placed].tolist())
+        return {self._streams.gpus[number]: kernels for number, kernels in early.items()}
+
+    def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
+        process = self._calls["process"].to_numpy()[self._unanswered]
+        start_ns = self._calls["start_ns"].to_numpy()[self._unanswered]
+        step_rows = _step_rows(process, start_ns, steps)
+        counts = (step_rows >= 0) & ~self._taken_down()
+        return dict(Counter(zip(process[counts].tolist(), step_rows[counts].tolist(), strict=True)))
+
+    def host(self, steps: Steps) -> pa.Table:
+        is_sync = self._counts & self._are([is_synchronising(name) for name in self._names])
+        took = self._calls["end_ns"].fill_null(0).to_numpy() - self._calls["start_ns"].to_numpy()
+        is_long = (took >= LONG_OPERATION_NS) & self._are([is_operation(name) for name in self._names])
+        rows_kept = np.flatnonzero(is_sync | is_long)
+        calls = self._calls.take(pa.array(rows_kept))
+        call_kinds = np.where(is_sync[rows_kept], "sync", "operation").tolist()
+        columns = zip(*self._host_ranges, strict=True) if self._host_ranges else ((),) * len(HostRange._fields)
+        ranges = dict(zip(HostRange._fields, columns, strict=True))
+        rows = pa.table(
+            {
+                "process": [*calls["process"].to_pylist(), *ranges["process"]],
+                "kind": [*call_kinds, *ranges["kind"]],
+                "name": [*(self._names[name] for name in calls["name"].to_pylist()), *ranges["text"]],
+                **{name: [*calls[name].to_pylist(), *ranges[name]] for name in ("thread", "start_ns", "end_ns")},
+            },
+            schema=_HOST,
+        )
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _HOST_ORDER]))
+        step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
+        return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
+
+    def _placed(self) -> tuple[_Integers, _Bools]:
+        """Return each activity's place in launch order (ns) and whether it is known; the same rule as `placed.sql`."""
+        launched = self._call >= 0
+        launch_ns = np.zeros(len(launched), np.int64)
+        launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
+        if launched.all():
+            return launch_ns, launched
+        stream = self._streams.of_row
+        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, stream))
+        at = np.where(launched[order], np.arange(len(order)), 0)
+        before = order[np.maximum.accumulate(at)]
+        place_ns, is_placed = np.empty_like(launch_ns), np.empty_like(launched)
+        place_ns[order] = launch_ns[before]
+        is_placed[order] = launched[before] & (stream[before] == stream[order])
+        by_start = ~np.isin(self._process, list(self.has_launches))
+        place_ns[by_start] = self._start_ns[by_start]
+        return place_ns, is_placed | by_start
+
+    @cached_property
+    def _order(self) -> _Integers:
+        """Activities with a known place, ordered by GPU and launch; ties as in `in_order.sql`."""
+        rows = np.flatnonzero(self._is_placed)
+        gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
+        order = np.lexsort((place_ns, gpu))
+        if ((np.diff(place_ns[order]) == 0) & (np.diff(gpu[order]) == 0)).any():
+            correlation = self._activities["correlation"]
+            ties = (
+                correlation.fill_null(0).to_numpy(),
+                correlation.is_null().to_numpy(),
+                self._activities["name"].to_numpy(),
+                self._end_ns,
+                self._start_ns,
+                self._streams.of_row,
+            )
+            order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
+        return rows[order]
+
+    def _in_order(self, gpu: Gpu) -> _Integers:
+        if gpu not in self._streams.gpus:
+            return self._order[:0]
+        number = self._streams.gpus.index(gpu)
+        gpus = self._streams.gpu_of_row[self._order]
+        return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
+
+    def _rows(self, rows: _Integers, step_rows: npt.NDArray[np.int32]) -> pa.Table:
+        call = self._call[rows]
+        calls = pa.array(call, mask=None if call.min() >= 0 else call < 0)
+        found = self._activities.take(pa.array(rows)).drop_columns("process")
+        for ours, theirs in _LAUNCH_COLUMNS.items():
+            found = found.append_column(ours, self._calls[theirs].take(calls))
+        found = found.append_column("is_collective", pa.array(self._is_collective[rows]))
+        if len(self._operations):
+            number = self._enclosing[rows]
+            operations = self._operations.take(pa.array(number, mask=number < 0))
+            told = found["collective"] if "collective" in found.schema.names else pa.nulls(len(found), pa.string())
+            found = found.drop_columns([name for name in found.schema.names if name == "collective"])
+            found = found.append_column("collective", pc.coalesce(told, operations))
+        return found.append_column("step_row", pa.array(step_rows))
+
+    def _taken_down(self) -> _Bools:
+        """Return which launches without a kernel were made during a graph capture, which runs nothing."""
+        taken = np.zeros(len(self._unanswered), np.bool_)
+        edges = [capture_boundary(name) for name in self._names]
+        if not any(edges):
+            return taken
+        launches = self._calls.take(pa.array(self._unanswered))
+        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
+        begins: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
+        of_edges = self._calls.filter(pa.array(self._counts & self._are([edge is not None for edge in edges])))
+        columns = (of_edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
+        for one, thread, at_ns, name in zip(*columns, strict=True):
+            if thread is not None:
+                begins[one, thread].append((at_ns, edges[name] == "begin"))
+        for (one, thread), found in begins.items():
+            is_own = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == one)
+            times, is_begin = zip(*sorted(found), strict=True)
+            edge = np.searchsorted(np.array(times, np.int64), start_ns[is_own], side="right")
+            taken[is_own] = np.array([False, *is_begin])[edge]
+        return taken
+
+    def _of_kind(self, kind: str) -> _Bools:
+        found: _Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
+        return found
+
+    def _find_collectives(self) -> _Bools:
+        """Return which kernels are communication: by their arguments, by the call around their launch, by name."""
+        found = _at(self._activities, self._communication.of_names(self._names))
+        for column in COLLECTIVE_COLUMNS:
+            if column in self._activities.schema.names:
+                found |= self._activities[column].is_valid().to_numpy()
+        if len(self._operations):
+            of_library = np.array([call.of_library for call in self._communication.calls], np.bool_)
+            open_to_framework = _at(self._activities, self._communication.may_be_in_framework_call(self._names))
+            self._enclosing[(self._enclosing >= 0) & ~of_library[self._enclosing] & ~(open_to_framework | found)] = -1
+            found |= self._enclosing >= 0
+            self._enclosing[~(found & self._is_kernel)] = -1
+        found &= self._is_kernel
+        return found
+
+    @cached_property
+    def _operations(self) -> pa.Array:
+        return pa.array([call.operation for call in self._communication.calls], pa.string())
+
+    @cached_property
+    def _enclosing(self) -> _Integers:
+        """Each activity's enclosing communication call (index); -1 if none."""
+        calls, threads = self._calls, self._calls["thread"]
+        around = find_enclosing_calls(
+            self._communication.calls,
+            calls["process"].to_numpy(),
+            threads.fill_null(0).to_numpy(),
+            threads.is_valid().to_numpy(),
+            calls["start_ns"].to_numpy(),
+        )
+        return np.where(self._call >= 0, np.append(around, -1)[self._call], -1)
+
+    def _are(self, is_so: Sequence[bool]) -> _Bools:
+        return _at(self._calls, is_so)
+
+
+def _at(rows: pa.Table, of_names: Sequence[bool]) -> _Bools:
+    """Return for each row the value of its name in `of_names`."""
+    found: _Bools = np.array(of_names, np.bool_)[rows["name"].to_numpy()]
+    return found
+
+
+def _one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema, needed: Sequence[str]) -> pa.Table:
+    """Concatenate batches; required and `needed` columns that a batch lacks are null."""
+    least = pa.schema([field for field in schema if not field.nullable or field.name in needed])
+    parts = [pa.Table.from_batches(list(some)) for _, some in groupby(batches, key=attrgetter("schema"))]
+    return pa.concat_tables([least.empty_table(), *parts], promote_options="default").combine_chunks()
+
+
+def _stretches(step_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the end of each step."""
+    bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), len(step_rows)]
+    return pairwise(bounds)
+
+
+def _step_rows(process: npt.NDArray[np.int32], times_ns: _Integers, steps: Steps) -> npt.NDArray[np.int32]:
+    """Return for each time the index into its process's steps; -1 if no step contains it."""
+    found = np.full(len(times_ns), -1, np.int32)
+    for one in np.unique(process).tolist():
+        found[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))
+    return found

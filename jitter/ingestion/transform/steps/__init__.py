@@ -1,0 +1,1 @@
+"""The steps of a recording: from markers, or from repetition."""

@@ -1,0 +1,212 @@
+"""Step markers: the host ranges of one thread per process whose text matches the step pattern, without nested ones."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_time
+from jitter.core.step_key import StepKey
+from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
+
+
+class Marker(NamedTuple):
+    """A range whose text states a step number. Times in ns; `end_ns` is None if the recording ended first."""
+
+    thread: int | None
+    text: str
+    start_ns: int
+    end_ns: int | None
+    epoch: int | None
+    step: int
+    rank: int | None
+    kind: str = ""
+    """The text up to the step number, with N for numbers: ranges of one kind are written by one line of code."""
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """The time of one step of one process: launches that start in [start_ns, until_ns) belong to it."""
+
+    key: StepKey
+    text: str | None
+    """The marker's text; None if the step was found by repetition."""
+    start_ns: int
+    end_ns: int | None
+    """None if the range does not end in the recording."""
+    until_ns: int | None
+    """End of the step for launches: the range's end, or the next step's start for an open range; None: no end."""
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class StepRanges:
+    """The steps of one process in order, and the problems of its markers."""
+
+    ranges: list[StepRange]
+    problems: list[str]
+
+
+def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
+    """Compile a step pattern; raise `UsageError` if it is not a regular expression or has no group `step`."""
+    if expression is None:
+        return re.compile(DEFAULT_STEP_PATTERN)
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        raise UsageError(f"--step-pattern is not a regular expression: {error}", f"got {expression!r}") from None
+    if "step" not in pattern.groupindex:
+        raise UsageError(
+            "--step-pattern has no group named step",
+            r"write it like (?P<step>\d+); (?P<epoch>\d+) and (?P<rank>\d+) are optional",
+        )
+    return pattern
+
+
+_NUMBER = re.compile(r"\d[\d,]*")
+_KIND_LENGTH = 48
+_MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}
+"""Digits that fit the lake's columns."""
+
+
+def parse_marker(
+    pattern: re.Pattern[str], thread: int | None, text: str, start_ns: int, end_ns: int | None
+) -> Marker | None:
+    """Return the marker of a range, or None if its text states no step number that fits the column."""
+    is_default = pattern.pattern == DEFAULT_STEP_PATTERN
+    found = None if is_default and not may_name_step(text) else pattern.search(text)
+    if found is None:
+        return None
+    head = text[: found.end("step")]
+    if is_default and is_beside_training(head):
+        return None
+    words = {name: (word or "").replace(",", "") for name, word in found.groupdict().items()}
+    numbers = {
+        name: int(word) if (word := words.get(name, "")).isdecimal() and len(word) <= digits else None
+        for name, digits in _MOST_DIGITS.items()
+    }
+    step = numbers["step"]
+    if step is None:
+        return None
+    kind = _NUMBER.sub("N", head[-_KIND_LENGTH:])
+    return Marker(thread, text, start_ns, end_ns, numbers["epoch"], step, numbers["rank"], kind)
+
+
+def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
+    """Select the markers of one process that are its steps.
+
+    The steps are on the thread with the most outermost markers (ties: the earliest). Ranges inside another marker's
+    range belong to that step. Adjacent ranges of the same number ("step 3 forward", "step 3 backward") are one step.
+    A number that recurs later without an epoch is ambiguous, and only its first range is used.
+    """
+    threads: dict[int | None, list[Marker]] = defaultdict(list)
+    for marker in markers:
+        threads[marker.thread].append(marker)
+    if not threads:
+        return StepRanges([], [])
+    outermost = {thread: _outermost_regular(found) for thread, found in threads.items()}
+    thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
+    found = _ranges(outermost[thread])
+    return StepRanges(found.ranges, [*_other_kinds(threads[thread], outermost[thread]), *found.problems])
+
+
+def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
+    """Select the ranges of one process that are its steps, of ranges without a number, and number them in order."""
+    found = sorted(ranges, key=lambda one: one.start_ns)
+    threads: dict[int | None, list[Marker]] = defaultdict(list)
+    for one in found:
+        threads[one.thread].append(one)
+    if not threads:
+        return StepRanges([], [])
+    outermost = [_outermost(own) for own in threads.values()]
+    chosen = min(outermost, key=lambda own: (-len(own), own[0].start_ns))
+    numbered = _ranges([one._replace(step=number) for number, one in enumerate(chosen)])
+    names = sorted({one.kind for one in chosen})
+    shown = ", ".join(f"'{name}'" for name in names[:_KINDS_SHOWN]) + (", …" if len(names) > _KINDS_SHOWN else "")
+    said = f"the markers {shown} have no step number: {len(chosen)} steps numbered in order from 0"
+    return StepRanges(numbered.ranges, [said, *numbered.problems])
+
+
+_KINDS_SHOWN = 3
+
+
+def _outermost_regular(markers: list[Marker]) -> list[Marker]:
+    """Return the outermost markers; one range around several steps ("iteration 0" around a whole run) is no step."""
+    found = _outermost(markers)
+    while len(found) == 1 and not found[0].text.startswith("ProfilerStep"):
+        inner = _outermost([marker for marker in markers if marker.kind != found[0].kind])
+        if len(inner) < _MIN_REGULAR:
+            break
+        markers, found = [marker for marker in markers if marker.kind != found[0].kind], inner
+    return found
+
+
+_MIN_REGULAR = 3
+"""Ranges that repeat at least so often are steps, rather than the single range around them."""
+
+
+def _other_kinds(markers: Sequence[Marker], chosen: Sequence[Marker]) -> list[str]:
+    """Return a sentence on the kinds of range that could be steps, if there are several; `chosen` are the steps."""
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for marker in markers:
+        kinds[marker.kind].append(0 if marker.end_ns is None else marker.end_ns - marker.start_ns)
+    taken = {marker.kind for marker in chosen}
+    if not kinds.keys() - taken:
+        return []
+    listed = ", ".join(
+        f"'{kind}' ({len(lengths)} of median {format_time(median(lengths))})" for kind, lengths in sorted(kinds.items())
+    )
+    return [f"several kinds of range could be the steps: {listed}; taken: {', '.join(sorted(taken))}"]
+
+
+def _outermost(markers: list[Marker]) -> list[Marker]:
+    """Return the markers that no other contains, by start. A range without an end contains none."""
+    kept: list[Marker] = []
+    covered_to = -1
+    for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):
+        end = marker.start_ns if marker.end_ns is None else marker.end_ns
+        if kept and end <= covered_to and marker.end_ns is not None:
+            continue
+        if kept and marker.end_ns is None and marker.start_ns < covered_to:
+            continue
+        kept.append(marker)
+        covered_to = max(covered_to, end)
+    return kept
+
+
+def _ranges(markers: list[Marker]) -> StepRanges:
+    pieces: list[list[Marker]] = []
+    for marker in markers:
+        if pieces and _key(pieces[-1][0]) == _key(marker):
+            pieces[-1].append(marker)
+        else:
+            pieces.append([marker])
+    starts = [step[0].start_ns for step in pieces[1:]]
+    ranges: dict[StepKey, StepRange] = {}
+    again: Counter[StepKey] = Counter()
+    for step, following_ns in zip(pieces, [*starts, None], strict=True):
+        key, first = _key(step[0]), step[0]
+        ends = [piece.end_ns for piece in step if piece.end_ns is not None]
+        end_ns = max(ends) if len(ends) == len(step) else None
+        if key in ranges:
+            again[key] += 1
+            continue
+        rank = next((piece.rank for piece in step if piece.rank is not None), None)
+        # ranges may overlap and open ranges never end: a launch belongs to the step that started last
+        bounds = [bound for bound in (end_ns, following_ns) if bound is not None]
+        ranges[key] = StepRange(key, first.text, first.start_ns, end_ns, min(bounds, default=None), rank)
+    problems = [
+        f"{key} is marked {count + 1} times; only the first is read"
+        if key.epoch is not None
+        else f"{key} is marked {count + 1} times without an epoch; only the first is read "
+        "(name the epoch in the marker, or give --step-pattern with a group epoch)"
+        for key, count in again.items()
+    ]
+    return StepRanges(list(ranges.values()), problems)
+
+
+def _key(marker: Marker) -> StepKey:
+    return StepKey(marker.epoch, marker.step)

@@ -1,0 +1,1 @@
+"""Whether a lake's files are complete and unchanged."""

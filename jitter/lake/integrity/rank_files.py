@@ -1,0 +1,60 @@
+"""A rank's own parquet files, held against its record: checksum, rank and number of rows."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.parallel.processes import cpu_count
+from jitter.lake.integrity.checksums import file_checksum
+from jitter.lake.layout import kernels_file
+from jitter.lake.parquet import read_kernels, unreadable_file_error, wrong_checksum_error
+from jitter.lake.records import RankStepRecord
+
+_THREADS: Final = 8
+_FILES_PER_CALL: Final = 64
+
+
+def read_rank_step(root: Path, held: RankStepRecord, columns: Sequence[str]) -> pa.Table:
+    """Read columns of one rank's step, as `parquet.read_kernels` does.
+
+    Raises `LakeError` if the file is missing or damaged, or holds something else than its record states.
+    """
+    step, rank = held.step, held.record.rank
+    assert rank is not None
+    path = root / kernels_file(step.key, rank)
+    # a record without checksums was written by an older version: the column of ranks is read instead
+    extra = ["rank"] if step.checksum is None and "rank" not in columns else []
+    rows = read_kernels(path, [*columns, *extra], step.checksum)
+    if rows.num_rows != step.rows:
+        raise unreadable_file_error(path, ValueError(f"holds {rows.num_rows} rows, and its record {step.rows}"))
+    if step.checksum is None and rows.num_rows:
+        found = pc.min_max(rows["rank"]).as_py()
+        if found != {"min": rank, "max": rank}:
+            raise unreadable_file_error(path, ValueError(f"holds rank {found['max']}, and its record rank {rank}"))
+    return rows.select(list(columns)) if extra else rows
+
+
+def check_files(files: Iterable[tuple[Path, str | None]]) -> None:
+    """Raise `LakeError` for the first file that is missing or whose checksum is not the recorded one.
+
+    Files without a recorded checksum pass. For a reader other than this package, such as DuckDB.
+    """
+    known = [(path, recorded) for path, recorded in files if recorded is not None]
+    chunks = [known[first : first + _FILES_PER_CALL] for first in range(0, len(known), _FILES_PER_CALL)]
+    with ThreadPoolExecutor(min(cpu_count(), _THREADS)) as pool:
+        for _ in pool.map(_check_all, chunks):
+            pass
+
+
+def _check_all(files: Sequence[tuple[Path, str]]) -> None:
+    for path, recorded in files:
+        try:
+            is_intact = file_checksum(path) == recorded
+        except OSError as error:
+            raise unreadable_file_error(path, error) from None
+        if not is_intact:
+            raise wrong_checksum_error(path)

@@ -1,0 +1,187 @@
+"""Verify a lake: every file against its checksum and its record, and derived data against what they were made from."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from jitter.core.errors import LakeError
+from jitter.lake import catalog
+from jitter.lake.derived.compacted_file import CompactedFile
+from jitter.lake.derived.timing_cache import StaleCacheError, TimingCache
+from jitter.lake.folder import LakeFolder
+from jitter.lake.host_events import read_host_events
+from jitter.lake.integrity.checksums import file_checksum, is_sealed
+from jitter.lake.integrity.rank_files import read_rank_step
+from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, files_of_record, timing_cache_file
+from jitter.lake.log_records import LogRecord, intact_log_records, log_record_file, relation_file
+from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
+from jitter.lake.records import RankStepRecord, SourceRecord
+
+Progress = Callable[[int, int], None]
+
+_REMOVE_DERIVED: Final = "remove it: it is made again when it is needed"
+
+
+class Problem(NamedTuple):
+    """One file that is not as it should be."""
+
+    file: Path
+    problem: str
+    cure: str
+
+
+@dataclass
+class Verification:
+    """The result of verifying a lake."""
+
+    records: list[SourceRecord] = field(default_factory=list)
+    """The intact records of ingested sources."""
+    logs: list[LogRecord] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: int = 0
+    size: int = 0
+    """Bytes of all files."""
+
+
+def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
+    """Check every file of a lake; `progress` is called with bytes done and bytes in all.
+
+    Raises `LakeError` if the folder is not a lake, or a record is of a version that this version does not read.
+    """
+    folder = LakeFolder(root)
+    folder.require()
+    sizes = {path: path.stat().st_size for path in _all_files(root)}
+    found = Verification(files=len(sizes), size=sum(sizes.values()))
+    records, damaged = folder.intact_records()
+    found.records = [record for record in records if record.rank is not None]
+    found.logs, damaged_logs = intact_log_records(root)
+    found.problems += [_as_problem(path, error) for path, error in [*damaged, *damaged_logs]]
+    done = 0
+
+    def advance(paths: Sequence[Path]) -> None:
+        nonlocal done
+        done += sum(sizes.get(path, 0) for path in paths)
+        if progress is not None:
+            progress(min(done, found.size), found.size)
+
+    for record in found.records:
+        found.problems += record_problems(root, record)
+        advance([root / "sources" / record.name, *(root / place for place in files_of_record(record))])
+    for log in found.logs:
+        found.problems += log_problems(root, log)
+        advance([root / relation_file(relation, log.digest) for relation in log.relations])
+    found.problems += _derived_problems(root, found.records, advance)
+    found.problems += _catalog_problems(root, records)
+    if not damaged and not damaged_logs:  # else files of damaged records would seem to belong to none
+        found.problems += _files_without_record(root, records, found.logs)
+    old = sum(any(step.checksum is None for step in record.steps) for record in found.records)
+    if old:
+        found.notes.append(
+            f"{old} of {len(found.records)} records have no checksums, because an older version wrote them: "
+            "of their files only rank and number of rows were checked"
+        )
+    if progress is not None:
+        progress(found.size, found.size)
+    return found
+
+
+def record_problems(root: Path, record: SourceRecord) -> list[Problem]:
+    """Return the files of a record that are missing, damaged or not as the record states."""
+    found = []
+    for step in record.steps:
+        try:
+            read_rank_step(root, RankStepRecord(record, step), ("rank",))
+        except LakeError as error:
+            found.append(_as_problem(_path_in(error), error))
+    try:
+        read_host_events(root, record, ("kind",))
+    except LakeError as error:
+        found.append(_as_problem(_path_in(error), error))
+    return found
+
+
+def log_problems(root: Path, record: LogRecord) -> list[Problem]:
+    """Return the parquet files of a log that are missing or damaged."""
+    found = []
+    for relation in record.relations:
+        path = root / relation_file(relation, record.digest)
+        try:
+            if record.checksums.get(relation) not in (None, file_checksum(path)):
+                found.append(_as_problem(path, wrong_checksum_error(path)))
+        except OSError as error:
+            found.append(_as_problem(path, unreadable_file_error(path, error)))
+    return found
+
+
+def _as_problem(path: Path, error: LakeError) -> Problem:
+    return Problem(path, error.message.removeprefix(f"{path}: "), error.hint or "")
+
+
+def _path_in(error: LakeError) -> Path:
+    """Return the file that an error names first."""
+    return Path(error.message.partition(": ")[0])
+
+
+def _derived_problems(
+    root: Path, records: Sequence[SourceRecord], advance: Callable[[Sequence[Path]], None]
+) -> Iterator[Problem]:
+    for record in records:
+        path = root / timing_cache_file(record.digest)
+        try:
+            if path.exists():
+                TimingCache(path, record)
+        except StaleCacheError:  # not used, and made again
+            continue
+        except (OSError, ValueError):
+            yield Problem(path, "the timing cache is damaged", _REMOVE_DERIVED)
+    for path in sorted((root / COMPACTED_STEPS).rglob("*.parquet")):
+        try:
+            if "." in path.stem:  # else an older version wrote it, and it is not used
+                CompactedFile(path)
+        except (OSError, ValueError, pa.ArrowException):
+            yield Problem(path, "the compacted step is damaged", _REMOVE_DERIVED)
+        advance([path])
+    for path in sorted((root / ANSWER_CACHE).glob("*.json")):
+        try:
+            content = path.read_bytes()
+            if not is_sealed(content):
+                raise ValueError("it has no checksum")
+            msgspec.json.decode(content)
+        except (OSError, ValueError):
+            yield Problem(path, "the kept answers are damaged", _REMOVE_DERIVED)
+        advance([path])
+
+
+def _catalog_problems(root: Path, records: Sequence[SourceRecord]) -> list[Problem]:
+    path = root / "catalog.sqlite"
+    if not path.exists():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            is_sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        is_sound = is_sound and (not catalog.is_current(root) or catalog.holds(root, records))
+    except sqlite3.Error:
+        is_sound = False
+    return [] if is_sound else [Problem(path, "the catalog is damaged", "remove it: the next ingest makes it anew")]
+
+
+def _files_without_record(root: Path, records: Sequence[SourceRecord], logs: Sequence[LogRecord]) -> Iterator[Problem]:
+    known = {place for record in records for place in files_of_record(record)}
+    known |= {relation_file(relation, log.digest) for log in logs for relation in log.relations}
+    known |= {log_record_file(log) for log in logs}
+    for part in ("kernels", "host", "logs"):
+        for path in sorted((root / part).rglob("*")):
+            if path.is_file() and path.relative_to(root) not in known:
+                yield Problem(path, "belongs to no record", "remove it, or ingest its trace again")
+
+
+def _all_files(root: Path) -> Iterator[Path]:
+    for part in ("kernels", "host", "logs", "sources", "derived"):
+        yield from (path for path in (root / part).rglob("*") if path.is_file())

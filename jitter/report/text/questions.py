@@ -1,0 +1,260 @@
+"""The seven questions and their answers as text, the same for terminal, Markdown and HTML page."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.loss.parts import (
+    LOSS_PART_INFO,
+    describe_ranks,
+    describe_ranks_of_loss,
+    describe_split,
+    format_share,
+    main_rank,
+)
+from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
+from jitter.core.formatting import (
+    format_count,
+    format_percent,
+    format_rank,
+    format_time,
+    format_timeline_span,
+)
+from jitter.report.text.kernel_text import describe_kernels
+
+Hosts = Mapping[int, str | None]
+_MOST = 3
+_MAIN_SHARE = 0.25
+"""Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
+_NOTHING = "nothing stands out above the run's noise"
+_UNKNOWN = "Unknown: no rank can be compared with another."
+
+
+class QuestionAnswer(NamedTuple):
+    """A question, its answer and the evidence for it, one sentence each."""
+
+    question: str
+    answer: str
+    evidence: tuple[str, ...] = ()
+
+
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
+    """Return the seven questions with their answers, in the order of the report.
+
+    `hosts` maps each rank to its host, None where the traces do not name it.
+    """
+    culprits = diagnosis.culprits
+    return [
+        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
+        QuestionAnswer("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
+        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
+        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
+        QuestionAnswer("Where to look?", _where(diagnosis)),
+        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis)),
+    ]
+
+
+def _evidence(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the evidence of the first findings; of several each sentence names its finding."""
+    culprits = diagnosis.culprits[:_MOST]
+    if len(diagnosis.culprits) == 1:
+        return culprits[0].evidence
+    return tuple(f"{name_culprit(one)}: {line}" for one in culprits for line in one.evidence)
+
+
+def _cost(diagnosis: Diagnosis) -> str:
+    loss = diagnosis.loss
+    if loss.ns is None:
+        return _unknown_cost(diagnosis)
+    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    if loss.ns <= 0:
+        return f"No measurable time over {format_count(counted, 'step')}."
+    share = "" if loss.fraction is None else f", {format_percent(loss.fraction)} of the run"
+    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
+
+
+def _unknown_cost(diagnosis: Diagnosis) -> str:
+    """Say why the cost is unknown."""
+    if all(step.step_time_ns is None for step in diagnosis.steps):
+        return "Unknown: the step times are not known."
+    return "Unknown: the ranks and steps recorded are too few to compare."
+
+
+def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
+    parts = describe_split(diagnosis.split)
+    split = (f"of it: {parts}",) if parts else ()
+    if not diagnosis.culprits:
+        return split
+    saved = diagnosis.what_if.culprits_repaired_ns or 0
+    beyond = " beyond this loss" if all(one.is_beyond_loss for one in diagnosis.culprits) else ""
+    fixed = f"fixing the findings below would save about {format_time(saved)}{beyond}"
+    if saved <= 0:
+        fixed = "what fixing the findings below would save is too small to measure"
+    return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
+
+
+def _steps(diagnosis: Diagnosis) -> str:
+    if all(step.loss_ns is None for step in diagnosis.steps):
+        return "Unknown: no step has a known loss."
+    worst = diagnosis.costliest
+    if (worst.loss_ns or 0) <= 0:
+        return "None: no step loses measurable time."
+    share = "" if worst.loss_fraction is None else f" ({format_percent(worst.loss_fraction)})"
+    return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
+
+
+def _pattern(culprit: Culprit) -> str:
+    return f"{name_culprit(culprit)}: {culprit.step_pattern}"
+
+
+def _incomparable(diagnosis: Diagnosis) -> bool:
+    """Return whether no step has ranks that can be compared."""
+    return all(step.max_rank is None for step in diagnosis.steps)
+
+
+def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    culprits = diagnosis.culprits
+    if not culprits:
+        main = main_rank(diagnosis.split)
+        host = None if main is None else hosts.get(main)
+        return _without_finding(
+            diagnosis,
+            "No single node: the loss is spread over them."
+            if main is None
+            else "The traces do not name the hosts."
+            if host is None
+            else f"{host}, by its rank {main}: too few steps to be sure.",
+            "None.",
+            "None of the recorded nodes stands out.",
+        )
+    whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
+    if whole:
+        return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
+    unnamed = [name_culprit(one) for one in culprits if one.scope == "host"]
+    if unnamed:
+        return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
+    if all(one.scope in ("job", "unrecorded") for one in culprits):
+        return "No single node."
+    named = Counter(hosts.get(rank) for one in culprits for rank in one.ranks if one.cause != "communication")
+    known = [host for host, _ in named.most_common() if host is not None]
+    if not known:
+        return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
+    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
+    return f"{', '.join(known[:_MOST])}{more}: single GPUs, not the whole node."
+
+
+def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    if diagnosis.culprits:
+        more = len(diagnosis.culprits) - _MOST
+        named = "; ".join(
+            f"{name_culprit(one)}: {describe_gain(one)} ({one.confidence} confidence)"
+            for one in diagnosis.culprits[:_MOST]
+        )
+        return named + (f"; and {more} more" if more > 0 else "") + "."
+    last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
+    if not last:
+        return _UNKNOWN
+    has_path = any(step.split is not None for step in diagnosis.steps)
+    rank, times = last.most_common(1)[0]
+    steps = len(diagnosis.steps)
+    when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
+    if diagnosis.conclusion.status == "spread":
+        most = describe_ranks_of_loss(diagnosis.split)
+        if main_rank(diagnosis.split) is not None:
+            return f"Most of the loss is on {most}: too few steps to be sure."
+        return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
+    subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
+    if times * 2 <= steps:
+        return f"No {subject} stands out above the run's noise."
+    who = format_rank(rank, hosts.get(rank))
+    most = "most excess on the critical path" if has_path else "largest time to kernel end"
+    return f"No {subject} stands out above the run's noise; {who} has the {most} {when}."
+
+
+def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:
+    """Return the answer of a run without findings: unknown, spread, cleared, or not cleared."""
+    if _incomparable(diagnosis):
+        return _UNKNOWN
+    if diagnosis.conclusion.status == "spread":
+        return spread
+    return doubtful if diagnosis.conclusion.doubts else cleared
+
+
+_OUTSIDE_KERNELS: Final[Mapping[str, str]] = {
+    "late_start": "before the first kernel of the step",
+    "cpu_after": "after the last launch of the step",
+}
+"""Place in the step of findings by cause, where it is no kernel."""
+
+
+def _when(diagnosis: Diagnosis) -> str:
+    if not diagnosis.culprits:
+        return _without_finding(
+            diagnosis,
+            "Unknown: no single kernel stands out.",
+            f"Nowhere: {_NOTHING}.",
+            f"{_NOTHING.capitalize()}.",
+        )
+    places = []
+    for one in diagnosis.culprits[:_MOST]:
+        where = _OUTSIDE_KERNELS.get(one.cause) if one.kernel_index is None else describe_kernels(one, diagnosis)
+        if where is not None:
+            places.append(f"{name_culprit(one)}: {where}")
+    if places:
+        return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
+    return (
+        "Unknown: no critical path across ranks is known."
+        if _incomparable(diagnosis)
+        else "Unknown: masked by slower ranks, not on the critical path of any step."
+    )
+
+
+def _where(diagnosis: Diagnosis) -> str:
+    places = [
+        f"{one.look_at.file}, {format_timeline_span(one.look_at.start_ns, one.look_at.end_ns)} on its timeline"
+        for one in diagnosis.culprits[:_MOST]
+        if one.look_at is not None
+    ]
+    if places:
+        return "; ".join(places) + "."
+    if not diagnosis.steps:
+        return _UNKNOWN
+    costliest = diagnosis.costliest
+    share = diagnosis.main_share
+    first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"
+    return _without_finding(diagnosis, f"No single place stands out{first}.", "No single place.", "No single place.")
+
+
+def _sides_of_loss(diagnosis: Diagnosis) -> str:
+    """Return the sides with at least a quarter of the loss, from its split: `The CPU, on every rank; …`."""
+    found = []
+    whole = sum(share.ns for share in diagnosis.split if share.ns > 0)
+    for share in sorted(diagnosis.split, key=lambda one: -one.ns):
+        side = LOSS_PART_INFO[share.part].side
+        if side is None or share.ns < _MAIN_SHARE * whole:
+            continue
+        ranks = describe_ranks(share)
+        told = f"{LOSS_PART_INFO[share.part].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
+        found.append(f"the {side}: {told}")
+    text = "; ".join(found) or "unknown: the critical path does not explain the loss"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _side(diagnosis: Diagnosis) -> str:
+    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    if not causes:
+        network = diagnosis.conclusion.unverified_transfers
+        beside = "" if network is None else f"; {describe_unverified_network(diagnosis.conclusion)}"
+        return _without_finding(
+            diagnosis,
+            _sides_of_loss(diagnosis),
+            f"Neither: {_NOTHING}{beside}.",
+            f"{_NOTHING.capitalize()} in what was recorded.",
+        )
+    if all(one.scope == "unrecorded" for one in diagnosis.culprits):
+        return "Unknown: an unrecorded rank or the network holds up the recorded ranks."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

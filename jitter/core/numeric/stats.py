@@ -1,12 +1,14 @@
-"""Statistics that a few outliers do not change: the lower median, and the deviation from the median."""
+"""Statistics that a few outliers do not change: the lower median, the deviation from it, differences by rank."""
 
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, Ints
 
+_FEW: Final = 64
+"""Differences per value that are listed rather than counted."""
 MAD_TO_SIGMA: Final = 1.4826
 """Ratio of the standard deviation to the median absolute deviation, for a normal distribution."""
 
@@ -31,3 +33,38 @@ def mad_sigma(values: Floats) -> float:
     """Return the standard deviation estimated from the median absolute deviation of the known values; 0 without any."""
     known = values[~np.isnan(values)]
     return MAD_TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+
+
+def nth_difference(values: Floats, number: int) -> float:
+    """Return the `number`th smallest, from 0, of the absolute differences of all pairs of values; in linear memory.
+
+    Sorted values have the differences up to a bound in one range per value, so that they can be counted; the bound is
+    halved until it has `number` + 1 of them.
+
+    >>> nth_difference(np.array([1.0, 4.0, 9.0]), 1)
+    5.0
+    """
+    ordered = np.sort(values)
+    own = np.arange(len(ordered)) + 1
+
+    def ends(bound: float) -> Ints:
+        return np.maximum(np.searchsorted(ordered, ordered + bound, side="right"), own)
+
+    below, above = -1.0, float(ordered[-1] - ordered[0]) * (1 + 1e-9)
+    while True:
+        first, last = ends(below) if below >= 0 else own, ends(above)
+        if (last - first).sum() <= _FEW * len(ordered):
+            break
+        middle = max(below, 0.0) + (above - max(below, 0.0)) / 2
+        if middle in (below, above):
+            return above  # all that are left are equal
+        if (ends(middle) - own).sum() > number:
+            above = middle
+        else:
+            below = middle
+    counts = last - first
+    starts = np.repeat(np.arange(len(ordered)), counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    left = ordered[first[starts] + offsets] - ordered[starts]
+    place = number - int((first - own).sum())
+    return float(np.partition(left, place)[place])

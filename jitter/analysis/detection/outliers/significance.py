@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA
+from jitter.core.numeric.stats import MAD_TO_SIGMA, nth_difference
 
 QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
@@ -59,8 +59,8 @@ def qn_sigma(values: Floats) -> Floats:
     for column in range(columns):
         known = values[~np.isnan(values[:, column]), column]
         if len(known) >= 2:
-            apart = np.abs(known[:, None] - known[None, :])[np.triu_indices(len(known), 1)]
-            found[column] = QN_TO_SIGMA * float(np.quantile(apart, 0.25, method="lower")) * _small_sample(len(known))
+            apart = nth_difference(known, (len(known) * (len(known) - 1) // 2 - 1) // 4)
+            found[column] = QN_TO_SIGMA * apart * _small_sample(len(known))
     return found
 
 

@@ -12,7 +12,7 @@ from jitter.core.numeric.stats import MAD_TO_SIGMA, nth_difference
 QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
 _QUARTILE: Final = 0.6745
-_MAX_TERMS: Final = 60
+_PRECISION: Final = 1e-16
 
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:
@@ -21,15 +21,22 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         return 1.0
     if chance <= 0:
         return 0.0
-    logs = [
+    if count <= trials * chance:  # the other tail is the shorter sum
+        return 1.0 - binomial_tail(trials - count + 1, trials, 1 - chance)
+    log_first = (
         math.lgamma(trials + 1)
-        - math.lgamma(one + 1)
-        - math.lgamma(trials - one + 1)
-        + one * math.log(chance)
-        + (trials - one) * math.log1p(-chance)
-        for one in range(count, min(trials, count + _MAX_TERMS) + 1)
-    ]
-    return min(1.0, math.fsum(map(math.exp, logs)))
+        - math.lgamma(count + 1)
+        - math.lgamma(trials - count + 1)
+        + count * math.log(chance)
+        + (trials - count) * math.log1p(-chance)
+    )
+    total = term = 1.0
+    for one in range(count, trials):
+        term *= (trials - one) / (one + 1) * chance / (1 - chance)
+        total += term
+        if term < _PRECISION * total:
+            break
+    return min(1.0, math.exp(log_first) * total)
 
 
 def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> float:

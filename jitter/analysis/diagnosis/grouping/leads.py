@@ -4,7 +4,6 @@ A rank that is last in nearly all steps, or late launches on every rank, explain
 operations prove nothing. Leads have low confidence.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -13,6 +12,7 @@ import numpy as np
 from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.significance import binomial_tail
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -156,6 +156,4 @@ def chance_of_repetition(times: int, steps: int, ranks: int) -> float:
     >>> round(chance_of_repetition(3, 3, 4), 4), chance_of_repetition(2, 2, 2)
     (0.0625, 0.5)
     """
-    p = 1 / ranks
-    tail = sum(math.comb(steps, k) * p**k * (1 - p) ** (steps - k) for k in range(times, steps + 1))
-    return min(1.0, ranks * tail)
+    return min(1.0, ranks * binomial_tail(times, steps, 1 / ranks))

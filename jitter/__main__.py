@@ -1,6 +1,6 @@
 """`python -m jitter`, and the script `jitter`. Importing this module installs the signal handlers."""
 
-from jitter.core.parallel.interrupts import handle_signals, received_signal, signal_exit_code, signal_line
+from jitter.core.interrupts import handle_signals, received_signal, signal_exit_code, signal_line
 
 handle_signals()  # before all other imports, each of which takes milliseconds
 

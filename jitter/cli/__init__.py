@@ -16,7 +16,7 @@ from jitter._version import __version__
 from jitter.cli.output import stdio
 from jitter.cli.output.messages import say
 from jitter.core.errors import ExitCode, JitterError
-from jitter.core.parallel.interrupts import received_signal, signal_exit_code, signal_line
+from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
 _VERBS = (
     "inspect",

@@ -83,7 +83,7 @@ def test_a_signal_during_imports_is_one_line(
 AT_WORKER_START = """
 import os, signal
 from multiprocessing import popen_forkserver
-from jitter.core.parallel.interrupts import Interrupted, handle_signals
+from jitter.core.interrupts import Interrupted, handle_signals
 from jitter.core.parallel.processes import WorkerPool
 
 workers = []
@@ -134,7 +134,7 @@ def test_signals_are_handled_from_the_first_import_on(launcher: tuple[str, str],
     before = [sys.executable, "-X", "importtime", *launcher, "--version"]
     listed = subprocess.run(before, capture_output=True, text=True, timeout=60, check=True).stderr
     loaded = [line.rpartition("|")[2].strip() for line in listed.splitlines()]
-    ours = loaded[loaded.index("jitter._version") : loaded.index("jitter.core.parallel.interrupts")]
+    ours = loaded[loaded.index("jitter._version") : loaded.index("jitter.core.interrupts")]
     assert [name for name in ours if name.startswith("jitter")] == ["jitter._version", "jitter", "jitter.core"]
     assert "typing" not in ours
     assert len(ours) < 20

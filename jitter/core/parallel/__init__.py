@@ -1,1 +1,1 @@
-"""Work on several processors: processes, Dask, read-ahead, interruption."""
+"""Work on several processors: processes, Dask, read-ahead."""

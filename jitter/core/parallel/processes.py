@@ -22,7 +22,7 @@ from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from jitter.core.errors import ExitCode
-from jitter.core.parallel.interrupts import DeferInterrupts
+from jitter.core.interrupts import DeferInterrupts
 
 __all__ = [
     "WorkerDied",

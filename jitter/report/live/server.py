@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 
 from jitter.core.errors import UsageError
-from jitter.core.parallel.interrupts import Interrupted, note_signal
+from jitter.core.interrupts import Interrupted, note_signal
 from jitter.report.live.request_guard import GuardedApplication, RequestPolicy, is_loopback
 from jitter.report.live.served_run import ServedRun
 from jitter.report.live.server_log import log_in_lines

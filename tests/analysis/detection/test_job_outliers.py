@@ -52,6 +52,15 @@ def test_half_of_the_ranks_are_slow_and_the_gain_is_their_lateness():
     assert found.known_gain_ns == pytest.approx(8 * 0.12 * STEP, rel=0.05)
 
 
+def test_ranks_that_lack_steps_do_not_hide_clusters():
+    """Each cluster is known in only some of the steps, and in one step nobody is."""
+    own = gpus(1, 8, 0.003)
+    own[:, :5] += 0.12 * STEP
+    own[0, :5] = own[1, 5:] = own[2] = np.nan
+    (found,) = find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS)
+    assert found.ranks == (0, 1, 2, 3, 4)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_groups_with_other_work_in_each_step_are_no_clusters(seed: int):
     """Ranks of a tensor-parallel group have equal work, which changes from step to step: no group is slow for good."""

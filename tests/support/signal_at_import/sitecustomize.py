@@ -19,6 +19,6 @@ if "AT_IMPORT" in os.environ:
     def _is_handled() -> bool:
         signal = sys.modules.get("signal")
         handler = signal.getsignal(_number) if hasattr(signal, "getsignal") else None
-        return getattr(handler, "__module__", None) == "jitter.core.parallel.interrupts"
+        return getattr(handler, "__module__", None) == "jitter.core.interrupts"
 
     sys.addaudithook(_watch)

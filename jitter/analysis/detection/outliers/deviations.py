@@ -189,13 +189,11 @@ def compare_with_one_rank(total: Floats) -> Floats:
     The slower half of the ranks is compared with the last rank of the faster half, and the faster half with the first
     rank of the slower one. So the difference of two ranks from different halves is too large by that of those two.
     """
-    levels = total.copy()
-    half = total.shape[1] // 2
-    if half:
-        order = np.argsort(total, axis=1)  # NaN comes last
-        between = np.take_along_axis(total, order[:, half : half + 1], axis=1)
-        faster = np.take_along_axis(total, order[:, :half], axis=1)
-        np.put_along_axis(levels, order[:, :half], faster + between, axis=1)
+    order = np.argsort(total, axis=1)  # NaN comes last
+    half = (~np.isnan(total)).sum(axis=1, keepdims=True) // 2
+    first_slower = np.take_along_axis(total, np.take_along_axis(order, half % total.shape[1], axis=1), axis=1)
+    is_faster = np.argsort(order, axis=1) < half
+    levels: Floats = np.where(is_faster, total + first_slower, total)
     return levels
 
 

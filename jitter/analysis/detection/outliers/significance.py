@@ -152,8 +152,8 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
     beside its own standard deviation over the steps. With too few steps to tell, the answer is yes.
     """
-    apart = np.nanmean(total[:, slow], axis=1) - np.nanmean(total[:, fast], axis=1)
-    apart = apart[~np.isnan(apart)]
+    known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
+    apart = np.nanmean(total[np.ix_(known, slow)], axis=1) - np.nanmean(total[np.ix_(known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_steps_for_scatter:
         return True
     return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(apart[:, None])[0]))

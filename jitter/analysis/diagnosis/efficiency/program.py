@@ -24,7 +24,7 @@ SMALL_KERNEL_NS: Final = 10_000.0
 """A launch takes the host 5 to 10 µs: shorter kernels do not keep the GPU busy."""
 _MOST_STEPS: Final = 8
 _LEAST_STEPS: Final = 2
-_MOST_CELLS: Final = 4_000_000
+_MOST_CELLS: Final = 2_000_000
 """Operations of all ranks in the replayed steps together."""
 _MOST_NAMED: Final = 3
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)

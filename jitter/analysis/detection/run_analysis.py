@@ -224,7 +224,7 @@ class RunAnalysis:
             found += find_clusters(team, self.step_ns, known, self.thresholds)
         largest = max(self.deviations, key=lambda team: len(team.ranks), default=None)
         if largest is not None and len(largest.ranks) > 1:
-            found += find_slow_steps(largest, self.step_ns, self.loss_ns, self.thresholds)
+            found += find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
         return found
 
     @cached_property

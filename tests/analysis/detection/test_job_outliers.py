@@ -1,5 +1,7 @@
 """Clusters of ranks and steps that are slow for all, against totals whose clusters and steps are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,16 +88,33 @@ def test_steps_in_which_all_ranks_are_slow():
     own = gpus(1, 8, 0.003)
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
     usual = np.full(8, 0.8 * STEP)
-    assert find_slow_steps(team(own, usual), steps, np.full(8, 1e4), THRESHOLDS) == []
+    assert find_slow_steps([team(own, usual)], steps, np.full(8, 1e4), THRESHOLDS) == []
     steps[[3, 6]] += 0.3 * STEP
     usual[[3, 6]] += 0.3 * STEP
-    (found,) = find_slow_steps(team(own, usual), steps, np.full(8, 1e4), THRESHOLDS)
+    (found,) = find_slow_steps([team(own, usual)], steps, np.full(8, 1e4), THRESHOLDS)
     assert (found.kind, found.part, found.steps, found.ranks) == ("slow_steps", TimePart.GPU, (3, 6), tuple(range(8)))
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
+
+
+def test_all_teams_that_are_slow_in_these_steps_are_named():
+    """A pipeline: stage 1 has half of the work and is slow too, stage 2 is not, stage 3 lacks the slow steps."""
+    steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
+    steps[[3, 6]] += 0.3 * STEP
+    usual = np.full((4, 8), 0.8 * STEP)
+    usual[1] /= 2
+    usual[0, [3, 6]] *= 1.4
+    usual[1, [3, 6]] *= 1.4
+    usual[3, [3, 6]] = np.nan
+    stages = [
+        replace(team(gpus(1, ranks, 0.003), usual[at]), team=at, ranks=np.arange(ranks) + 10 * at)
+        for at, ranks in enumerate((4, 2, 2, 2))
+    ]
+    (found,) = find_slow_steps(stages, steps, np.full(8, 1e4), THRESHOLDS)
+    assert found.ranks == (0, 1, 2, 3, 10, 11)
 
 
 def test_a_step_that_is_slow_by_its_loss_is_not_slow_for_all():
     steps, loss = np.full(8, STEP), np.full(8, 1e4)
     steps[3] += 0.3 * STEP
     loss[3] += 0.3 * STEP
-    assert find_slow_steps(team(gpus(1, 8, 0.003)), steps, loss, THRESHOLDS) == []
+    assert find_slow_steps([team(gpus(1, 8, 0.003))], steps, loss, THRESHOLDS) == []

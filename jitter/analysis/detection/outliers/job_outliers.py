@@ -11,8 +11,11 @@ from jitter.analysis.detection.outliers.significance import binomial_tail, diffe
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.formatting import format_count, format_numbers, format_time
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.student_t import student_tail
+
+_AS_SLOW = 0.5
+"""Of the largest team's slowdown. A team that is slower by this much in the same steps is slow with it."""
 
 
 def find_clusters(
@@ -75,11 +78,15 @@ def find_clusters(
     return found
 
 
-def find_slow_steps(team: TeamDeviations, step_ns: Floats, loss_ns: Floats, thresholds: Thresholds) -> list[JobFinding]:
+def find_slow_steps(
+    teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, thresholds: Thresholds
+) -> list[JobFinding]:
     """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
 
+    It names the ranks of all teams that are slow then, by at least half of what slows the largest team.
+
     Args:
-        team: the deviations of the team with most ranks; its usual times say in which part.
+        teams: the deviations of each team; the usual times of the one with most ranks say in which part.
         step_ns: (steps,) each step's time, NaN where unknown.
         loss_ns: (steps,) each step's loss.
         thresholds: of the analysis.
@@ -101,18 +108,34 @@ def find_slow_steps(team: TeamDeviations, step_ns: Floats, loss_ns: Floats, thre
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > thresholds.max_chance:
         return []
-    usual = team.usual_ns[:, :, 0]
+    largest = max(teams, key=lambda team: len(team.ranks))
+    usual = largest.usual_ns[:, :, 0]
     more = np.nan_to_num(usual[:, slow] - np.nanmedian(usual[:, known & ~slow], axis=1, keepdims=True)).sum(axis=1)
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(more)))
     if more[part] < thresholds.cause_share * gain:
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
-    ranks = tuple(int(rank) for rank in team.ranks)
+    sigmas = float(excess[slow].max() / noise)
+    share = _slower_share(largest, part, slow, known)
+    members = tuple(
+        Outlier(team.team, int(rank), part, steps, gain, sigmas, chance, is_of_all_ranks=True)
+        for team in teams
+        if team is largest or _slower_share(team, part, slow, known) >= _AS_SLOW * share
+        for rank in team.ranks
+    )
+    ranks = tuple(sorted(one.rank for one in members))
     told = (
         f"in {format_count(len(steps), 'step')} all ranks take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    sigmas = float(excess[slow].max() / noise)
-    members = tuple(Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True) for rank in ranks)
     return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]
+
+
+def _slower_share(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> float:
+    """Return how much longer a team's usual rank takes in slow steps, as a share of its time in the other steps."""
+    usual = team.usual_ns[part, :, 0]
+    if np.isnan(usual[slow]).all() or np.isnan(usual[known & ~slow]).all():
+        return 0.0
+    level = float(np.nanmedian(usual[known & ~slow]))
+    return (float(np.nanmean(usual[slow])) - level) / max(level, 1.0)

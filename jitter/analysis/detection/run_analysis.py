@@ -18,6 +18,7 @@ from jitter.analysis.detection.executors.passes import StepExecutor, StepPath, S
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.outliers.fast_ranks import FastRanks, find_fast_ranks
 from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers, largest_outliers
 from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
@@ -222,10 +223,13 @@ class RunAnalysis:
         for team in self.deviations:
             known = [one for one in own if one.team == team.team]
             found += find_clusters(team, self.step_ns, known, self.thresholds)
-        largest = max(self.deviations, key=lambda team: len(team.ranks), default=None)
-        if largest is not None and len(largest.ranks) > 1:
-            found += find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
-        return found
+        return found + find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+
+    @cached_property
+    def fast_ranks(self) -> list[FastRanks]:
+        """Few ranks of a team that are much faster than its others: a doubt, and no finding."""
+        found = (find_fast_ranks(team, self.usual_step_ns, self.thresholds) for team in self.deviations)
+        return [one for one in found if one is not None]
 
     @cached_property
     def assumed_step_ns(self) -> Floats:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from jitter.analysis.detection.outliers.fast_ranks import find_fast_ranks
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
@@ -11,7 +10,7 @@ from jitter.analysis.diagnosis.first_starts import describe_first_starts
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
+from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
 
 _PART_WORDS: Final = {
     TimePart.START: "host time before its first kernel",
@@ -110,15 +109,13 @@ def explain_unrecorded(missing: Sequence[int]) -> str:
 def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
     named = {rank for one in culprits for rank in one.ranks}
-    for deviations in evidence.analysis.deviations:
-        found = find_fast_ranks(deviations, evidence.analysis.usual_step_ns, evidence.thresholds)
-        if found is not None and not named.issuperset(found.slow):
-            subject = f"Rank{'s' * (len(found.fast) > 1)} {format_numbers(found.fast)}"
+    for found in evidence.analysis.fast_ranks:
+        if not named.issuperset(found.slow):
             verb = "needs" if len(found.fast) == 1 else "need"
-            yield (
-                f"{subject} {verb} {format_time(found.behind_ns)} of GPU time per step less than "
-                f"ranks {format_numbers(found.slow)}: unless there is less work there, the others are slow, which the "
-                "loss does not show."
+            yield capitalize(
+                f"{format_ranks(found.fast)} {verb} {format_time(found.behind_ns)} of GPU time per step less than "
+                f"{format_ranks(found.slow)}: unless there is less work there, the others are slow, which the loss "
+                "does not show."
             )
 
 

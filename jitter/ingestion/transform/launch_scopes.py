@@ -94,7 +94,7 @@ class LaunchScopes:
                 for row in rows.tolist():
                     text, kind = self._ranges.text(int(ranges.key[row]), self._names)
                     if kind == FRAME and is_native_frame(text):
-                        continue  # it says who made a call, which is an operation itself
+                        continue  # it names the caller of an operation, and that operation has a range of its own
                     found.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
         columns = list(zip(*found, strict=True)) or [()] * len(_OPERATIONS)
         return pa.table(

@@ -169,9 +169,9 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
     if times * 2 <= steps:
         return f"No {subject} stands out above the run's noise."
-    who = format_rank(rank, hosts.get(rank))
+    named = format_rank(rank, hosts.get(rank))
     most = "most excess on the critical path" if has_path else "largest time to kernel end"
-    return f"No {subject} stands out above the run's noise; {who} has the {most} {when}."
+    return f"No {subject} stands out above the run's noise; {named} has the {most} {when}."
 
 
 def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:

@@ -53,7 +53,7 @@ class Outlier:
     may_be_random: bool = False
     """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
     pace: float | None = None
-    """How many times as long its kernels take as their launches make expect; None: by plain time, it stands out."""
+    """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
 
 
 def find_outliers(

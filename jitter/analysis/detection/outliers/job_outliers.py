@@ -92,6 +92,9 @@ def find_slow_steps(
         thresholds: of the analysis.
 
     """
+    largest = max(teams, key=lambda team: len(team.ranks), default=None)
+    if largest is None or len(largest.ranks) < 2:
+        return []  # a single rank cannot be told from all of them
     base = (step_ns - np.nan_to_num(loss_ns))[:, None]
     known = ~np.isnan(base[:, 0])
     count = int(known.sum())
@@ -108,7 +111,6 @@ def find_slow_steps(
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > thresholds.max_chance:
         return []
-    largest = max(teams, key=lambda team: len(team.ranks))
     usual = largest.usual_ns[:, :, 0]
     more = np.nan_to_num(usual[:, slow] - np.nanmedian(usual[:, known & ~slow], axis=1, keepdims=True)).sum(axis=1)
     gain = float(excess[slow].sum())

@@ -41,7 +41,7 @@ _MAX_POWER: Final = 3.0
 
 @dataclass(frozen=True)
 class LaunchedWork:
-    """One team's GPU times, and what the sizes of its launches make expect."""
+    """One team's GPU times, and the times expected from the sizes of its launches."""
 
     deviations: TeamDeviations
     """With GPU totals relative to the launched work."""
@@ -97,7 +97,7 @@ def find_outliers_by_work(
 def compare_launched_work(
     steps: RunSteps, lake: RunReader, deviations: TeamDeviations, thresholds: Thresholds
 ) -> LaunchedWork | None:
-    """Return a team's GPU times with those that its launches make expect; None where no sizes vary."""
+    """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
     if ranks <= thresholds.min_peers_for_high or len(total) < thresholds.min_steps_for_scatter or not usual > 0:
@@ -123,7 +123,7 @@ def compare_launched_work(
 
 
 def expected_times(own: Floats, threads: Floats) -> Floats:
-    """Return (operations, steps, ranks) the times that the sizes of the launches make expect.
+    """Return (operations, steps, ranks) the times expected from the sizes of the launches.
 
     Where no size is known, the median. `own` are the times, ns, `threads` those of each launch; NaN where unknown.
     """

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.evidence.job_logs import JobLogs, Rows
-from jitter.core.formatting import format_count, format_numbers
+from jitter.core.formatting import format_count, format_ranks
 
 _MOST_NAMED: Final = 4
 _FABRIC_INTERFACES: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
@@ -97,8 +97,7 @@ def _unlike_others(communicators: Rows) -> list[str]:
         usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)))
         for value, own in sorted(ranks.items(), key=lambda item: str(item[0])):
             if value != usual and len(own) < len(ranks[usual]):
-                who = f"{'rank' if len(own) == 1 else 'ranks'} {format_numbers(own)}"
-                found.append(f"{who}: {column} {value}, the other ranks: {usual}")
+                found.append(f"{format_ranks(sorted(own))}: {column} {value}, the other ranks: {usual}")
     return found
 
 

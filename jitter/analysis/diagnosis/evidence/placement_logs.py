@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
-from jitter.core.formatting import format_count, format_numbers
+from jitter.core.formatting import format_count, format_numbers, format_ranks
 
 
 def cpu_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
@@ -18,10 +18,8 @@ def cpu_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
         sharing = _sharing(rank, bound, logs)
         if sharing:
             shared = set().union(*sharing.values())
-            who = f"{'rank' if len(sharing) == 1 else 'ranks'} {format_numbers(sharing)}"
-            found.append(
-                f"rank {rank} shares {len(shared)} of {format_count(len(cores), 'hardware thread')} with {who}"
-            )
+            threads = format_count(len(cores), "hardware thread")
+            found.append(f"rank {rank} shares {len(shared)} of {threads} with {format_ranks(sorted(sharing))}")
         device = far_gpu(own, logs.devices.get(rank), near)
         if device is not None:
             found.append(f"rank {rank} runs on hardware threads far from its GPU {device}: {format_numbers(cores)}")

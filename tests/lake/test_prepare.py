@@ -13,10 +13,11 @@ from jitter.analysis.diagnosis import answer_cache
 from jitter.cli import main
 from jitter.cli.open_lake import PreparationProgress
 from jitter.core.errors import LakeError
-from jitter.lake import catalog, derived
+from jitter.lake import catalog, derived, staging
 from jitter.lake.derived.compaction import compact_steps
 from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.killed_process import fork, run_killed, wait_for
 
 RANKS, STEPS = 6, 4
 FILES = RANKS * STEPS
@@ -162,6 +163,37 @@ def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, inge
     assert calls == []
     assert all_answers(lake) == all_answers(jitter.open(ingested))
     assert content(read_only) == before
+
+
+def test_what_a_killed_prepare_left_is_removed_by_the_next(without_derived: Path, large: Large):
+    root = without_derived
+    large(0)
+    (root / "catalog.sqlite").unlink()
+    left: set[str] = set()
+    for death in range(8):
+        run_killed(lambda: jitter.open(root).prepare(forms=["catalog"]), root / ".staging", death)
+        left.update(path.name for path in (root / ".staging").rglob("*"))
+        jitter.open(root).prepare(forms=[])
+        assert not (root / ".staging").exists()
+    assert "catalog.sqlite" in left
+
+
+def test_prepare_leaves_the_files_of_a_live_run(root: Path):
+    ready, done = os.pipe(), os.pipe()
+
+    def work() -> None:
+        with staging.temporary_folder(root) as run:
+            (staging.create_folder(run) / "unfinished").write_bytes(b"rows")
+            os.write(ready[1], b"1")
+            os.read(done[0], 1)
+
+    child = fork(work)
+    os.read(ready[0], 1)
+    jitter.open(root).prepare(forms=[])
+    assert len(list((root / ".staging").rglob("unfinished"))) == 1
+    os.write(done[1], b"1")
+    assert wait_for(child) == 0
+    assert not (root / ".staging").exists()
 
 
 def test_the_progress_of_compaction(root: Path, large: Large):

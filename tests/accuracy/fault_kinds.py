@@ -11,7 +11,7 @@ from jitter.simulate import Fault, Run
 
 @dataclass(frozen=True)
 class Site:
-    """Where a fault may be put."""
+    """The places at which a fault may be put."""
 
     rng: np.random.Generator
     run: Run
@@ -107,7 +107,7 @@ def _slow_collective(site: Site) -> list[Fault]:
 
 
 def _slow_link(site: Site) -> list[Fault]:
-    """Where there are several groups it may last: the others' transfers show what they should take."""
+    """With several groups it may last: the others' transfers show what they should take."""
     lasting = site.run.job.shape in ("tensor_data", "expert") and site.rng.random() < 0.5
     steps = None if lasting else site.few_steps()
     return [Fault("slow_link", frozenset({site.rank()}), steps, factor=site.factor(3, 8))]

@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
     right: bool
     gain_ns: int
     told_ns: int | None
-    """What the culprit that names just its ranks is said to cost; None without one."""
+    """The stated cost of the culprit that names just its ranks; None without one."""
     steps_right: bool | None
     """Whether that culprit names just its steps, the first apart; None without one, and for what grows over the run."""
 
@@ -49,9 +49,9 @@ class Score(NamedTuple):
     """No rank was named that has no fault: of a healthy job, nobody."""
     is_healthy: bool
     gain_ns: int
-    """What repairing all faults that were found gains in truth."""
+    """The true gain of a repair of all faults that were found."""
     told_ns: int
-    """What the diagnosis says of it."""
+    """The gain that the diagnosis states for it."""
     waits: Found
     halves: tuple[int, int]
     """Dependencies of odd steps that even ones break, of so many."""
@@ -153,7 +153,7 @@ def _total(run: Run) -> int:
 
 
 def _gains(run: Run) -> dict[Fault, int]:
-    """What repairing each fault alone gains."""
+    """The true gain of a repair of each fault alone."""
     total = _total(run)
     return {fault: total - _total(run.without(fault)) for fault in run.faults}
 

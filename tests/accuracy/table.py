@@ -1,4 +1,4 @@
-"""What all jobs together come to: the targets, and where they were missed."""
+"""The results of all jobs together: the targets, and where they were missed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def table(scores: Sequence[Score]) -> list[str]:
 
 
 def _beside(scores: Sequence[Score]) -> list[str]:
-    """What was not promised, of the faults that a culprit names with just their ranks."""
+    """Missed targets among the faults that a culprit names with just their ranks."""
     named = [verdict for one in scores for verdict in one.verdicts if verdict.told_ns is not None]
     steps = [verdict.steps_right for verdict in named if verdict.steps_right is not None]
     off = [abs((verdict.told_ns or 0) - verdict.gain_ns) / verdict.gain_ns for verdict in named]

@@ -1,4 +1,4 @@
-"""What a notebook shows of a lake and of a diagnosis; results as Arrow streams."""
+"""The notebook display of a lake and of a diagnosis; results as Arrow streams."""
 
 import pyarrow as pa
 import pytest

@@ -28,7 +28,7 @@ JITTER = (sys.executable, "-m", "jitter")
 
 
 class Size(NamedTuple):
-    """What is measured: the talk's run, or a small one for every day."""
+    """The size of the measurement: the talk's run, or a small one for every day."""
 
     ranks: int
     steps: int
@@ -68,7 +68,7 @@ def table(lake: Path, *words: str) -> Cost:
 
 
 def contestants(lake: Path, size: Size) -> dict[str, Callable[[], Cost]]:
-    """What is run in turn on a compacted lake."""
+    """The work that is run in turn on a compacted lake."""
     steps = [str(FIRST_STEP + at) for at in range(size.pandas_steps)]
     pandas = [sys.executable, "-m", "tests.bench.pandas_answers", lake, *steps]
     return {

@@ -36,7 +36,7 @@ def first_ranks(lake: Path, small: Path, ranks: int) -> None:
 
 
 def measure(lake: Path) -> dict[str, Cost]:
-    """What the lake costs as ingested, and to compact, and what a table costs then."""
+    """The lake's size as ingested, the time to compact it, and the time of a table then."""
     return {
         "report --json": report(lake),
         "compacting": run([sys.executable, "-m", "tests.bench.compacted", lake]),

@@ -21,7 +21,7 @@ JITTER = (sys.executable, "-m", "jitter")
 
 
 class Size(NamedTuple):
-    """What is measured: the talk's run, or a small one for every day."""
+    """The size of the measurement: the talk's run, or a small one for every day."""
 
     sliced_ranks: int
     ranks: tuple[int, ...]

@@ -16,7 +16,7 @@ _LOOKS_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took. `cpu_seconds` is that of all its processes, to a tenth of a second for each worker process."""
+    """The figures of one run. `cpu_seconds` is that of all processes, to a tenth of a second for each worker."""
 
     seconds: float
     cpu_seconds: float

@@ -1,4 +1,4 @@
-"""What the page of a lake costs: time and memory to write it, its size, and how long a browser takes to draw it.
+"""The cost of a lake's page: time and memory to write it, its size, and how long a browser takes to draw it.
 
 And the live page: how long until it can be had, until its first screen is drawn, and until another step is.
 

@@ -23,7 +23,7 @@ def grown(size: Job, of: str) -> list[Job]:
 
 
 def cost(job: Job, rounds: int) -> Row:
-    """What the job's ingest and its report take."""
+    """The times of the job's ingest and of its report."""
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         work = Path(folder)
         simulate(job, work / "traces", [])

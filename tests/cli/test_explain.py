@@ -45,7 +45,7 @@ def test_a_terminal_gets_it_formatted(topic: str):
 
 
 def on_a_terminal(command: list[str]) -> str:
-    """What a command writes to a terminal of 100 columns."""
+    """The output of a command on a terminal of 100 columns."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)

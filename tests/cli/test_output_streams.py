@@ -1,4 +1,4 @@
-"""What the command writes to is not always a file: pipes, devices, links, a full disk, letters it does not know."""
+"""Outputs that are no plain file: pipes, devices, links, a full disk, encodings without the letters."""
 
 import errno
 import os

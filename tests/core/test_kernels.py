@@ -1,4 +1,4 @@
-"""What a kernel's name means, in every spelling met."""
+"""The meaning of a kernel's name, in every spelling met."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the README promises of `import jitter`."""
+"""The README's promises about `import jitter`."""
 
 import pydoc
 import subprocess

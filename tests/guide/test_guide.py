@@ -217,7 +217,7 @@ TYPES = {str: "string", int: "int", float: "float", type(None): "null"}
 
 
 RANK = re.compile(r"%q\{\w+\}|%env\{\w+\}%|\{rank\}|(?<=rank-)3")
-"""What stands for the rank in a recommended name, or in an example of one."""
+"""Placeholders for the rank in a recommended name, or in an example of one."""
 
 
 def test_recommended_names_tell_the_rank():

@@ -1,4 +1,4 @@
-"""What a call of the CUDA or HIP interface does."""
+"""The kinds of calls of the CUDA and HIP interfaces."""
 
 import pytest
 

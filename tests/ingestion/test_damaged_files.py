@@ -1,4 +1,4 @@
-"""What is broken, missing or no trace at all: named in one line, and the others go in."""
+"""Broken or missing files, and files that are no traces: each is named in one line, and the others go in."""
 
 import os
 import subprocess

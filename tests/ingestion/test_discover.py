@@ -1,4 +1,4 @@
-"""What under a path is a recording, and what is said of what is not."""
+"""The recordings under a path, and the reasons given for the other files."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""What is missing or damaged is named, recorded and counted: no rank or kernel is left out without a word."""
+"""Missing or damaged input is named, recorded and counted: no rank or kernel is left out silently."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What an ingest loads: every process of it pays for that before it reads its first byte."""
+"""The modules that an ingest loads: every process of it pays for them before it reads its first byte."""
 
 import os
 import subprocess

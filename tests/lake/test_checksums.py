@@ -48,7 +48,7 @@ def lake(ingested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def answers(root: Path) -> tuple[object, ...]:
-    """What a lake says, from records, kernels, host events and derived data."""
+    """The answers of a lake from records, kernels, host events and derived data."""
     lake = jitter.open(root)
     steps = lake.sql("from steps order by all").to_pylist()
     sources = lake.sql("from sources order by all").to_pylist()

@@ -194,7 +194,7 @@ def test_a_damaged_one_is_none(root: Path, answers: str, capsys: pytest.CaptureF
 
 
 def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):
-    """What comes of it is an extract, or one of the errors that count as none."""
+    """The result is an extract, or one of the errors that count as none."""
     record = records(ingested)[0]
     maker, path = TimingCacheWriter(), tmp_path / "extract"
     row = {"kind": "compute", **dict.fromkeys(TIMES, 5), "launch_thread": 7, "group_name": None, "group_ranks": None}

@@ -1,4 +1,4 @@
-"""What a program says of itself: mpitrace, the profiler's table, rocprof's statistics, the trainer's last line."""
+"""Logs of the program itself: mpitrace, the profiler's table, rocprof's statistics, the trainer's last line."""
 
 import pytest
 from log_reading import EVIDENCE, needs_evidence, parsed, rows

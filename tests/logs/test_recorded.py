@@ -141,7 +141,7 @@ def test_flight_recorder(dumped):
 
 
 class _Bomb:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __reduce__(self):
         return exec, ("raise SystemExit('executed')",)

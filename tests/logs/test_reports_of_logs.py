@@ -1,4 +1,4 @@
-"""What the report says of a lake of logs alone: what limits all ranks alike, and that jitter is unknown."""
+"""The report of a lake of logs alone: it says what limits all ranks alike, and that jitter is unknown."""
 
 import json
 from pathlib import Path

@@ -29,7 +29,7 @@ def collective(name: str, start: int, end: int, operation: str | None = "all_red
 
 @dataclass
 class RankLake:
-    """What one source holds of one rank."""
+    """The content of one source for one rank."""
 
     rank: int | None
     """None for a source that the ingest rejected: it has no steps."""

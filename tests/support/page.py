@@ -1,4 +1,4 @@
-"""What a written page holds, read back without the code that wrote it."""
+"""The content of a written page, read back without the code that wrote it."""
 
 import base64
 import gzip
@@ -63,7 +63,7 @@ def _values(value: Any) -> Any:
 
 
 class Text(HTMLParser):
-    """What a reader sees: text outside of scripts and styles, and every tag with its attributes."""
+    """The visible content of a page: text outside of scripts and styles, and every tag with its attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

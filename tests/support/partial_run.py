@@ -25,7 +25,7 @@ class PartialRun:
 
 
 def _only(recording: RankRecording, steps: list[int]) -> RankRecording:
-    """What a profiler leaves that ran in these steps alone."""
+    """The recording of a profiler that ran in these steps alone."""
     kept = recording.kept(recording.in_step & np.isin(recording.step, steps))
     return replace(
         kept,

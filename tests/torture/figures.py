@@ -1,4 +1,4 @@
-"""What a section of the torture met: counts by outcome, and the failures in words."""
+"""The result of a section: counts by outcome, and the failures in words."""
 
 import time
 from collections import Counter

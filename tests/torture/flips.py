@@ -52,7 +52,7 @@ def flip_bits(flips: int, seed: int) -> Figures:
 
 
 def answers(root: Path) -> tuple[object, ...]:
-    """What a lake says, from records, kernels, host events and derived data."""
+    """The answers of a lake from records, kernels, host events and derived data."""
     lake = jitter.open(root)
     steps = lake.sql("from steps order by all").to_pylist()
     kernels, host = lake.sql(QUERY).to_pylist(), lake.sql("from host order by all").to_pylist()

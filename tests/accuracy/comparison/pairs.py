@@ -42,9 +42,9 @@ class Score(NamedTuple):
     gate: str
     """Result of `check --max-regression 3%`."""
     fraction: float | None
-    """What the comparison says that the step changed by."""
+    """The step's change that the comparison states."""
     truth: float
-    """What it changed by in the simulator: the same seed without the change."""
+    """The step's change in the simulator: the same seed without the change."""
     noise: float | None
     first_right: bool
     """Whether the largest change of a kernel or part, or the new finding, is the known one."""

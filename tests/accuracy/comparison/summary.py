@@ -1,4 +1,4 @@
-"""What the pairs' scores come to, and what they must come to."""
+"""The pairs' scores together, and their targets."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Comm:
-    """What a trace states of a collective."""
+    """The parameters of a collective that a trace states."""
 
     operation: str
     group: str
@@ -73,7 +73,7 @@ class Item:
 
 @dataclass
 class RankTrace:
-    """What one rank did, in global time, ns."""
+    """The work of one rank, in global time, ns."""
 
     items: list[Item] = field(default_factory=list)
     syncs: list[tuple[int, float, float]] = field(default_factory=list)

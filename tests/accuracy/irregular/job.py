@@ -39,7 +39,7 @@ class IrregularJob:
     steps: int
     kernels: int
     effect: str
-    """What is irregular; the table's row."""
+    """The irregular property; the table's row."""
     noise: float = 0.01
     """Relative deviation of each operation, independent."""
     heavy_tails: float = 0.0

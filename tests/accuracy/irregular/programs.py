@@ -1,4 +1,4 @@
-"""What each rank does: data-parallel steps that overlap, tensor-parallel ones that block, pipelines."""
+"""The ranks' programs: data-parallel steps that overlap, tensor-parallel ones that block, pipelines."""
 
 from dataclasses import dataclass
 

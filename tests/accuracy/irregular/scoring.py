@@ -27,7 +27,7 @@ _CAUSES: Final = {
 
 
 class Finding(NamedTuple):
-    """What the diagnosis said of one thing."""
+    """One finding of the diagnosis."""
 
     confidence: str
     scope: str
@@ -46,7 +46,7 @@ class IrregularScore(NamedTuple):
     small: not scored. Hedged: nothing is named, but the conclusion does not clear the links."""
     findings: tuple[Finding, ...]
     gain_ns: float
-    """What fixing the faults that were found saves, in truth."""
+    """The true saving of a repair of the faults that were found."""
     told_ns: float
     about: str
     verdict: str

@@ -39,7 +39,7 @@ def in_collectives(rows: pd.DataFrame) -> dict[tuple[object, int], int]:
 
 
 def test_from_each_ones_arrival_to_the_last_ones(lake: "jitter.Lake"):
-    """Who comes last is in it for the shortest; who is not there waits for nobody and nobody for it."""
+    """The last rank is in it for the shortest time; an absent rank waits for nobody and nobody for it."""
     paths = lake.analyze().paths
     seen = 0
     for number, path in enumerate(paths):

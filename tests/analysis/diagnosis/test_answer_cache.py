@@ -1,4 +1,4 @@
-"""What a large lake was asked before is told again, and only as long as it is true."""
+"""The kept answers of a large lake are used again only as long as they are true."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where a step diverges is the kernel at which the fault struck, not the one before and not the one after."""
+"""A step diverges at the kernel at which the fault struck, not the one before and not the one after."""
 
 from pathlib import Path
 

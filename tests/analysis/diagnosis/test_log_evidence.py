@@ -1,4 +1,4 @@
-"""What logs tell of a culprit's cause, each as a sentence; nothing where they tell nothing unusual."""
+"""Evidence from logs of a culprit's cause, each as a sentence; none if they hold nothing unusual."""
 
 from typing import Any
 

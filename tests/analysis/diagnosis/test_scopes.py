@@ -1,4 +1,4 @@
-"""Who is late together, in which steps, and with what work."""
+"""The ranks that are late together, in which steps, and with which work."""
 
 from itertools import combinations, permutations
 

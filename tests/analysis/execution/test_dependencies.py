@@ -1,4 +1,4 @@
-"""What waits for what, told from starts and ends alone; and how many launches the GPU's queue holds."""
+"""Dependencies of operations, told from starts and ends alone; and the length of the GPU's launch queue."""
 
 from collections.abc import Iterator
 

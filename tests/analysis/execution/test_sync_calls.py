@@ -38,7 +38,7 @@ def recording(name: str, rank: int, starts: dict[int, int]) -> SourceRecord:
 def beside(
     recordings: list[tuple[SourceRecord, list[Told]]], own: dict[tuple[int, int], str], asked: list[int]
 ) -> dict[tuple[int, int], list[Told]]:
-    """What each rank called in each step asked for; `own` says which recording holds (step, rank)."""
+    """The synchronizing calls of each rank in each step; `own` says which recording holds (step, rank)."""
     calls = {record.digest: _calls(told) for record, told in recordings}
     records = {record.digest: record for record, _ in recordings}
     held: dict[StepKey, dict[int, RankStepRecord]] = {}
@@ -66,7 +66,7 @@ def _calls(told: list[Told]) -> SyncCalls:
 
 
 def test_each_steps_calls_by_rank():
-    """What lies between two steps is the earlier's, what begins with a step is its own, what is before all nobody's."""
+    """A call between two steps is the earlier's, one at a step's begin is its own, one before all steps is nobody's."""
     first = [(90, 95, MAIN, FREE), (100, 105, MAIN, EVENT), (199, 260, AUTOGRAD, STREAM), (200, 210, MAIN, EVENT)]
     other = [(5, 6, MAIN, STREAM), (15, 16, MAIN, EVENT), (35, 36, MAIN, STREAM), (900, 901, MAIN, FREE)]
     found = beside(

@@ -1,4 +1,4 @@
-"""What the replay says is lost, and what it says a repair gains, against the same job simulated without the fault.
+"""The loss and the gains that the replay states, against the same job simulated without the fault.
 
 Without noise all ranks' own times are alike but for the faults, so that the median is what would have been without.
 """

@@ -1,4 +1,4 @@
-"""Who has not an operation of the program spends nothing on it, repaired or not: a replay of a few kernels by hand."""
+"""A rank that lacks an operation spends nothing on it, repaired or not: a replay of a few kernels by hand."""
 
 from collections.abc import Iterator
 
@@ -50,7 +50,7 @@ ON_TIME = {
 
 
 def test_as_recorded():
-    """What waits for the kernel that is not there would wait for the one before it."""
+    """An operation that waits for the missing kernel waits for the one before it."""
     assert replayed(ON_TIME, None, repaired=False) == [21, 21, 61]
 
 

@@ -1,4 +1,4 @@
-"""Where a path ends, being walked back: at a rank's first step nobody knows what its stream did before."""
+"""The end of the backward walk: at a rank's first step nobody knows what its stream did before."""
 
 from collections.abc import Iterator
 

@@ -96,7 +96,7 @@ def test_a_fault_shows_in_its_part(fault, tmp_path):
 
 
 def test_a_pipeline_follows_the_slow_stage(tmp_path):
-    """What stages wait for each other is not lateness: the path goes to the sender."""
+    """Waits of stages for each other are not lateness: the path goes to the sender."""
     job = Job(ranks=4, steps=6, kernels=100, shape="pipeline", stages=2, microbatches=2, seed=4)
     usual = of_median(measured(ingest_run(simulate(job), tmp_path / "usual")))
     slow = [Fault.parse("slow_gpu:rank=0-3,factor=1.5")]

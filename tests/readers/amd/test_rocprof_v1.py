@@ -25,7 +25,7 @@ def sample(folder: Path, **options: object) -> list[Path]:
 
 
 def seen(found: Read) -> list[tuple[Any, ...]]:
-    """What a recording says of its kernels, its form apart."""
+    """The kernels of a recording, in any of its formats."""
     return [
         (k["start_ns"], k["end_ns"], found.name(k), k["device"], k["stream"], (found.launch(k) or {}).get("start_ns"))
         for k in found.kernels

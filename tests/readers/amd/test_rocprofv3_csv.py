@@ -257,7 +257,7 @@ def test_barriers_and_markers_are_no_kernels(tmp_path: Path):
 
 
 def test_several_processes_behind_guids(tmp_path: Path):
-    """What `rocpd convert` makes of several databases; correlations of different processes repeat."""
+    """`rocpd convert` of several databases: correlations of different processes repeat."""
     (tmp_path / "all_kernel_trace.csv").write_text(
         '"Guid",' + KERNEL + '"a",' + kernel(100, 200, agent='"GPU 0"') + '"b",' + kernel(101, 201, agent='"GPU 1"')
     )
@@ -272,7 +272,7 @@ def test_several_processes_behind_guids(tmp_path: Path):
 
 
 def test_launches_through_hsa(tmp_path: Path):
-    """Where HSA was traced too, a dispatch may bear the correlation of the call that rang the queue's bell."""
+    """If HSA was traced too, a dispatch may bear the correlation of the call that rang the queue's doorbell."""
     (tmp_path / "rank-0_kernel_trace.csv").write_text(KERNEL + kernel(100, 200, correlation=5))
     (tmp_path / "rank-0_hsa_api_trace.csv").write_text(
         f'{API}"HSA_CORE_API","hsa_signal_store_screlease",7,7,5,80,85\n"HSA_CORE_API","hsa_agent_get_info",7,7,6,1,2\n'

@@ -25,7 +25,7 @@ SLOWEST_S = 20.0
 
 @dataclass
 class Figures:
-    """What the cases gave."""
+    """The outcomes of the cases."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     rows: int = 0

@@ -81,7 +81,7 @@ ODD = (
     )
 )
 def test_both_ways_to_decode_say_the_same(tmp_path: Path, made) -> None:
-    """Where a piece tells of collectives' parameters, all in it is decoded in another way."""
+    """A chunk that states parameters of collectives is decoded in another way as a whole."""
     odd = [
         {key: value for key, value in (make() | changed).items() if key not in absent} for make, changed, absent in made
     ]

@@ -1,4 +1,4 @@
-"""Who recorded an export: ranks in order of trust, hosts, clock, GPUs; and no secrets."""
+"""The metadata of an export: ranks in order of trust, hosts, clock, GPUs; and no secrets."""
 
 from pathlib import Path
 

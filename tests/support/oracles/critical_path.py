@@ -19,7 +19,7 @@ class Charged(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What held an operation back as recorded: each until when, None for what did not."""
+    """The causes that held an operation back as recorded, each with its end; None for those that did not."""
 
     submitted: float
     free: float | None
@@ -46,7 +46,7 @@ class Path:
         """As recorded."""
         self.at_medians = 0.0
         self.began: float | None = None
-        """Where the path ends, being walked backwards."""
+        """The place at which the backward walk ends."""
 
     def _charge(self, rank: int, at: int, part: str, own: float, usual: float, passed: float = 0.0) -> None:
         self.charges.append(Charged(rank, at, part, own - usual))
@@ -137,7 +137,7 @@ class Path:
 
 
 def held(job: OracleJob, number: int) -> dict[int, list[Held]]:
-    """What held each operation of a step."""
+    """The causes that held back each operation of a step."""
     found: dict[int, list[Held]] = {}
     for rank, steps in job.recorded.items():
         state = Rank(job.rule)

@@ -29,7 +29,7 @@ Steps = Sequence[Sequence[Op]]
 
 
 class Rule(NamedTuple):
-    """What holds for every rank and step."""
+    """The facts that hold for every rank and step."""
 
     waits: Mapping[int, Sequence[int]]
     """Operation to those that it waits for; below 0: ~n is the last of stream `streams[n]` in the step before."""
@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What an operation took by itself."""
+    """The own time of an operation."""
 
     host: float | None
     call: float
@@ -54,7 +54,7 @@ Key = tuple[int, int, int]
 
 
 class Rank:
-    """Where one rank stands: its host, its streams, what its launch queue holds."""
+    """The state of one rank: its host, its streams, the content of its launch queue."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule

@@ -91,7 +91,7 @@ def group_of(run: Run, rank: int, at: int) -> object:
 
 
 def blur(lake: "jitter.Lake") -> jitter.Lake:
-    """What no simulated recording has: calls that return after their kernel began, kernels that overlap the next."""
+    """Cases that the simulator lacks: calls that return after their kernel began, kernels that overlap the next."""
     rng = np.random.default_rng(4)
     for path in sorted((lake.root / "kernels").rglob("*.parquet")):
         rows = pq.read_table(path, partitioning=None)

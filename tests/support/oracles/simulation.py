@@ -37,7 +37,7 @@ def simulation_oracle(run: Run) -> Times:
 
 
 class _Prices:
-    """What each operation costs one rank; the costs are the simulator's own, what is made of them is not."""
+    """The cost of each operation to one rank; the costs are the simulator's own, the computation with them is not."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self.rank = rank

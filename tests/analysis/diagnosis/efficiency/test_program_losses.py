@@ -1,4 +1,4 @@
-"""What the program costs all ranks alike: the price is what the simulated job without it saves."""
+"""Costs of the program that all ranks bear: the price is what the simulated job without it saves."""
 
 import os
 from pathlib import Path

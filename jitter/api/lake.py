@@ -1,4 +1,4 @@
-"""A lake opened for reading: steps, metrics, diagnosis, communication, SQL."""
+"""A lake opened for analysis: metrics, tables, diagnosis, communication, SQL."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -10,14 +10,12 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
+from jitter.api.contents import LakeContents
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
-from jitter.core.errors import LakeError, UsageError
+from jitter.core.errors import UsageError
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
-from jitter.lake.folder import LakeFolder
-from jitter.lake.log_records import read_log_records, read_relation
-from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,10 +29,9 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
-    from jitter.lake.step_reader import StepColumns
 
 
-class Lake:
+class Lake(LakeContents):
     """The traces of one job, opened for reading. Made by `jitter.open`.
 
     Results are computed at first use and kept in memory. Times are in nanoseconds on each rank's own clock. No method
@@ -44,24 +41,9 @@ class Lake:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
-        folder = LakeFolder(root)
-        folder.require()
-        records = folder.records()
-        self.sources = [record for record in records if record.rank is not None]
-        """One record per recording in the lake."""
-        self.rejected = [record for record in records if record.rank is None]
-        """One record per recording that could not be ingested; `problems` states the reason."""
-        self.logs = read_log_records(root)
-        """One record per log in the lake."""
-        self._by_step = records_by_step(self.sources)
-        if not self._by_step and not self.logs:
-            raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
+        super().__init__(root)
         self._kernel_indices = KernelIndices(root, self._by_step)
         self._results = RunResults(self, self._by_step)
-
-    def __repr__(self) -> str:
-        return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: how much the lake holds, and the diagnosis once it is computed."""
@@ -75,52 +57,10 @@ class Lake:
         shown = "" if known is None else known.diagnosis._repr_html_()
         return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>{shown}"
 
-    @cached_property
-    def steps(self) -> list[StepKey]:
-        """The steps of the run, in order."""
-        return sorted(self._by_step, key=lambda key: key.order)
-
-    @cached_property
-    def ranks(self) -> list[int]:
-        """The ranks that recorded at least one step, in ascending order."""
-        return sorted({rank for found in self._by_step.values() for rank in found})
-
-    @cached_property
-    def hosts(self) -> dict[int, str | None]:
-        """The host of each rank; None if the trace does not name it."""
-        return {record.rank: record.host for record in self.sources if record.rank is not None}
-
     @property
     def cohorts(self) -> dict[int, int]:
         """The cohort of each rank: ranks of one cohort run the same kernels and are compared with each other."""
         return self._kernel_indices.cohorts
-
-    def step(self, step: int, epoch: int | None = None) -> StepKey:
-        """Return the step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
-        found = [key for key in self.steps if key.step == step and epoch in (None, key.epoch)]
-        epochs = [key for key in self.steps if key.step == step]
-        if not found and epochs:
-            raise UsageError(f"{self.root}: no epoch {epoch}, step {step}", f"it holds {', '.join(map(str, epochs))}")
-        if not found:
-            first, last = self.steps[0], self.steps[-1]
-            raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.steps)} steps, {first} to {last}")
-        if len(found) > 1:
-            raise UsageError(
-                f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in found)}", "give --epoch"
-            )
-        return found[0]
-
-    def ranks_of(self, key: StepKey) -> list[int]:
-        """Return the ranks that recorded this step, in ascending order."""
-        return sorted(self._by_step[key])
-
-    def steps_of(self, rank: int) -> list[StepRecord]:
-        """Return the records of one rank's steps, in order."""
-        return [self._by_step[key][rank].step for key in self.steps if rank in self._by_step[key]]
-
-    def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
-        """Return the record of one rank in one step; raise `KeyError` if the rank lacks the step."""
-        return self._by_step[key][rank]
 
     def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
         """Return the alignment of each cohort's ranks in one step."""
@@ -268,26 +208,6 @@ class Lake:
         read = ((key, self.step_columns(key, columns)) for key in self._chosen(steps))
         return GroupedTimes(by, read, self.ranks).to_arrow(ranks)
 
-    def log_table(self, relation: str) -> pa.Table:
-        """Return the rows of a relation that logs fill, of all logs in the lake; see `jitter query --relations`.
-
-        Raises `UsageError` for an unknown relation, `LakeError` if a file of the lake is missing or damaged.
-        """
-        from jitter.logs import SCHEMAS
-
-        if relation not in SCHEMAS:
-            raise UsageError(f"no relation {relation!r}", f"logs fill {', '.join(SCHEMAS)}")
-        return read_relation(self.root, relation, SCHEMAS[relation], self.logs)
-
-    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> "StepColumns":
-        """Return columns of one step's rows (`jitter explain lake`), of these ranks in ascending order; default: all.
-
-        Raises `LakeError` if a file of the lake is missing or damaged.
-        """
-        from jitter.lake.step_reader import read_step
-
-        return read_step(self.root, key, self._by_step[key], columns, ranks)
-
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
         from jitter.analysis.execution.recorded.run_reader import RunReader
@@ -329,12 +249,6 @@ class Lake:
         it is. Raises the errors of `diagnose`.
         """
         write_derived_forms(self, self._results, forms, self._chosen(steps), progress, executor)
-
-    def _chosen(self, steps: Sequence[int | StepKey] | None) -> tuple[StepKey, ...]:
-        return tuple(self.steps if steps is None else map(self._key, steps))
-
-    def _key(self, step: int | StepKey, epoch: int | None = None) -> StepKey:
-        return step if isinstance(step, StepKey) else self.step(step, epoch)
 
     def _metrics(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
         members = self._kernel_indices.members

@@ -14,7 +14,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     """Return the diagnosis with confidence, verdict and notes limited by what is known of the communication.
 
     Where kernels behave like communication and nothing names them, waiting in them counts as the rank's own GPU time:
-    a finding of cause `gpu_compute` is of low confidence. Where no communication is recognised, every finding is.
+    a finding of cause `gpu_compute` is of low confidence. Every finding is, if no communication is recognised.
     """
     reason = _reason(survey)
     if reason is None:

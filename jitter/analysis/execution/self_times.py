@@ -10,7 +10,7 @@ and `slot[i]`, when its launch queue had a place:
     gpu[i]   = end[i] - start[i]                           (0 for a collective: that time is its group's)
 
 Of a compute kernel the time that it lost beside collectives is taken out of `gpu` (see `interference`).
-Where no launches were recorded, an idle GPU is taken to wait for its host: host[i] is the delay, and delay[i] is 0.
+If no launches were recorded, an idle GPU is taken to wait for its host: host[i] is the delay, and delay[i] is 0.
 """
 
 from math import isnan

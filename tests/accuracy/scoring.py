@@ -181,12 +181,14 @@ def _naming(run: Run, culprits: Sequence[Any], fault: Fault) -> list[Any]:
     """The culprits that name this fault's ranks and cause; none where they do not.
 
     Faults of one cause may be told as one culprit with the ranks of several. What befalls many ranks together must be
-    told as one; two may be told one by one. Of a transfer that is slow for a group it may be the group that is named.
+    told as one; two may be told one by one. Of a transfer that is slow for a group it may be the group that is named;
+    where members of the group were not recorded, these or the network.
     """
     causes = {fault.cause, "gpu_time"} if fault.kind in ("slow_gpu", "unequal_work") else {fault.cause}
     alike = [culprit for culprit in culprits if culprit.cause in causes]
     if fault.cause == "communication":
-        return [one for one in alike if not fault.ranks or not one.ranks or fault.ranks <= _ranks(one)]
+        places = [one for one in alike if not one.ranks or one.scope == "unrecorded"]
+        return places + [one for one in alike if one not in places and fault.ranks <= _ranks(one)]
     guilty = frozenset(rank for other in run.faults if other.cause == fault.cause for rank in other.ranks)
     alike = [one for one in alike if _ranks(one) <= guilty]
     whole = [one for one in alike if fault.ranks <= _ranks(one)]

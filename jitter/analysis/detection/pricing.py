@@ -58,7 +58,7 @@ class Pricing:
         least = self.min_gain_ns(candidate.steps)
         if isinstance(candidate, SlowCommunication):
             collectives = self._analysis.run.matching.collectives
-            if any(collectives[number].incomplete[group] for number, group in candidate.meetings):
+            if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
                 # the group may wait for unrecorded ranks, which waited for another fault
                 return marginal_ns >= self._analysis.thresholds.unrecorded_factor * least
         return max(alone_ns, marginal_ns) >= least

@@ -81,7 +81,8 @@ class _ChangedProgram:
             step.fresh,
             step.collectives,
         )
-        change = Change(self._as_recorded, step.transfers.took, self.saved_ns)
+        took = step.transfers.took
+        change = Change(self._as_recorded, took, np.zeros(len(took)), self.saved_ns)
         ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state)
         cells = self._end_cells(step)
         shift = ends[cells] - step.times.end[cells]

@@ -12,6 +12,9 @@ and for a collective, over the ranks of its group, where `end_recorded` is each 
     moved = max(start - end_recorded) + transfer
     end   = end_recorded + moved
 
+An absent member may have arrived last, so a group with absent members may have waited. If the last collective of its
+absent members moved further than the group, the group moves with them, at most by the transfer's excess.
+
 So times stay on each rank's own clock: what couples ranks is how much later than recorded the last of a group arrives.
 """
 
@@ -46,9 +49,11 @@ class Scratch(NamedTuple):
     room: Floats
     """(places,) of the launch queue."""
     late: Floats
-    """(groups of all collectives,) how much later than recorded the last rank arrives."""
+    """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
     starts: Floats
     """(cells,) when each collective starts."""
+    moved: Floats
+    """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
 
 
 class Change(NamedTuple):
@@ -58,6 +63,8 @@ class Change(NamedTuple):
     """(START, CPU, GPU; ranks) whose self times are the baseline's."""
     transfer: Floats
     """(groups of all collectives,) from the last arrival to the end."""
+    possible_wait: Floats
+    """(groups of all collectives,) how much of the transfer may be a wait for absent members."""
     time_saved: float
     """How much earlier than recorded the scenario is: ranks that join now join there."""
 
@@ -87,6 +94,7 @@ def replay_step(
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
         np.full(len(ends), np.nan),
+        np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
     )
     begins = beginning[collectives.block]
     follow_instructions(
@@ -231,10 +239,37 @@ def end_collective(
             group = collectives.group[at]
             if isnan(late) or late > scratch.late[group]:  # an unknown arrival makes the end unknown
                 scratch.late[group] = late
+    for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
+        moved = scratch.late[group] + change.transfer[group]
+        if change.possible_wait[group] > 0:
+            absent = absent_moved(group, collectives, step, scratch)
+            if absent < moved:
+                moved = max(moved - change.possible_wait[group], absent)
+        scratch.late[group] = moved
+        if not isnan(moved):
+            for at in range(collectives.first_absent[group], collectives.first_absent[group + 1]):
+                scratch.moved[collectives.absent[at]] = moved
     for at in range(collectives.first[number], collectives.first[number + 1]):
         rank = collectives.rank[at]
         cell = step.row[rank] + collectives.place[at]
+        moved = scratch.late[collectives.group[at]]
+        if not isnan(moved):
+            scratch.moved[rank] = moved
         if step.row[rank] >= 0 and not isnan(step.start[cell]):
             stream = job.stream[job.first[step.team[rank]] + collectives.place[at]]
-            ends[cell] = step.end[cell] + (scratch.late[collectives.group[at]] + change.transfer[collectives.group[at]])
+            ends[cell] = step.end[cell] + moved
             state.stream_end[rank, stream] = later(scratch.free[rank, stream], ends[cell])
+
+
+@compiled
+def absent_moved(group: int, collectives: CollectiveArrays, step: StepTimes, scratch: Scratch) -> float:
+    """Return how much later than recorded the last collective of a group's absent members ended, of the latest one."""
+    latest = -math.inf
+    for at in range(collectives.first_absent[group], collectives.first_absent[group + 1]):
+        latest = max(latest, scratch.moved[collectives.absent[at]])
+    for position in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
+        at = collectives.by_group[position]
+        rank = collectives.rank[at]
+        if step.row[rank] < 0 or isnan(step.start[step.row[rank] + collectives.place[at]]):
+            latest = max(latest, scratch.moved[rank])
+    return latest

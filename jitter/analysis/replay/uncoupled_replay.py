@@ -44,12 +44,13 @@ def accumulate_excess(
     # an unrecorded rank may have arrived last: then the time from the last recorded arrival includes waiting
     took = np.where(step.transfers.complete[collectives.group], took, np.fmin(took, usual))
     usual = np.nan_to_num(np.where(np.isnan(usual), took, usual))
-    instructions = run.schedule.array()
+    instructions, no_waits = run.schedule.array(), np.zeros(len(usual))
 
     def ends(recorded: tuple[int, ...], transfer: Floats) -> Floats:
         repaired = np.ones((len((START, CPU, GPU)), len(step.fresh)), np.bool_)
         repaired[list(recorded)] = False
-        return replay_step(run.job, instructions, alone, baseline, Change(repaired, transfer, 0.0), step.before.copy())
+        change = Change(repaired, transfer, no_waits, 0.0)
+        return replay_step(run.job, instructions, alone, baseline, change, step.before.copy())
 
     without = ends((), usual)
     return {
@@ -67,5 +68,5 @@ def _one_rank_groups(collectives: CollectiveArrays) -> CollectiveArrays:
         group=every,
         first_in_group=np.arange(size + 1, dtype=np.int64),
         by_group=every,
-        incomplete=np.zeros(size, np.bool_),
+        first_absent=np.zeros(size + 1, np.int64),
     )

@@ -111,9 +111,8 @@ class ScenarioReplay:
 
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
         scenario, ranks = self._scenarios[at], len(self._run.rank_numbers)
-        change = Change(
-            self._repaired(scenario, step.number, ranks), self._transfer(scenario, step), float(self._saved[at])
-        )
+        repaired, transfer = self._repaired(scenario, step.number, ranks), self._transfer(scenario, step)
+        change = Change(repaired, transfer, self._possible_wait(step, transfer), float(self._saved[at]))
         paced = self._with_paces(scenario, step)
         return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at])
 
@@ -182,15 +181,16 @@ class ScenarioReplay:
     def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
         """(groups of all collectives,) from the last arrival to the end, in a step."""
         found = (self._usual if scenario.everything else step.transfers.took).copy()
-        if scenario.at(step.number):
-            # what ranks that were not recorded waited for in these steps is taken to be what is repaired
-            lacking = ~step.transfers.complete
-            found[lacking] = np.fmin(found[lacking], self._usual[lacking])
         first = self._run.collective_arrays.first_group
         for (collective, group), steps in scenario.transfers.items():
             if step.number in steps:
                 found[first[collective] + group] = self._usual[first[collective] + group]
         return found
+
+    def _possible_wait(self, step: RecordedStep, transfer: Floats) -> Floats:
+        """(groups of all collectives,) how much of a transfer may be a wait for absent members: its excess."""
+        excess = np.nan_to_num(np.maximum(transfer - self._usual, 0.0))
+        return np.where(step.transfers.complete, 0.0, excess)
 
 
 def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.random_events import odds_of_all_ranks, split_random_events
+from jitter.analysis.detection.outliers.random_events import log_odds_of_all_ranks, split_random_events
 from jitter.analysis.detection.outliers.significance import (
     binomial_tail,
     effective_count,
@@ -127,7 +127,16 @@ def test_odds_of_all_ranks_against_counting(ranks: int, hit: int, events: int):
     choices = [list(product(chosen, repeat=events)) for chosen in combinations(range(ranks), hit)]
     of_some = sum(draws.count(seen) / len(draws) for draws in choices) / len(choices)
     every = list(product(range(ranks), repeat=events))
-    assert odds_of_all_ranks(events, hit, ranks) == pytest.approx(every.count(seen) / len(every) / of_some)
+    odds = every.count(seen) / len(every) / of_some
+    assert log_odds_of_all_ranks(events, hit, ranks) == pytest.approx(math.log(odds))
+
+
+def test_odds_of_all_ranks_of_a_large_job():
+    """One event on each second rank of 4,096: C(4096, 2048) is no float."""
+    exact = math.log(math.comb(4_096, 2_048)) + 2_048 * math.log(0.5)
+    assert log_odds_of_all_ranks(2_048, 2_048, 4_096) == pytest.approx(exact)
+    members = [outlier(rank, rank // 2) for rank in range(0, 4_096, 2)]
+    assert len(split_random_events(members, 4_096, 2_048, Thresholds())[1]) == 1
 
 
 def test_a_rank_with_more_events_than_chance_gives_is_itself():

@@ -35,7 +35,7 @@ def charges(*, joined: bool) -> list[Charge]:
     """Two ranks launch alike; rank 0's kernel starts 400 µs after rank 1's and is late for the collective."""
     times = [[[500, 100], [600, 200]], [[600, 200], [700, 700]], [[10, 10], [20, 20]], [[15, 15], [25, 25]]]
     step, job = step_of(*(np.array(its) * US for its in times)), job_of("ka", 2, (Wait(1, 0, "event"),))
-    collective = Collective((Participants(0, 1, np.zeros(2, np.int64)),), 1, np.zeros(1, np.bool_))
+    collective = Collective((Participants(0, 1, np.zeros(2, np.int64)),), 1)
     matching = CollectiveMatching((RankBlock(0, (0, 1)),), (collective,), unrecorded=True, named=0, unpaired=0)
     collectives = flatten_collectives(matching, {0: 2}, {0: 0, 1: 1})
     before = no_state(2, streams=2)

@@ -63,7 +63,7 @@ def _kinds(lake: RunReader, run: RunModel) -> dict[int, _Kind]:
         first = int(run.collective_arrays.first_group[number])
         for group, size in size_of.items():
             if operation is not None:
-                found[first + group] = _Kind(operation, ranks[group], size, bool(collective.incomplete[group]))
+                found[first + group] = _Kind(operation, ranks[group], size, collective.is_incomplete(group))
     return found
 
 

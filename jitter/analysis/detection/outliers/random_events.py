@@ -10,7 +10,7 @@ import numpy as np
 
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.significance import binomial_tail
+from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.core.formatting import format_count
 
@@ -54,18 +54,18 @@ def split_random_events(
     return others + uncertain, []
 
 
-def odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
-    """Return how much likelier the events are if all ranks can have them than if only some unknown ranks can.
+def log_odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
+    """Return the logarithm of how much likelier the events are if all ranks can have them than if only some can.
 
     Of so many events, all on the `hit` ranks: `(1 / ranks) ^ events` against `(1 / hit) ^ events / C(ranks, hit)`.
     """
-    return math.exp(math.log(math.comb(ranks, hit)) + events * math.log(hit / ranks))
+    return log_binomial(ranks, hit) + events * math.log(hit / ranks)
 
 
 def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Thresholds) -> JobFinding:
     events = sum(len(one.steps) for one in members)
     chance = min(one.chance for one in members)
-    if odds_of_all_ranks(events, len(members), ranks) < 1:
+    if log_odds_of_all_ranks(events, len(members), ranks) < 0:
         chance = max(chance, thresholds.max_chance)  # a few ranks with faults of their own are as likely
     told = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "

@@ -23,13 +23,7 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         return 0.0
     if count <= trials * chance:  # the other tail is the shorter sum
         return 1.0 - binomial_tail(trials - count + 1, trials, 1 - chance)
-    log_first = (
-        math.lgamma(trials + 1)
-        - math.lgamma(count + 1)
-        - math.lgamma(trials - count + 1)
-        + count * math.log(chance)
-        + (trials - count) * math.log1p(-chance)
-    )
+    log_first = log_binomial(trials, count) + count * math.log(chance) + (trials - count) * math.log1p(-chance)
     total = term = 1.0
     for one in range(count, trials):
         term *= (trials - one) / (one + 1) * chance / (1 - chance)
@@ -37,6 +31,11 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         if term < _PRECISION * total:
             break
     return min(1.0, math.exp(log_first) * total)
+
+
+def log_binomial(total: int, chosen: int) -> float:
+    """Return the logarithm of the number of ways to choose so many of the total."""
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
 
 
 def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> float:

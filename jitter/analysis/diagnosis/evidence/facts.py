@@ -184,7 +184,7 @@ class Evidence:
             return False
         # where no group was recorded, a collective spans all ranks of the job
         return matching.unrecorded or any(
-            bool(matching.collectives[number].incomplete[group]) for number, group in slow.meetings
+            matching.collectives[number].is_incomplete(group) for number, group in slow.meetings
         )
 
     def has_path(self, steps: Sequence[int]) -> bool:

@@ -30,8 +30,12 @@ class Collective:
 
     members: tuple[Participants, ...]
     groups: int
-    incomplete: Bools
-    """(groups,) which of them have ranks that were not recorded."""
+    absent: tuple[tuple[int, ...], ...] = ()
+    """(groups,) the members of each that were not recorded; () if all groups are complete."""
+
+    def is_incomplete(self, group: int) -> bool:
+        """Return whether a group has members that were not recorded."""
+        return bool(self.absent) and bool(self.absent[group])
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,10 @@ class CollectiveArrays(NamedTuple):
     """(groups of all collectives + 1,) where each group's attendances begin in `by_group`."""
     by_group: Ints
     """(attendances,) group after group."""
-    incomplete: Bools
-    """(groups of all collectives,) which of them have ranks that were not recorded."""
+    first_absent: Ints
+    """(groups of all collectives + 1,) where the absent members of each group begin in `absent`."""
+    absent: Ints
+    """Members that were not recorded, numbered after the ranks of the run; alike ones have one number."""
     first_member: Ints
     """(blocks + 1,) where each block's ranks begin in `member`."""
     member: Ints
@@ -96,6 +102,12 @@ class CollectiveArrays(NamedTuple):
     """(blocks × places,) the collective there, -1 for none."""
     attendance_at: Ints
     """(blocks × places,) where the block's attendances of it begin."""
+
+    @property
+    def incomplete(self) -> Bools:
+        """(groups of all collectives,) which of them have members that were not recorded."""
+        found: Bools = np.diff(self.first_absent) > 0
+        return found
 
 
 def flatten_collectives(
@@ -117,6 +129,7 @@ def flatten_collectives(
             group.append(first_group[number] + one.group)
         first.append(so_far)
     every, groups = _joined(members), _joined(group)
+    absent = _number_absent(matching.collectives, len(every))
     block, column = np.zeros((2, len(every)), np.int64)
     block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
     column[every] = _joined([np.arange(len(own)) for own in members])
@@ -128,7 +141,8 @@ def flatten_collectives(
         groups,
         np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=int(first_group[-1])))]),
         np.argsort(groups, kind="stable"),
-        np.concatenate([np.zeros(0, np.bool_), *(collective.incomplete for collective in matching.collectives)]),
+        np.array([0, *accumulate(map(len, absent))], np.int64),
+        _joined([np.array(own, np.int64) for own in absent]),
         np.array([0, *accumulate(len(own) for own in members)], np.int64),
         every,
         block,
@@ -137,6 +151,20 @@ def flatten_collectives(
         number_at,
         attendance_at,
     )
+
+
+def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[int]]:
+    """Return, for each group of all collectives, its absent members: ranks that are absent together share a number."""
+    groups = [own for one in collectives for own in (one.absent or ((),) * one.groups)]
+    numbers: dict[tuple[int, ...], int] = {}
+    where: dict[int, list[int]] = defaultdict(list)
+    for own in dict.fromkeys(groups):
+        for rank in own:
+            where[rank].append(numbers.setdefault(own, len(numbers)))
+    alike: dict[tuple[int, ...], int] = {}
+    number = {rank: alike.setdefault(tuple(own), ranks + len(alike)) for rank, own in where.items()}
+    numbered = {own: sorted({number[rank] for rank in own}) for own in numbers}
+    return [numbered.get(own, []) for own in groups]
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:
@@ -182,14 +210,16 @@ def match(
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
     held_at: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
-    everyone = max(attended, default=-1) + 1
-    sizes: dict[int, int] = {}
+    everyone = range(max(attended, default=-1) + 1)
+    absent: dict[int, tuple[int, ...]] = {}
     for (group, _), members in instances.items():
         held_at[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
-        sizes[id(members)] = _size(group, everyone)
+        named = everyone if group == ("all",) else _ranks_of(group)
+        if len(named) > len(members):
+            absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
         tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
-        tuple(_collective(held, ordered, numbered, sizes) for held in held_at.values()),
+        tuple(_collective(held, ordered, numbered, absent) for held in held_at.values()),
         unrecorded,
         len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
         unpaired,
@@ -200,7 +230,7 @@ def _collective(
     held: Sequence[Sequence[_Attended]],
     blocks: Sequence[Sequence[int]],
     numbered: Mapping[int, tuple[int, int]],
-    sizes: Mapping[int, int],
+    absent: Mapping[int, tuple[int, ...]],
 ) -> Collective:
     groups: dict[tuple[int, int], Ints] = {}
     for number, members in enumerate(held):
@@ -213,7 +243,7 @@ def _collective(
             Participants(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])
         ),
         len(held),
-        np.array([len(members) < sizes[id(members)] for members in held], np.bool_),
+        tuple(absent.get(id(members), ()) for members in held) if absent else (),
     )
 
 
@@ -249,14 +279,7 @@ def _whole_job(
     return len(told) <= 1
 
 
-def _size(group: Group, everyone: int) -> int:
-    """How many ranks a group has, as far as its name tells; all there are where it is all ranks'."""
-    if group is not None and group[0] == "ranks":
-        return len(_ranks_of(group))
-    return everyone if group == ("all",) else 0
-
-
-def _ranks_of(group: Group) -> tuple[object, ...]:
+def _ranks_of(group: Group) -> tuple[int, ...]:
     """Return the ranks that name a group; after them its own name may stand, where all its ranks agree on it."""
     listed = group[1:] if group is not None and group[0] == "ranks" else ()
     return tuple(one for one in listed if isinstance(one, int))

@@ -5,7 +5,7 @@ reading a small lake. `hide_pandas` prevents it in the processes that belong to 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -75,6 +75,25 @@ def encode_lists(column: pa.ChunkedArray) -> tuple[Ints, list[tuple[int, ...]]]:
             distinct.append(tuple(items.tolist()))
         codes[row] = codes_by_bytes[content]
     return codes, distinct
+
+
+def map_distinct(values: pa.Array, function: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:
+    """Return `function` of each value, as `kind`; it is called once per distinct value, and null is one of them."""
+    encoded = values.dictionary_encode("encode")
+    return pa.array([function(value) for value in encoded.dictionary.to_pylist()], kind).take(encoded.indices)
+
+
+def column_or_nulls(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Return a column of `rows`; nulls of type `kind` if they lack it."""
+    return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+
+
+def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Table:
+    """Return a table of `schema` from rows that hold one value per column."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
 
 
 def hide_pandas() -> None:

@@ -86,6 +86,15 @@ BACKWARD = pa.schema(
 )
 """Operators of the backward pass, each with the operator of the forward pass that it belongs to. In any order."""
 
+READER_TABLES = {
+    "activities": ACTIVITIES,
+    "calls": CALLS,
+    "ranges": RANGES,
+    "operators": OPERATORS,
+    "backward": BACKWARD,
+}
+"""The tables that readers return, by name."""
+
 KERNELS = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),  # the job's global rank

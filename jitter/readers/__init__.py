@@ -7,7 +7,7 @@ activities, calls, ranges; where recorded operators, backward) and describes the
 lake or other ranks, and it never guesses a rank.
 """
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from jitter.core.errors import JitterError
+from jitter.core.schema import READER_TABLES
 
 Advance = Callable[[int], None]
 """Called with the number of further bytes of the source that were read."""
@@ -26,11 +27,22 @@ class ReaderError(JitterError):
     """A reader that cannot be loaded, fails, or breaks the contract."""
 
 
+TableName = Literal["activities", "calls", "ranges", "operators", "backward"]
+
+
 class Batch(NamedTuple):
     """Rows of one of the tables; `rows` has the table's columns, nullable ones optional."""
 
-    table: Literal["activities", "calls", "ranges", "operators", "backward"]
+    table: TableName
     rows: pa.RecordBatch
+
+
+def make_batch(table: TableName, columns: Mapping[str, pa.Array]) -> Batch:
+    """Return a batch of these columns, by name, in the table's order and cast to its types."""
+    known = READER_TABLES[table]
+    schema = pa.schema([known.field(name) for name in sorted(columns, key=known.get_field_index)])
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return Batch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 @dataclass

@@ -6,16 +6,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.schema import ACTIVITIES, BACKWARD, CALLS, OPERATORS, RANGES
+from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, ReaderError, Recording
 
-TABLES: Final = {
-    "activities": ACTIVITIES,
-    "calls": CALLS,
-    "ranges": RANGES,
-    "operators": OPERATORS,
-    "backward": BACKWARD,
-}
 _INDICES: Final = {"process": "processes", "name": "names"}
 
 
@@ -34,15 +27,15 @@ class BatchValidator:
     def check(self, batch: Batch) -> None:
         """Check one batch."""
         table, rows = batch
-        if table not in TABLES:
-            raise self._error(f"unknown table {table!r}{_suggest(str(table), list(TABLES))}")
+        if table not in READER_TABLES:
+            raise self._error(f"unknown table {table!r}{_suggest(str(table), list(READER_TABLES))}")
         if not isinstance(rows, pa.RecordBatch):
             raise self._error(f"table {table!r}: rows are {type(rows).__name__}, not pyarrow.RecordBatch")
         known = self._schemas.get(table)
         if known is None or not rows.schema.equals(known):
             self._check_schema(table, rows.schema)
             self._schemas[table] = rows.schema
-        for field in TABLES[table]:
+        for field in READER_TABLES[table]:
             if not field.nullable and rows[field.name].null_count:
                 raise self._error(f"table {table!r}, column {field.name!r}: {rows[field.name].null_count} nulls")
         for column in _INDICES:
@@ -63,7 +56,7 @@ class BatchValidator:
             raise self._error(f"Recording.names holds {type(wrong).__name__}, not str")
 
     def _check_schema(self, table: str, schema: pa.Schema) -> None:
-        expected = TABLES[table]
+        expected = READER_TABLES[table]
         for field in schema:
             if field.name not in expected.names:
                 raise self._error(

@@ -1,11 +1,14 @@
 """GPU ordinals from 0 by HSA agent number; HSA numbers processors and GPUs together."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 import pyarrow as pa
+
+from jitter.core.arrow import map_distinct
+from jitter.readers.amd.batches import decode_text
 
 _AGENT: Final = re.compile(r"(?:(?P<word>Agent|GPU)\s*)?(?P<number>\d{1,9})", re.IGNORECASE)
 _ROCMINFO_NODE: Final = re.compile(r"^\s*Node:\s*(\d+)\s*$")
@@ -22,10 +25,12 @@ class Agents:
     @classmethod
     def of(cls, rows: Iterable[tuple[str, int, int | None]]) -> Self:
         """Build from (type, node number, logical number or None) of each agent."""
-        gpus = sorted((node, logical) for kind, node, logical in rows if kind.strip().upper() == "GPU")
+        logical_by_node = {node: logical for kind, node, logical in rows if kind.strip().upper() == "GPU"}
+        nodes = sorted(logical_by_node)
+        logical = [logical_by_node[node] for node in nodes]
         return cls(
-            {node: ordinal for ordinal, (node, _) in enumerate(gpus)},
-            {logical: ordinal for ordinal, (_, logical) in enumerate(gpus) if logical is not None},
+            {node: ordinal for ordinal, node in enumerate(nodes)},
+            {number: ordinal for ordinal, number in enumerate(logical) if number is not None},
         )
 
     @classmethod
@@ -56,17 +61,15 @@ class Agents:
         word = (found["word"] or "").lower()
         if word == "gpu":
             return number
-        order: tuple[Mapping[int, int], ...] = (self.by_node, self.by_logical)
-        for numbers in reversed(order) if word == "agent" else order:
+        for numbers in (self.by_logical, self.by_node) if word == "agent" else (self.by_node, self.by_logical):
             if number in numbers:
                 return numbers[number]
         return number
 
+    def ordinals(self, nodes: pa.Array) -> pa.Array:
+        """Return the ordinal of each node number (int64); the recorded number if unknown."""
+        return map_distinct(nodes, lambda node: self.by_node.get(node, node), pa.int64())
+
     def devices(self, texts: pa.Array) -> pa.Array:
         """Return `device` of each text (binary) as int32."""
-        encoded = texts.dictionary_encode("encode")
-        found = [
-            None if text is None else self.device(text.decode("utf-8", "replace"))
-            for text in encoded.dictionary.to_pylist()
-        ]
-        return pa.array(found, pa.int32()).take(encoded.indices)
+        return map_distinct(texts, lambda text: self.device(decode_text(text)), pa.int32())

@@ -2,22 +2,28 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.schema import ACTIVITIES, CALLS, RANGES
-from jitter.readers import Batch, Process
+from jitter.core.arrow import map_distinct
+from jitter.readers import Batch, Process, Recording, make_batch
+from jitter.readers.amd.file_names import rank_in_file_name
 
 Columns = Mapping[str, pa.Array]
 
 BATCH_ROWS: Final = 32_768
+SHAPE_COLUMNS: Final = {
+    f"{column}_{axis}": f"{source}_size_{axis}"
+    for column, source in (("grid", "grid"), ("block", "workgroup"))
+    for axis in "xyz"
+}
+"""The columns of launch shapes by those of `schema.ACTIVITIES`, as rocprofv3 names them in CSV files and databases."""
 INVALID_BYTE: Final = "\x1a"
 """Stands for an invalid byte in the texts of CSV files: the control character SUBSTITUTE, which no name contains."""
-_TABLES: Final = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
 _WORDS: Final = {"activities": "GPU activities", "calls": "API calls", "ranges": "roctx ranges"}
 # queue entries that order other entries and run nothing
 _NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
@@ -49,12 +55,7 @@ class BatchBuilder:
 
     def by_pid(self, pids: pa.Array, host: str | None = None) -> pa.Array:
         """Return the indices (int32) of the processes with these pids (int64, null where not recorded)."""
-        encoded = pids.dictionary_encode("encode")
-        lookup = np.array(
-            [self.process(pid, lambda pid=pid: Process(pid, host)) for pid in encoded.dictionary.to_pylist()],  # type: ignore[misc]
-            np.int32,
-        )
-        return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+        return map_distinct(pids, lambda pid: self.process(pid, lambda: Process(pid, host)), pa.int32())
 
     def name(self, text: str) -> int:
         """Return the index of a name."""
@@ -68,9 +69,7 @@ class BatchBuilder:
 
     def named(self, texts: pa.Array) -> pa.Array:
         """Return the indices (int32) of names (binary or string; null is the empty name)."""
-        encoded = texts.dictionary_encode("encode")
-        lookup = np.array([self.name(decode_text(value)) for value in encoded.dictionary.to_pylist()], np.int32)
-        return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+        return map_distinct(texts, lambda text: self.name(decode_text(text)), pa.int32())
 
     def activities(self, columns: Columns, *, copies: bool, grids_in_items: bool = True) -> Batch:
         """Return a batch of activities from columns of ACTIVITIES; grids in work items become work groups.
@@ -91,11 +90,11 @@ class BatchBuilder:
             items, group = found.get(f"grid_{axis}"), found.get(f"block_{axis}")
             if grids_in_items and items is not None and group is not None:
                 found[f"grid_{axis}"] = _groups(items, group)
-        return _batch("activities", found)
+        return make_batch("activities", found)
 
     def calls(self, columns: Columns) -> Batch:
         """Return a batch of calls from columns of CALLS; rows without a start are counted and left out."""
-        return _batch("calls", self._started("calls", columns))
+        return make_batch("calls", self._started("calls", columns))
 
     def ranges(self, columns: Columns) -> Batch:
         """Return a batch of ranges from columns of RANGES.
@@ -108,18 +107,24 @@ class BatchBuilder:
         texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
         started["text"] = pa.array(texts, pa.string())
         has_text = started["text"].is_valid()
-        missing = len(texts) - int(pc.sum(has_text.cast(pa.int64())).as_py() or 0)
-        if missing:
-            self.left_out["roctx ranges without a text"] += missing
-        return _batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
+        if has_text.false_count:
+            self.left_out["roctx ranges without a text"] += has_text.false_count
+        return make_batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
 
     def problems(self) -> list[str]:
         """Return a sentence for each kind of rows left out."""
         return [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
 
+    def complete(self, recording: Recording, name: str, problems: Iterable[str] = ()) -> None:
+        """Complete a recording after its last row: processes, names, the rank that `name` ends with, problems."""
+        recording.processes, recording.names = self.processes, self.names
+        pids = frozenset(process.pid for process in self.processes if process.pid is not None)
+        recording.rank_in_name = rank_in_file_name(name, pids)
+        recording.problems += [*problems, *self.problems()]
+
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
         valid = columns["start_ns"].is_valid()
-        self._leave_out(table, len(valid) - int(pc.sum(valid.cast(pa.int64())).as_py() or 0))
+        self._leave_out(table, valid.false_count)
         found = {name: column.filter(valid) for name, column in columns.items()}
         possible = pc.greater_equal(found["end_ns"], found["start_ns"])
         found["end_ns"] = pc.if_else(possible, found["end_ns"], pa.scalar(None, pa.int64()))
@@ -140,29 +145,20 @@ def decode_text(value: bytes | str | None) -> str:
 
 def parse_integers(values: pa.Array) -> pa.Array:
     """Return texts (binary or string) as int64; null where a text is no integer."""
-    texts = values.cast(pa.string()) if _is_utf8(values) else pa.array([decode_text(v) for v in values.to_pylist()])
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:  # invalid UTF-8
+        texts = map_distinct(values, decode_text, pa.string())
     try:
         return texts.cast(pa.int64())
     except pa.ArrowInvalid:
-        plain = pc.match_substring_regex(texts, r"^-?\d{1,18}$")
+        plain = pc.match_substring_regex(texts, r"^-?(?:\d{1,18}|[0-8]\d{18})$")
         return pc.if_else(plain, texts, pa.scalar(None, pa.string())).cast(pa.int64())
-
-
-def constant_column(value: int | None, rows: int, kind: pa.DataType | None = None) -> pa.Array:
-    """Return a column with the same value in each row."""
-    return pa.array([value], kind or pa.int64()).take(pa.array(np.zeros(rows, np.int32)))
 
 
 def process_column(position: int, rows: int) -> pa.Array:
     """Return a process column with the same index in each row."""
-    return constant_column(position, rows, pa.int32())
-
-
-def map_values(keys: pa.Array, by_key: Mapping[int, int], *, or_itself: bool) -> pa.Array:
-    """Return the value of each key (int64); for an unknown key the key itself (`or_itself`) or null."""
-    encoded = keys.dictionary_encode("encode")
-    found = [by_key.get(key, key if or_itself else None) for key in encoded.dictionary.to_pylist()]
-    return pa.array(found, pa.int64()).take(encoded.indices)
+    return pa.repeat(pa.scalar(position, pa.int32()), rows)
 
 
 def join_names(names: Sequence[str], most: int = 5) -> str:
@@ -170,22 +166,7 @@ def join_names(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _is_utf8(values: pa.Array) -> bool:
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
 def _groups(items: pa.Array, group: pa.Array) -> pa.Array:
     size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
     groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
     return pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))
-
-
-def _batch(table: Literal["activities", "calls", "ranges"], columns: Columns) -> Batch:
-    schema = _TABLES[table]
-    fields = [schema.field(name) for name in columns]
-    arrays = [columns[field.name].cast(field.type) for field in fields]
-    return Batch(table, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import BatchBuilder, constant_column, parse_integers
+from jitter.readers.amd.batches import BatchBuilder, parse_integers, process_column
 from jitter.readers.amd.csv_file import CsvFile, read_header
-from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name, sibling_files
+from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
 
 _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
 _NUMBERS: Final = ("gpu_id", "queue_id", "pid", "start_timestamp", "end_timestamp", "correlation_id")
@@ -71,13 +71,8 @@ class RocprofV2Reader:
         if not calls:
             problems.append("no hip_api_trace_….csv in the folder: the launching calls are unknown")
         problems.append("rocprofv2 records no ends of roctx ranges: its markers are not read")
-        recording.processes, recording.names = rows.processes, rows.names
         named = _RESULTS.fullmatch(recording.path.name)
-        pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_file_name(
-            named["before"] + named["own"] if named else recording.path.stem, pids
-        )
-        recording.problems += [*problems, *rows.problems()]
+        rows.complete(recording, named["before"] + named["own"] if named else recording.path.stem, problems)
 
 
 READER: Reader = RocprofV2Reader()
@@ -86,7 +81,7 @@ READER: Reader = RocprofV2Reader()
 def _kernels(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batch]:
     for read in file.batches(("kernel_name", *_NUMBERS), advance):
         number = {name: parse_integers(read[name]) for name in _NUMBERS if name in read.schema.names}
-        missing = constant_column(None, read.num_rows)
+        missing = pa.nulls(read.num_rows, pa.int64())
         columns = {
             "process": rows.by_pid(number.get("pid", missing)),
             "device": number["gpu_id"],
@@ -105,7 +100,7 @@ def _calls(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batc
     for read in file.batches(_CALL, advance):
         batch = read.filter(pc.starts_with(read["function"], b"hip"))
         columns: dict[str, pa.Array] = {
-            "process": constant_column(0, batch.num_rows, pa.int32()),
+            "process": process_column(0, batch.num_rows),
             "name": rows.named(batch["function"]),
             "start_ns": parse_integers(batch["start_timestamp"]),
             "end_ns": parse_integers(batch["end_timestamp"]),

@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import BatchBuilder, constant_column
-from jitter.readers.amd.file_names import rank_in_file_name
-from jitter.readers.amd.sqlite_tables import Database, RowProgress, list_tables
+from jitter.readers.amd.batches import BatchBuilder
+from jitter.readers.amd.sqlite_tables import Database, RowProgress, StringTable, list_tables
 
 _OP: Final = frozenset({"gpuId", "queueId", "start", "end", "description_id", "opType_id"})
 _API: Final = frozenset({"pid", "tid", "start", "end", "apiName_id", "args_id"})
@@ -20,7 +19,6 @@ _SHAPE: Final = {
     for column, source in (("grid", "grid"), ("block", "workgroup"))
     for axis in "xyz"
 }
-_VALUES_A_QUERY: Final = 5_000
 _TEXT_ROWS: Final = 8_192
 
 
@@ -65,7 +63,7 @@ class _Trace:
         self._database = database
         self._recording = recording
         self._rows = BatchBuilder()
-        self._strings: dict[int, str] = {}
+        self._strings = StringTable(database, "rocpd_string")
         self._without_call = 0
         self._ranges = 0
 
@@ -78,19 +76,16 @@ class _Trace:
                 advance(progress.seen(read))
                 if batch.rows.num_rows:
                     yield batch
-        recording, rows = self._recording, self._rows
-        recording.processes, recording.names = rows.processes, rows.names
+        recording = self._recording
         versions = dict(self._database.rows("SELECT tag, value FROM rocpd_metadata"))
         recording.profiler_version = (
             f"RPD schema {versions['schema_version']}" if "schema_version" in versions else None
         )
-        pids = frozenset(p.pid for p in rows.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_file_name(recording.path.stem, pids)
         if self._without_call:
             recording.problems.append(f"{self._without_call} GPU operations have no call: their launches are unknown")
         if not self._ranges:
             recording.problems.append("no user markers recorded: steps have no names")
-        recording.problems += rows.problems()
+        self._rows.complete(recording, recording.path.stem)
         advance(progress.rest())
 
     def _calls(self) -> Iterator[tuple[Batch, int]]:
@@ -107,7 +102,7 @@ class _Trace:
             columns = {
                 "process": self._rows.by_pid(read["pid"]),
                 "thread": read["tid"],
-                "name": self._names(read["name"]),
+                "name": self._rows.named(self._strings.texts(read["name"])),
                 "start_ns": read["start"],
                 "end_ns": read["end"],
                 "correlation": read["id"],
@@ -140,8 +135,8 @@ class _Trace:
             )
             integers["size"] = "c.size"
         for read in self._database.stream(integers, {}, source):
-            kinds = self._texts(read["kind"])
-            described = self._texts(read["name"])
+            kinds = self._strings.texts(read["kind"])
+            described = self._strings.texts(read["name"])
             names = pc.if_else(pc.equal(described, ""), kinds, described)
             self._without_call += read["api"].null_count
             copies = pc.or_(pc.starts_with(kinds, "Copy"), pc.starts_with(kinds, "Fill"))
@@ -184,18 +179,5 @@ class _Trace:
     def _processes(self, pids: pa.Array) -> pa.Array:
         """Return the processes of operations; one without a call belongs to the only process, if there is one."""
         if pids.null_count and len(self._rows.processes) == 1:
-            pids = pc.coalesce(pids, constant_column(self._rows.processes[0].pid, len(pids)))
+            pids = pc.coalesce(pids, pa.scalar(self._rows.processes[0].pid, pa.int64()))
         return self._rows.by_pid(pids)
-
-    def _names(self, ids: pa.Array) -> pa.Array:
-        return self._rows.named(self._texts(ids))
-
-    def _texts(self, ids: pa.Array) -> pa.Array:
-        """Return the strings of ids; they are cached, because call and kernel names are few."""
-        encoded = ids.dictionary_encode("encode")
-        wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
-        for first in range(0, len(wanted), _VALUES_A_QUERY):
-            some = ", ".join(map(str, wanted[first : first + _VALUES_A_QUERY]))
-            self._strings |= dict(self._database.rows(f"SELECT id, string FROM rocpd_string WHERE id IN ({some})"))
-        texts = [self._strings.get(-1 if id_ is None else id_, "") for id_ in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)

@@ -9,10 +9,12 @@ from typing import Any, Final
 import adbc_driver_manager
 import pyarrow as pa
 
+from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.amd.batches import BATCH_ROWS
 from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, reject_utf16, truncation
 
+VALUES_PER_QUERY: Final = 5_000
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database."""
 
@@ -78,15 +80,10 @@ class Database:
 
         `source` is the SQL after FROM. Raises UnreadableTraceError for a damaged database.
         """
-        batches = read_batches(self.path, integers, texts, source, rows)
-        while True:
-            try:
-                batch = next(batches, None)
-            except DAMAGE as error:
-                raise self.damaged(error) from error
-            if batch is None:
-                return
-            yield batch
+        try:
+            yield from read_batches(self.path, integers, texts, source, rows)
+        except DAMAGE as error:
+            raise self.damaged(error) from error
 
     def damaged(self, error: BaseException) -> UnreadableTraceError:
         """Return the error for a database that a library could not read."""
@@ -94,6 +91,23 @@ class Database:
         return UnreadableTraceError(
             f"{self.path}: the database is damaged or cut short ({reason})", "copy it again, or record again"
         )
+
+
+class StringTable:
+    """The strings of a table with the columns `id` and `string`, cached: names of calls and kernels are few."""
+
+    def __init__(self, database: Database, table: str) -> None:
+        self._database = database
+        self._table = table
+        self._known: dict[int | None, str] = {None: ""}
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """Return the strings of ids; "" where the id is null or absent."""
+        wanted = [id_ for id_ in ids.unique().to_pylist() if id_ not in self._known]
+        for first in range(0, len(wanted), VALUES_PER_QUERY):
+            some = ", ".join(map(str, wanted[first : first + VALUES_PER_QUERY]))
+            self._known |= dict(self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})'))
+        return map_distinct(ids, lambda id_: self._known.get(id_, ""), pa.string())
 
 
 class RowProgress:

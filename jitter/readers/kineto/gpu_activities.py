@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from jitter.core.schema import ACTIVITIES
-from jitter.readers import Batch
+from jitter.readers import Batch, make_batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
 from jitter.readers.kineto.columns import ABSENT, EventBuffer, Times, integer_column, parse_int, parse_shape, select
 from jitter.readers.kineto.event_selection import Event
@@ -98,8 +98,7 @@ class ActivityBuffer:
             copied = [one.copied if is_memory else None for one, is_memory in zip(args, self._is_memory, strict=True)]
             of_copies = integer_column(select(copied, chosen), pa.int64())
             columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", of_copies), of_copies)
-        fields = [field for field in ACTIVITIES if field.name in columns]
-        return Batch("activities", pa.record_batch([columns[field.name] for field in fields], schema=pa.schema(fields)))
+        return make_batch("activities", columns)
 
     def _collective_columns(self, keep: Bools) -> dict[str, pa.Array]:
         if not self._comms:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.host_operations import MIGRATION, OFF_CPU
-from jitter.core.schema import ACTIVITIES, CALLS, OPERATORS, RANGES
-from jitter.readers import Batch
+from jitter.core.schema import ACTIVITIES
+from jitter.readers import Batch, make_batch
 from jitter.readers.nsys.call_chains import CallChains
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
 from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
@@ -141,7 +141,7 @@ class NsysBatches:
             columns["size_bytes"] = _column(rows, "bytes")
         elif self.nccl.messages:
             columns |= self._messages(processes, columns["correlation"])
-        return Batch("activities", _of_schema(columns, ACTIVITIES))
+        return make_batch("activities", columns)
 
     def _messages(self, processes: pa.Array, correlations: pa.Array) -> dict[str, pa.Array]:
         of_process = processes.to_numpy()
@@ -171,7 +171,7 @@ class NsysBatches:
                 "end_ns": _possible_end(rows),
                 "correlation": _column(rows, "correlationId"),
             }
-            yield Batch("calls", _of_schema(columns, CALLS))
+            yield make_batch("calls", columns)
 
     def _ranges(self) -> Iterator[Batch]:
         has = self._tables.columns(NVTX)
@@ -201,7 +201,7 @@ class NsysBatches:
                 "start_ns": rows["start"],
                 "end_ns": _possible_end(rows),
             }
-            yield Batch("ranges", _of_schema(columns, RANGES))
+            yield make_batch("ranges", columns)
 
     def _system_calls(self) -> Iterator[Batch]:
         """Yield long calls of the operating system's libraries (locks, polls, file access) as operators."""
@@ -253,7 +253,7 @@ class NsysBatches:
             "start_ns": start_ns,
             "end_ns": end_ns,
         }
-        return Batch("operators", _of_schema(columns, OPERATORS))
+        return make_batch("operators", columns)
 
     def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
         for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):
@@ -324,9 +324,3 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
 def _possible_end(rows: pa.RecordBatch) -> pa.Array:
     """Return the ends, null where not recorded or before the start."""
     return pc.if_else(pc.greater_equal(rows["end"], rows["start"]), rows["end"], pa.scalar(None, pa.int64()))
-
-
-def _of_schema(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    fields = [schema.field(name) for name in columns]
-    arrays = [columns[field.name].cast(field.type) for field in fields]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

@@ -4,6 +4,7 @@ import csv
 import io
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import jitter
@@ -11,6 +12,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.batches import parse_integers
 from jitter.readers.amd.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
@@ -287,6 +289,16 @@ def test_agents_by_name():
     agents = Agents.of([("CPU", 0, 0), ("GPU", 8, 3), ("GPU", 2, 1), ("CPU", 1, 2)])
     told = {"2": 0, "8": 1, "Agent 1": 0, "agent 3": 1, "GPU 1": 1, "17": 17, "Agent 17": 17, "what": None}
     assert {text: agents.device(text) for text in told} == told
+
+
+def test_agents_that_are_listed_twice():
+    agents = Agents.of([("GPU", 4, 1), ("GPU", 5, None), ("GPU", 4, 1), ("GPU", 5, 2)])
+    assert (agents.by_node, agents.by_logical) == ({4: 0, 5: 1}, {1: 0, 2: 1})
+
+
+def test_times_since_1970_beside_an_invalid_one():
+    cells = pa.array([b"1700000000000000001", b"12x", b"-3", b"99999999999999999999", b"\xff"])
+    assert parse_integers(cells).to_pylist() == [1_700_000_000_000_000_001, None, -3, None, None]
 
 
 def test_agents_of_rocminfo():

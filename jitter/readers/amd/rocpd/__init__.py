@@ -7,7 +7,7 @@ from typing import Final
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.batches import BatchBuilder
-from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name, sibling_files
+from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
 from jitter.readers.amd.rocpd.batches import SessionBatches
 from jitter.readers.amd.rocpd.metadata import read_session_metadata
 from jitter.readers.amd.rocpd.tables import Session, find_sessions
@@ -70,8 +70,5 @@ def _batches(recording: Recording, database: Database, sessions: list[Session], 
             if batch.rows.num_rows:
                 yield batch
         problems += [*origin.problems, *parts.problems()]
-    recording.processes, recording.names = rows.processes, rows.names
-    pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
-    recording.rank_in_name = rank_in_file_name(recording.path.stem.removesuffix("results"), pids)
-    recording.problems += [*dict.fromkeys(problems), *rows.problems()]
+    rows.complete(recording, recording.path.stem.removesuffix("results"), dict.fromkeys(problems))
     advance(progress.rest())

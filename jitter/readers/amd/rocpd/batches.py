@@ -5,26 +5,20 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.readers import Batch
-from jitter.readers.amd.batches import BatchBuilder, constant_column, decode_text, map_values
+from jitter.readers.amd.batches import SHAPE_COLUMNS, BatchBuilder, decode_text
 from jitter.readers.amd.rccl import RcclCalls
 from jitter.readers.amd.rccl_arguments import message_bytes
 from jitter.readers.amd.rocpd.metadata import SessionMetadata
 from jitter.readers.amd.rocpd.tables import Session
-from jitter.readers.amd.sqlite_tables import Database
+from jitter.readers.amd.sqlite_tables import VALUES_PER_QUERY, Database, StringTable
 
-_SHAPE: Final = {
-    f"{column}_{axis}": f"{source}_size_{axis}"
-    for column, source in (("grid", "grid"), ("block", "workgroup"))
-    for axis in "xyz"
-}
 _HSA_LAUNCH: Final = ("hsa_signal_store", "hsa_queue_store_write", "hsa_queue_add_write", "hsa_queue_cas_write")
 _MARKERS: Final = "MARKER_CORE"
-_VALUES_A_QUERY: Final = 5_000
 
 
 class SessionBatches:
@@ -37,7 +31,7 @@ class SessionBatches:
         self._origin = origin
         self._rows = rows
         self._rccl = RcclCalls()
-        self._strings: dict[int, str] = {}
+        self._strings = StringTable(database, session.table("string"))
         self._count = {"calls": 0, "ranges": 0}
         self._packed = 0
         self._categories = self._read_categories()
@@ -91,10 +85,10 @@ class SessionBatches:
     def _calls(self) -> Iterator[tuple[Batch, int]]:
         for read in self._regions("RCCL_"):
             columns = self._columns(read)
-            names, sizes = self._texts(read["name"]), self._message_sizes(read)
+            names, sizes = self._strings.texts(read["name"]), self._message_sizes(read)
             self._rccl.add(columns["process"], columns["thread"], names, read["start"], read["end"], sizes)
         for read in self._regions("HIP_", "HSA_"):
-            names = self._texts(read["name"])
+            names = self._strings.texts(read["name"])
             wanted = pc.starts_with(names, "hip")
             for word in _HSA_LAUNCH:
                 wanted = pc.or_(wanted, pc.starts_with(names, word))
@@ -112,7 +106,7 @@ class SessionBatches:
             columns = self._placed(read, "agent_id")
             columns["stream"] = self._column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
             columns["name"] = self._kernel_names(read["name"])
-            columns |= {column: read[source] for column, source in _SHAPE.items() if source in read.schema.names}
+            columns |= {column: read[source] for column, source in SHAPE_COLUMNS.items() if source in read.schema.names}
             columns["collective"] = self._rccl.operations(columns, self._rows.names)
             columns |= self._rccl.sizes(columns)
             yield self._rows.activities(columns, copies=False), read.num_rows
@@ -125,7 +119,7 @@ class SessionBatches:
             gpus = [self._gpus(read[end]) for end in ("to", "from")]
             columns = self._placed(read, None)
             columns["stream"] = self._column(read, "stream_id")
-            columns["name"] = self._rows.named(self._texts(read["name"]))
+            columns["name"] = self._rows.named(self._strings.texts(read["name"]))
             columns["device"] = pc.coalesce(*gpus)
             columns["size_bytes"] = self._column(read, "size")
             yield self._rows.activities(columns, copies=True), read.num_rows
@@ -144,7 +138,7 @@ class SessionBatches:
         wanted = ("start", "end", "pid", "agent_id", "queue_id", "stream_id", "stack_id")
         integers = {name: column[name] for name in wanted if name in column}
         if shaped:
-            present = [c for c in _SHAPE.values() if self._session.has(self._database, table, c)]
+            present = [c for c in SHAPE_COLUMNS.values() if self._session.has(self._database, table, c)]
             integers |= {c: f'x."{c}"' for c in present}
         yield from self._database.stream({**integers, **own}, {}, source)
 
@@ -163,43 +157,26 @@ class SessionBatches:
     def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
         return {
             "process": self._processes(self._column(read, "pid")),
-            "thread": map_values(self._column(read, "tid"), self._origin.threads, or_itself=False),
+            "thread": map_distinct(self._column(read, "tid"), self._origin.threads.get, pa.int64()),
             "start_ns": read["start"],
             "end_ns": read["end"],
         }
 
     def _processes(self, rows: pa.Array) -> pa.Array:
-        encoded = rows.dictionary_encode("encode")
-        positions = [
-            self._rows.process((self._session.suffix, row), lambda row=row: self._origin.process(row))  # type: ignore[misc]
-            for row in encoded.dictionary.to_pylist()
-        ]
-        return pa.array(np.array(positions, np.int32)[encoded.indices.to_numpy()], pa.int32())
+        def process(row: int | None) -> int:
+            return self._rows.process((self._session.suffix, row), lambda: self._origin.process(row))
+
+        return map_distinct(rows, process, pa.int32())
 
     def _gpus(self, agents: pa.Array) -> pa.Array:
         """Return GPU ordinals; null for processors and unknown agents."""
-        encoded = agents.dictionary_encode("encode")
-        found = [None if agent is None else self._origin.gpus.get(agent) for agent in encoded.dictionary.to_pylist()]
-        return pa.array(found, pa.int64()).take(encoded.indices)
+        return map_distinct(agents, self._origin.gpus.get, pa.int64())
 
     def _kernel_names(self, symbols: pa.Array) -> pa.Array:
-        encoded = symbols.dictionary_encode("encode")
-        names = [
-            self._rows.name(self._origin.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
-            for symbol in encoded.dictionary.to_pylist()
-        ]
-        return pa.array(np.array(names, np.int32)[encoded.indices.to_numpy()], pa.int32())
+        def name(symbol: int | None) -> int:
+            return self._rows.name(self._origin.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
 
-    def _texts(self, ids: pa.Array) -> pa.Array:
-        """Return the strings of ids ("" where missing); they are cached, because they are few."""
-        encoded = ids.dictionary_encode("encode")
-        wanted = [id_ for id_ in encoded.dictionary.to_pylist() if id_ is not None and id_ not in self._strings]
-        table = self._session.table("string")
-        for first in range(0, len(wanted), _VALUES_A_QUERY):
-            some = ", ".join(map(str, wanted[first : first + _VALUES_A_QUERY]))
-            self._strings |= dict(self._database.rows(f'SELECT id, "string" FROM "{table}" WHERE id IN ({some})'))
-        texts = [self._strings.get(-1 if id_ is None else id_, "") for id_ in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)
+        return map_distinct(symbols, name, pa.int32())
 
     def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
         """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""
@@ -207,8 +184,8 @@ class SessionBatches:
             return [None] * calls.num_rows
         events = calls["event"].to_pylist()
         arguments: dict[int, dict[str, str]] = defaultdict(dict)
-        for first in range(0, len(events), _VALUES_A_QUERY):
-            some = ", ".join(str(event) for event in events[first : first + _VALUES_A_QUERY] if event is not None)
+        for first in range(0, len(events), VALUES_PER_QUERY):
+            some = ", ".join(str(event) for event in events[first : first + VALUES_PER_QUERY] if event is not None)
             query = f'SELECT event_id, name, value FROM "{self._session.table("arg")}" WHERE event_id IN ({some})'
             for event, name, value in self._database.rows(query):
                 arguments[event][decode_text(name)] = decode_text(value)
@@ -229,4 +206,4 @@ class SessionBatches:
 
     @staticmethod
     def _column(read: pa.RecordBatch, name: str) -> pa.Array:
-        return read[name] if name in read.schema.names else constant_column(None, read.num_rows)
+        return column_or_nulls(read, name, pa.int64())

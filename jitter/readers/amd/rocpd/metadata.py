@@ -27,7 +27,7 @@ class SessionMetadata:
     """Thread ids by the row id of info_thread."""
     gpus: dict[int, int] = field(default_factory=dict)
     """Ordinals of GPUs by the row id of info_agent."""
-    kernels: dict[int, str] = field(default_factory=dict)
+    kernels: dict[int | None, str] = field(default_factory=dict)
     """Names by the row id of info_kernel_symbol."""
     problems: list[str] = field(default_factory=list)
 

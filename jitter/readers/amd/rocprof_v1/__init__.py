@@ -9,7 +9,7 @@ from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.csv_file import CsvFile, read_header
-from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
+from jitter.readers.amd.file_names import NAMING_HINT
 from jitter.readers.amd.rocprof_v1.csv import CSV_COLUMNS, read_csv
 from jitter.readers.amd.rocprof_v1.db import read_database
 from jitter.readers.amd.rocprof_v1.events import is_rocprof_v1_json
@@ -85,10 +85,7 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
             yield batch
     if not kernels:
         raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --hip-trace")
-    recording.processes = rows.processes
-    recording.names = rows.names
-    recording.rank_in_name = rank_in_file_name(path.stem, frozenset(p.pid for p in rows.processes if p.pid is not None))
-    recording.problems += [*problems, *rows.problems()]
+    rows.complete(recording, path.stem, problems)
 
 
 def _agents(sysinfo: Path, advance: Advance) -> Agents:

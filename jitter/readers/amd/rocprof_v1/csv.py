@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import BatchBuilder, map_values, parse_integers
+from jitter.readers.amd.batches import BatchBuilder, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 
 CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
@@ -25,7 +25,7 @@ def read_csv(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str]
         pids = number.get("pid", pa.nulls(read.num_rows, pa.int64()))
         columns = {
             "process": rows.by_pid(pids),
-            "device": map_values(number["gpu-id"], agents.by_node, or_itself=True),
+            "device": agents.ordinals(number["gpu-id"]),
             "stream": number["queue-id"],
             "name": rows.named(read["kernelname"]),
             "start_ns": number["beginns"],

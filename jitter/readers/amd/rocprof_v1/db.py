@@ -9,7 +9,7 @@ import pyarrow as pa
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import BatchBuilder, Columns, map_values
+from jitter.readers.amd.batches import BatchBuilder, Columns
 from jitter.readers.amd.sqlite_tables import Database, RowProgress
 from jitter.readers.sqlite import quote_columns
 
@@ -57,6 +57,6 @@ def build_batch(table: str, raw: Columns, rows: BatchBuilder, agents: Agents) ->
     columns |= {"name": rows.named(raw["Name"]), "correlation": column("Index")}
     if table == "HIP":
         return rows.calls(columns | {"thread": column("tid")})
-    columns["device"] = map_values(column("dev-id"), agents.by_node, or_itself=True)
+    columns["device"] = agents.ordinals(column("dev-id"))
     columns["stream"] = column("stream-id") if "stream-id" in raw else column("queue-id")
     return rows.activities(columns, copies=table == "COPY")

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.readers import Advance, Batch, Process
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import BatchBuilder, constant_column, decode_text, parse_integers
+from jitter.readers.amd.batches import SHAPE_COLUMNS, BatchBuilder, decode_text, parse_integers
 from jitter.readers.amd.csv_file import CsvFile
 from jitter.readers.amd.rccl import RcclCalls
 
@@ -17,15 +17,10 @@ _SPAN: Final = ("start_timestamp", "end_timestamp")
 _TIMES: Final = (*_SPAN, "correlation_id")
 _CALL: Final = ("guid", "domain", "function", "process_id", "thread_id", *_TIMES)
 _KERNEL: Final = ("guid", "agent_id", "queue_id", "stream_id", "thread_id", "kernel_name", *_TIMES)
-_SHAPE: Final = {
-    f"{column}_{axis}": f"{source}_size_{axis}"
-    for column, source in (("grid", "grid"), ("block", "workgroup"))
-    for axis in "xyz"
-}
 _COPY: Final = ("guid", "direction", "name", "stream_id", "source_agent_id", "destination_agent_id", *_TIMES)
 KNOWN_COLUMNS: Final = frozenset(
-    {*_CALL, *_KERNEL, *_SHAPE.values(), *_COPY, "kind", "dispatch_id", "kernel_id", "region", "category", "pid", "tid"}
-    | {"private_segment_size", "group_segment_size", "lds_block_size", "scratch_size", "vgpr_count"}
+    {*_CALL, *_KERNEL, *SHAPE_COLUMNS.values(), *_COPY, "kind", "dispatch_id", "kernel_id", "region", "category"}
+    | {"pid", "tid", "private_segment_size", "group_segment_size", "lds_block_size", "scratch_size", "vgpr_count"}
     | {"accum_vgpr_count", "sgpr_count", "lds_block_size_v", "agent_abs_index", "size"}
 )
 """All columns of the known versions, in lower case."""
@@ -83,10 +78,10 @@ class CsvBatches:
     def kernels(self, file: CsvFile, advance: Advance) -> Iterator[Batch]:
         """Yield kernel dispatches."""
         stream = "stream_id" if file.has("stream_id") else "queue_id"
-        for batch in file.batches((*_KERNEL, *_SHAPE.values()), advance):
+        for batch in file.batches((*_KERNEL, *SHAPE_COLUMNS.values()), advance):
             columns = self._activities(batch, "agent_id", stream)
             columns["name"] = self.rows.named(_column(batch, "kernel_name"))
-            columns |= {column: _integers(batch, source) for column, source in _SHAPE.items()}
+            columns |= {column: _integers(batch, source) for column, source in SHAPE_COLUMNS.items()}
             columns["collective"] = self._rccl.operations(columns, self.rows.names)
             if len(self.threads) < _MANY_THREADS:
                 self.threads.update(pc.drop_null(pc.unique(_integers(batch, "thread_id"))).to_pylist())
@@ -137,13 +132,12 @@ class CsvBatches:
 
     def _processes(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the processes: one, or one per guid where databases were merged; with pids where recorded."""
-        guids = _column(batch, "guid").dictionary_encode("encode")
-        positions = np.array(
-            [self.rows.process(guid, lambda: Process(None)) for guid in guids.dictionary.to_pylist()], np.int32
+        found = map_distinct(
+            _column(batch, "guid"), lambda guid: self.rows.process(guid, lambda: Process(None)), pa.int32()
         )
-        found = pa.array(positions[guids.indices.to_numpy()], pa.int32())
         pids = _integers(batch, "process_id")
-        for position in set(positions.tolist()):
+        positions = found.unique().to_pylist()
+        for position in positions:
             process = self.rows.processes[position]
             if process.pid is None:
                 own = pc.drop_null(pids.filter(pc.equal(found, position)))
@@ -153,8 +147,8 @@ class CsvBatches:
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     """Return the column as binary, or nulls if the file lacks it."""
-    return batch[name] if name in batch.schema.names else pa.nulls(batch.num_rows, pa.binary())
+    return column_or_nulls(batch, name, pa.binary())
 
 
 def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return parse_integers(batch[name]) if name in batch.schema.names else constant_column(None, batch.num_rows)
+    return parse_integers(batch[name]) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.int64())

@@ -1,7 +1,14 @@
-"""The limit on what a compressed source may unpack to: a file of 10 MB can unpack to 10 GB (a "bomb")."""
+"""Compressed sources: the errors of damage, and the limit of the unpacked size.
 
+A file of 10 MB can unpack to 10 GB (a "bomb").
+"""
+
+import gzip
+import zlib
 from pathlib import Path
 from typing import Final
+
+from isal import isal_zlib
 
 from jitter.core.errors import UnreadableTraceError
 
@@ -9,6 +16,11 @@ MOST_RATIO: Final = 200
 """Largest ratio of unpacked to packed size; JSON of profilers compresses to about a tenth."""
 SMALL_BYTES: Final = 64 << 20
 """Bytes that are unpacked whatever the ratio."""
+
+# isal's stub types it as an instance, not a class
+_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+GZIP_DAMAGE: Final = (_IsalError, zlib.error, EOFError, gzip.BadGzipFile)
+"""Errors of the libraries for damaged or cut gzip data."""
 
 
 class UnpackedLimit:

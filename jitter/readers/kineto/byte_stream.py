@@ -1,6 +1,5 @@
 """The bytes of a trace file in chunks: plain or gzip (by its first bytes), complete, cut or damaged."""
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -8,15 +7,13 @@ from typing import BinaryIO, Final
 from isal import isal_zlib
 
 from jitter.readers import Advance
-from jitter.readers.compression import UnpackedLimit
+from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
 
 CHUNK_BYTES: Final = 256 * 1024  # measured: a chunk stays in the processor's cache while it is decoded
 _MAGIC: Final = b"\x1f\x8b"
 _READ_BYTES: Final = 64 * 1024
 _GZIP: Final = 31  # zlib's wbits: largest window, gzip format
-# isal's stub types it as an instance, not a class
-_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]
-_DAMAGE: Final = (_IsalError, zlib.error, EOFError, ValueError)
+_DAMAGE: Final = (*GZIP_DAMAGE, ValueError)
 
 
 def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from jitter.readers.json_faults import DecodeFault
 from jitter.readers.kineto.event_selection import ROWS, Event, EventSelection
 from jitter.readers.kineto.scanner import (
-    DecodeFault,
     EventBoundary,
     decode_events,
     last_boundary,

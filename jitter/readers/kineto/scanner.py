@@ -2,22 +2,14 @@
 
 import re
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from jitter.readers.json_faults import DecodeFault, decode_fault
 from jitter.readers.kineto.event_selection import NULL, RECORD_PARAM_COMMS, Event, EventSelection
 from jitter.readers.kineto.python_functions import put_python_functions
-
-
-class DecodeFault(NamedTuple):
-    """Reason why a text is not a list of events; `at` is the byte position in the text."""
-
-    kind: Literal["open", "ended", "bad"]
-    """open: the text stops early; ended: the list ends at `at` and text follows; bad: invalid at `at`."""
-    at: int
-    reason: str
 
 
 class EventBoundary(NamedTuple):
@@ -31,7 +23,6 @@ _EVENTS: Final = msgspec.json.Decoder(list[Event])
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _EVENT: Final = msgspec.json.Decoder(Event)
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
-_FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<at>\d+)\)$")
 _BLANKS: Final = b" \t\r\n"
 _BLOCK_BYTES: Final = 4096
 _MOST_BRACES: Final = 50_000
@@ -61,7 +52,7 @@ def decode_events(text: bytes, selection: EventSelection) -> tuple[list[Event], 
     except (msgspec.ValidationError, UnicodeDecodeError):
         return _one_by_one(text)
     except msgspec.DecodeError as error:
-        return [], _fault(error)
+        return [], decode_fault(error)
     except RecursionError:
         return [], DecodeFault("open", len(text), "nested too deeply")
 
@@ -70,7 +61,7 @@ def _one_by_one(text: bytes) -> tuple[list[Event], DecodeFault | None]:
     try:
         raws = _RAWS.decode(text)
     except msgspec.DecodeError as error:
-        return [], _fault(error)
+        return [], decode_fault(error)
     events = []
     for raw in raws:
         try:
@@ -78,15 +69,6 @@ def _one_by_one(text: bytes) -> tuple[list[Event], DecodeFault | None]:
         except (msgspec.DecodeError, UnicodeDecodeError):
             events.append(Event())  # counted, without a category
     return events, None
-
-
-def _fault(error: msgspec.DecodeError) -> DecodeFault:
-    found = _FAULT.match(str(error))
-    if found is None:
-        return DecodeFault("open", 0, "cut")
-    at, reason = int(found["at"]), found["reason"]
-    # the decoder states the position of the second character after the end
-    return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
 
 
 def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:

@@ -1,18 +1,19 @@
 """rocprofv3's JSON: records joined by the file's own lists, cut into pieces, damaged."""
 
 import gzip
+import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.kernels import is_collective
 from jitter.readers import readers
-from jitter.readers.amd.rocprofv3 import json_batches
-from jitter.readers.amd.rocprofv3.json_batches import split_array
+from jitter.readers.amd.rocprofv3 import json_stream
+from jitter.readers.amd.rocprofv3.json_stream import JsonStream
 from tests.support.amd_traces import needs_traces, read, real
 
 KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
@@ -109,7 +110,8 @@ def test_real_counts():
 @pytest.mark.parametrize("dump", [{}, {"indent": 1}, {"separators": (",", ":")}])
 @pytest.mark.parametrize("piece", [1, 300, 1 << 22])
 def test_all_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: dict[str, Any], piece: int):
-    monkeypatch.setattr(json_batches, "_PIECE", piece)
+    monkeypatch.setattr(json_stream, "_PART_BYTES", piece)
+    monkeypatch.setattr(json_stream, "_READ_BYTES", piece)
     path = document(tmp_path / "rank-1_results.json", tool(**WHOLE), **dump)
     found = read(path)
     collective = [(found.name(k), k["collective"], (found.launch(k) or {})["start_ns"]) for k in found.kernels]
@@ -140,18 +142,50 @@ def test_several_processes(tmp_path: Path):
     assert [(found.launch(k) or {})["start_ns"] for k in found.kernels] == [50, 51, 70]
 
 
-def test_pieces_cover_every_record():
-    records = [{"size": 1, "text": f'}}, {{"size": {n}', "n": n} for n in range(500)]
-    raw = msgspec.Raw(json.dumps(records).encode())
-    before = json_batches._PIECE
-    try:
-        json_batches._PIECE = 1000
-        found = list(split_array(raw))
-    finally:
-        json_batches._PIECE = before
-    assert len(found) > 20
-    assert [record for piece, _ in found for record in json.loads(piece)] == records
-    assert sum(length for _, length in found) == len(bytes(raw))
+@pytest.mark.parametrize("read", [1, 7, 4096])
+@pytest.mark.parametrize("part", [1, 300, 1000])
+def test_parts_cover_every_record(monkeypatch: pytest.MonkeyPatch, read: int, part: int):
+    monkeypatch.setattr(json_stream, "_PART_BYTES", part)
+    monkeypatch.setattr(json_stream, "_READ_BYTES", read)
+    monkeypatch.setattr(json_stream, "_FIRST_BYTES", 2)
+    nested = [{"size": 1, "x": [1]}, {"size": 2}]
+    records = [{"size": 1, "text": f'}}, {{"size": {n}é', "n": n, "nested": nested} for n in range(100)]
+    document = {"before": [{"x": 12}, -1.5e3, "a\\"], "records": records, "none": [], "after": {"records": records}}
+    stream = JsonStream(io.BytesIO(json.dumps(document, ensure_ascii=False).encode()))
+    found: dict[str, Any] = {}
+    positions: dict[str, int] = {}
+    for name in stream.members():
+        stream.peek()
+        positions[name] = stream.position
+        if name in ("records", "none"):
+            found[name] = list(stream.parts(dict))
+        elif name == "before":
+            found[name] = [stream.value(object) for _ in stream.items()]
+        else:
+            stream.skip()
+    assert found["before"] == document["before"]
+    assert [one for part in found["records"] for one in part] == records
+    assert len(found["records"]) > (20 if part < 1000 else 5)
+    assert [one for part in found["none"] for one in part] == []
+    stream.seek(positions["after"])
+    assert stream.value(object) == document["after"]
+
+
+def test_every_cut_of_a_document_is_refused(tmp_path: Path):
+    content = document(tmp_path / "x_results.json", tool(**WHOLE)).read_bytes()
+    path = tmp_path / "y_results.json"
+    for length in range(30, len(content) - 1, 7):
+        path.write_bytes(content[:length])
+        with pytest.raises(UnreadableTraceError, match="damaged or cut short"):
+            list(readers()["rocprof-json"].open(path)[1](lambda _: None))
+
+
+def test_nothing_is_unpacked_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    plain = document(tmp_path / "0_results.json", tool(**WHOLE))
+    path = tmp_path / "0_results.json.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes()))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert read(path).kernels == read(plain).kernels
 
 
 @pytest.mark.parametrize("zipped", [False, True])

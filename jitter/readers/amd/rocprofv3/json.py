@@ -1,35 +1,29 @@
-"""Reader of rocprofv3's JSON: one document for all processes, memory-mapped and decoded a few MB at a time."""
+"""Reader of rocprofv3's JSON: one document for all processes, read in bounded memory.
 
-import errno
-import gzip
-import mmap
-import os
+A first pass finds the lists of records; each is then read in the order in which the batches need them. A compressed
+document is decompressed again for each, which takes less time than reading its records.
+"""
+
 import re
-import tempfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
+from isal import igzip
 
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
-from jitter.readers.amd.rocprofv3.json_batches import ToolBatches
-from jitter.readers.amd.rocprofv3.json_records import Tool
-from jitter.readers.compression import UnpackedLimit
+from jitter.readers.amd.rocprofv3.json_batches import TABLES, ToolBatches
+from jitter.readers.amd.rocprofv3.json_records import Agent, Kind, Metadata, Symbol, Text, Tool
+from jitter.readers.amd.rocprofv3.json_stream import JsonStream
+from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
 
 _HEAD: Final = 4096
 _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
-
-
-class _Document(msgspec.Struct):
-    """The whole file; its large arrays stay undecoded."""
-
-    tools: list[Tool] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
 class RocprofJsonReader:
@@ -44,7 +38,7 @@ class RocprofJsonReader:
         try:
             with _opened(path) as file:
                 head = file.read(_HEAD)
-        except (OSError, EOFError, zlib.error):
+        except (OSError, *GZIP_DAMAGE):
             return False
         return b'"rocprofiler-sdk-tool"' in head[:200]
 
@@ -66,17 +60,26 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     size = path.stat().st_size
     rows = BatchBuilder()
     problems: list[str] = []
-    kernels = reported = 0
-    with _mapped(path) as content:
-        document = _decoded(path, content)
-        for position, tool in enumerate(document.tools):
+    kernels = reported = done = 0
+    with _opened(path) as file:
+        stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None)
+        with _reading(path):
+            tools = list(_tools(stream))
+        length, stream.limit = stream.position, None
+        for position, tool in enumerate(tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
-            parts = ToolBatches(tool, rows, process)
-            for batch, done in _guarded(path, parts.batches()):
+            parts = ToolBatches(tool, stream, rows, process)
+            batches = parts.batches()
+            while True:
+                # only around the reading: errors of the consumer of batches are not damage
+                with _reading(path):
+                    batch, read = next(batches, (None, 0))
+                if batch is None:
+                    break
                 kernels += batch.rows.num_rows if batch.table == "activities" else 0
-                due = size * min(done, len(content)) // max(len(content), 1)
-                advance(max(0, due - reported))
-                reported = max(due, reported)
+                done += read
+                advance(size * done // length - reported)
+                reported = size * done // length
                 if batch.rows.num_rows:
                     yield batch
             problems += parts.problems()
@@ -90,21 +93,65 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     recording.problems += [*problems, *rows.problems()]
 
 
-def _guarded(path: Path, parts: Iterator[Any]) -> Iterator[Any]:
-    while True:
-        try:
-            part = next(parts, None)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise _damaged(path, error) from error
-        if part is None:
-            return
-        yield part
+def _tools(stream: JsonStream) -> Iterator[Tool]:
+    """Yield the processes of a document; their lists of records are located and not read."""
+    for member in stream.members():
+        if member == "rocprofiler-sdk-tool":
+            for _ in stream.items():
+                yield _tool(stream)
+        else:
+            stream.skip()
 
 
-def _decoded(path: Path, content: mmap.mmap) -> _Document:
+def _tool(stream: JsonStream) -> Tool:
+    tool, has_records = Tool(), False
+    for member in stream.members():
+        if member == "metadata":
+            tool.metadata = stream.value(Metadata)
+        elif member == "agents":
+            tool.agents = stream.value(list[Agent])
+        elif member == "kernel_symbols":
+            for symbols in stream.parts(Symbol):
+                tool.names |= {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in symbols}
+        elif member == "strings":
+            _read_strings(stream, tool)
+        elif member == "buffer_records":
+            has_records = True
+            tool.tables |= _locate_tables(stream)
+        else:
+            stream.skip()
+    if not has_records:
+        raise msgspec.DecodeError("a process without buffer_records")
+    return tool
+
+
+def _read_strings(stream: JsonStream, tool: Tool) -> None:
+    for member in stream.members():
+        if member == "buffer_records":
+            tool.kinds = stream.value(list[Kind])
+        elif member == "marker_api":
+            for texts in stream.parts(Text):
+                tool.texts |= {text.key: text.value for text in texts}
+        else:
+            stream.skip()
+
+
+def _locate_tables(stream: JsonStream) -> dict[str, int]:
+    """Return the position of each list of records that is read."""
+    found = {}
+    for member in stream.members():
+        stream.peek()
+        if member in TABLES:
+            found[member] = stream.position
+        stream.skip()
+    return found
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return msgspec.json.decode(content, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        yield
+    except (msgspec.DecodeError, UnicodeDecodeError, *GZIP_DAMAGE) as error:
         raise _damaged(path, error) from error
 
 
@@ -114,57 +161,9 @@ def _damaged(path: Path, error: BaseException) -> UnreadableTraceError:
     )
 
 
-@contextmanager
-def _mapped(path: Path) -> Iterator[mmap.mmap]:
-    """Yield the document memory-mapped; a compressed one is unpacked into a temporary file first."""
-    with ExitStack() as stack:
-        file = stack.enter_context(path.open("rb"))
-        if path.suffix.lower() == ".gz":
-            plain = stack.enter_context(_temporary_file(path))
-            _unpack(path, file, plain)
-            file = plain  # type: ignore[assignment]
-        try:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError as error:
-            raise _damaged(path, EOFError("0 bytes")) from error
-        yield content
-        # not closed here: decoded records may still refer to it
-
-
-def _unpack(path: Path, file: BinaryIO, plain: IO[bytes]) -> None:
-    """Decompress `file` into `plain`. Raises UnreadableTraceError for damage, a full disk and suspicious sizes."""
-    limit = UnpackedLimit(path)
-    for chunk in _unpacked(path, file):
-        limit.add(len(chunk))
-        try:
-            plain.write(chunk)
-        except OSError as error:
-            raise _no_space(path, error) from error
-
-
-def _unpacked(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    try:
-        with gzip.open(file) as packed:
-            while chunk := packed.read(1 << 20):
-                yield chunk
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(path, error) from error
-
-
-def _temporary_file(path: Path) -> IO[bytes]:
-    """Open an unbuffered temporary file, so that a full disk is an error of the write that fills it."""
-    try:
-        return tempfile.TemporaryFile(buffering=0)
-    except OSError as error:  # the folder is full, too, if no file can be made in it
-        raise _no_space(path, error) from error
-
-
-def _no_space(path: Path, error: OSError) -> JitterError:
-    place = f"TMPDIR ({os.environ.get('TMPDIR') or tempfile.gettempdir()})"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return JitterError(f"{path}: no space in {place} to unpack it", "set TMPDIR to a folder with more space")
-    return JitterError(f"{path}: cannot be unpacked in {place} ({error.strerror})", "set TMPDIR to another folder")
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def _opened(path: Path) -> Any:
-    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+    return igzip.open(path, "rb") if _is_packed(path) else path.open("rb")  # type: ignore[no-untyped-call]

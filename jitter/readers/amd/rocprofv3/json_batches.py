@@ -1,10 +1,9 @@
-"""Batches of rocprofv3's JSON; arrays of records are divided into parts of a few MB."""
+"""Batches of rocprofv3's JSON; lists of records are read in parts of a few MB."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,37 +12,39 @@ from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.batches import BatchBuilder, process_column
 from jitter.readers.amd.rccl import RcclCalls
 from jitter.readers.amd.rocprofv3.json_records import Agent, Api, Copy, Kernel, Tool
+from jitter.readers.amd.rocprofv3.json_stream import JsonStream
 
-_PIECE: Final = 1 << 22
-# a record starts with its size; a quote inside a string is escaped
-_BETWEEN: Final = re.compile(rb"\}(\s*,\s*)\{\s*\"size\"\s*:")
-_CALLS: Final = ("hip_api", "hsa_api")
+TABLES: Final = ("rccl_api", "hip_api", "hsa_api", "kernel_dispatch", "memory_copy", "marker_api")
+"""The lists of records that are read, in the order of reading."""
+_RECORDS: Final[Mapping[str, type[Any]]] = {"kernel_dispatch": Kernel, "memory_copy": Copy}
 _HSA_LAUNCH: Final = re.compile(r"hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
 
 
 class ToolBatches:
     """Batches of the records of one process."""
 
-    def __init__(self, tool: Tool, rows: BatchBuilder, process: int) -> None:
+    def __init__(self, tool: Tool, stream: JsonStream, rows: BatchBuilder, process: int) -> None:
         self._tool = tool
+        self._stream = stream
         self._rows = rows
         self._process = process
-        self._names = {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in tool.kernel_symbols}
         self._nameless: set[int] = set()
         self._gpus = _gpus(tool.agents)
-        self._texts = {text.key: text.value for text in tool.strings.marker_api}
         self._calls = 0
         self._ranges = 0
         self._rccl = RcclCalls()
 
     def batches(self) -> Iterator[tuple[Batch, int]]:
-        """Yield each batch with the bytes of records read so far; calls come before kernels."""
-        done = 0
-        for table in ("rccl_api", *_CALLS, "kernel_dispatch", "memory_copy", "marker_api"):
-            for piece, length in split_array(self._tool.buffer_records.get(table)):
-                done += length
-                for batch in self._piece(table, piece):
-                    yield batch, done
+        """Yield each batch with the bytes of the document read for it; calls come before kernels."""
+        for table in TABLES:
+            if table not in self._tool.tables:
+                continue
+            self._stream.seek(self._tool.tables[table])
+            before = self._stream.position
+            for records in self._stream.parts(_RECORDS.get(table, Api)):
+                for batch in self._part(table, records):
+                    yield batch, self._stream.position - before
+                    before = self._stream.position
 
     def problems(self) -> list[str]:
         """Return what is missing, one sentence each."""
@@ -56,28 +57,28 @@ class ToolBatches:
             found.append(f"{len(self._nameless)} kernels' names are missing from its kernel_symbols")
         return found
 
-    def _piece(self, table: str, piece: bytes) -> Iterator[Batch]:
+    def _part(self, table: str, records: Sequence[Any]) -> Iterator[Batch]:
         if table == "kernel_dispatch":
-            yield self._kernels(msgspec.json.decode(piece, type=list[Kernel]))
+            yield self._kernels(records)
         elif table == "memory_copy":
-            yield self._copies(msgspec.json.decode(piece, type=list[Copy]))
+            yield self._copies(records)
         elif table == "marker_api":
-            yield self._markers(msgspec.json.decode(piece, type=list[Api]))
-        else:
-            records = msgspec.json.decode(piece, type=list[Api])
-            names = [self._operation(record) for record in records]
-            if table == "rccl_api":
-                columns = self._columns(records)
-                texts = pa.array(names, pa.string())
-                self._rccl.add(columns["process"], columns["thread"], texts, columns["start_ns"], columns["end_ns"])
-                return
-            wanted = [n.startswith("hip") or _HSA_LAUNCH.match(n) is not None for n in names]
-            records = [record for record, kept in zip(records, wanted, strict=True) if kept]
+            yield self._markers(records)
+        elif table == "rccl_api":
             columns = self._columns(records)
-            columns["name"] = self._rows.named(pa.array(names, pa.string()).filter(pa.array(wanted, pa.bool_())))
-            self._calls += len(records)
-            self._rccl.note_launches(columns)
-            yield self._rows.calls(columns)
+            texts = pa.array([self._operation(record) for record in records], pa.string())
+            self._rccl.add(columns["process"], columns["thread"], texts, columns["start_ns"], columns["end_ns"])
+        else:
+            yield self._launches(records)
+
+    def _launches(self, records: Sequence[Api]) -> Batch:
+        names = [self._operation(record) for record in records]
+        wanted = [n.startswith("hip") or _HSA_LAUNCH.match(n) is not None for n in names]
+        columns = self._columns([record for record, kept in zip(records, wanted, strict=True) if kept])
+        columns["name"] = self._rows.named(pa.array(names, pa.string()).filter(pa.array(wanted, pa.bool_())))
+        self._calls += len(columns["name"])
+        self._rccl.note_launches(columns)
+        return self._rows.calls(columns)
 
     def _kernels(self, records: Sequence[Kernel]) -> Batch:
         infos = [record.dispatch_info for record in records]
@@ -115,7 +116,7 @@ class ToolBatches:
 
     def _markers(self, records: Sequence[Api]) -> Batch:
         columns = self._columns(records)
-        texts = [self._texts.get(record.correlation_id.internal or 0) for record in records]
+        texts = [self._tool.texts.get(record.correlation_id.internal or 0) for record in records]
         self._ranges += len(records)
         del columns["correlation"]
         return self._rows.ranges(columns | {"text": pa.array(texts, pa.string())})
@@ -129,7 +130,7 @@ class ToolBatches:
         }
 
     def _kernel_name(self, kernel: int) -> str:
-        name = self._names.get(kernel)
+        name = self._tool.names.get(kernel)
         if name is None:
             self._nameless.add(kernel)
         return name or f"[kernel {kernel} is not in the file]"
@@ -138,33 +139,12 @@ class ToolBatches:
         """Return the name of the record's operation; kind and operation are indices into the file's lists."""
         if isinstance(record.operation, str):
             return record.operation
-        kinds = self._tool.strings.buffer_records
+        kinds = self._tool.kinds
         if isinstance(record.kind, int) and record.kind < len(kinds):
             operations = kinds[record.kind].operations
             if record.operation < len(operations):
                 return operations[record.operation]
         return f"operation {record.operation} of {record.kind}"
-
-
-def split_array(raw: msgspec.Raw | None) -> Iterator[tuple[bytes, int]]:
-    """Divide an array of records into JSON arrays of a few MB, each with the number of bytes it covers."""
-    if raw is None:
-        return
-    view = memoryview(raw)
-    first, last = 0, len(view)
-    while first < last:
-        until = last
-        if last - first > _PIECE:
-            # the start of the next record after a full part
-            found = _BETWEEN.search(view, first + _PIECE)
-            until = found.start() + 1 if found else last
-            after = found.end(1) if found else last
-        else:
-            after = last
-        opening = b"" if first == 0 else b"["
-        closing = b"" if until == last else b"]"
-        yield opening + bytes(view[first:until]) + closing, after - first
-        first = after
 
 
 def _times(records: Sequence[Any]) -> dict[str, pa.Array]:

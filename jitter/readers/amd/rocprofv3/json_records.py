@@ -111,18 +111,15 @@ class Text(msgspec.Struct):
     value: str
 
 
-class Strings(msgspec.Struct):
-    """Names that records refer to by index or key."""
-
-    buffer_records: list[Kind] = msgspec.field(default_factory=list)
-    marker_api: list[Text] = msgspec.field(default_factory=list)
-
-
 class Tool(msgspec.Struct):
-    """The records of one process."""
+    """The records of one process: its short values, and the positions of its lists of records in the document."""
 
-    metadata: Metadata
-    buffer_records: dict[str, msgspec.Raw]
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
     agents: list[Agent] = msgspec.field(default_factory=list)
-    kernel_symbols: list[Symbol] = msgspec.field(default_factory=list)
-    strings: Strings = msgspec.field(default_factory=Strings)
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    """Names of kernels by id."""
+    kinds: list[Kind] = msgspec.field(default_factory=list)
+    texts: dict[int, str] = msgspec.field(default_factory=dict)
+    """Texts of roctx ranges by correlation."""
+    tables: dict[str, int] = msgspec.field(default_factory=dict)
+    """Position of each list of records by name."""

@@ -1,0 +1,197 @@
+"""Reading of a large JSON document in bounded memory: member by member, and long lists in parts of a few MB."""
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from jitter.readers.compression import UnpackedLimit
+from jitter.readers.json_faults import decode_fault
+
+Value = TypeVar("Value")
+
+_READ_BYTES: Final = 1 << 20
+_PART_BYTES: Final = 1 << 22
+_FIRST_BYTES: Final = 1 << 10
+"""Bytes of a value that are tried first; most values beside the lists are short."""
+_MOST_BYTES: Final = 1 << 28
+"""Longest value that is held in memory; lists of records are longer and read in parts."""
+# a record starts with its size or key; a quote inside a string is escaped
+_BETWEEN: Final = re.compile(rb"\}(\s*,\s*)\{\s*\"(?:size|key)\"\s*:")
+_BETWEEN_BYTES: Final = 256
+_NEAR_TRIES: Final = 8
+_BLANKS: Final = b" \t\r\n"
+_CLOSING: Final = b'"]}el'
+"""The last characters of all values but numbers: a text, a list, an object, true, false and null."""
+
+
+class JsonStream:
+    """Reads the values of a document in their order, from any position of a file that can be sought in.
+
+    Raises `msgspec.DecodeError` for invalid or cut JSON, and the errors of the file.
+    """
+
+    def __init__(self, file: BinaryIO, limit: UnpackedLimit | None = None) -> None:
+        """Start at the beginning; `limit` counts the bytes read until it is set to None."""
+        self._file = file
+        self.limit = limit
+        self._held = b""
+        self._at = 0
+        self._end = 0
+        """Position of the end of `_held` in the file."""
+
+    @property
+    def position(self) -> int:
+        """The position of the next byte, in bytes of the document."""
+        return self._end - len(self._held) + self._at
+
+    def seek(self, position: int) -> None:
+        """Continue at a position."""
+        self._file.seek(position)
+        self._held, self._at, self._end = b"", 0, position
+
+    def members(self) -> Iterator[str]:
+        """Yield the name of each member of the object that comes next; read or skip its value before the next name."""
+        self._expect(b"{")
+        while self.peek() != b"}":
+            name = self.value(str)
+            self._expect(b":")
+            yield name
+            if self.peek() != b"}":
+                self._expect(b",")
+        self._expect(b"}")
+
+    def items(self) -> Iterator[None]:
+        """Yield once before each value of the list that comes next; read or skip the value before the next one."""
+        self._expect(b"[")
+        while self.peek() != b"]":
+            yield
+            if self.peek() != b"]":
+                self._expect(b",")
+        self._expect(b"]")
+
+    def value(self, kind: type[Value]) -> Value:
+        """Return the value that comes next."""
+        self.peek()
+        size = _FIRST_BYTES
+        while True:
+            is_whole = not self._hold(size)
+            text = self._held[self._at : self._at + size]
+            end = _value_end(text, is_whole=is_whole)
+            if end is not None:
+                found = msgspec.json.decode(text[:end], type=kind)
+                self._at += end
+                return found
+            if is_whole:
+                raise msgspec.DecodeError("Input data was truncated")
+            size *= 4
+            _check_size(size)
+
+    def parts(self, kind: type[Value]) -> Iterator[list[Value]]:
+        """Yield the values of the list that comes next, a few MB at a time."""
+        self._expect(b"[")
+        size, tries = _PART_BYTES, 0
+        while True:
+            stop, following = self._border(size)
+            text = b"[" + self._held[self._at : stop] + (b"" if following is None else b"]")
+            try:
+                found = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError as error:
+                fault = decode_fault(error)
+                if fault.kind == "ended":
+                    self._at += fault.at - 1
+                    yield msgspec.json.decode(text[: fault.at], type=list[kind])  # type: ignore[valid-type]
+                    return
+                if fault.kind == "bad" or following is None:
+                    raise
+                # the border is inside a value; try the next ones, and soon ones that are further away
+                tries += 1
+                size = following - self._at if tries % _NEAR_TRIES else 2 * size
+                _check_size(size)
+                continue
+            self._at = stop if following is None else following
+            size, tries = _PART_BYTES, 0
+            yield found
+            if following is None:
+                return
+
+    def skip(self) -> None:
+        """Pass over the value that comes next."""
+        first = self.peek()
+        if first == b"{":
+            for _ in self.members():
+                self.skip()
+        elif first == b"[":
+            for _ in self.parts(Raw):
+                pass
+        else:
+            self.value(Raw)
+
+    def peek(self) -> bytes:
+        """Move to the next byte that is no blank, and return it; empty at the end of the file."""
+        while self._hold(1):
+            text = self._held[self._at : self._at + _FIRST_BYTES]
+            rest = text.lstrip(_BLANKS)
+            self._at += len(text) - len(rest)
+            if rest:
+                return rest[:1]
+        return b""
+
+    def _border(self, size: int) -> tuple[int, int | None]:
+        """Return the end of a value at least `size` bytes ahead and the start of the next one, as places in `_held`.
+
+        Without such a border: the end of the file and None.
+        """
+        self._hold(size)
+        first = self._at + size
+        while (found := _BETWEEN.search(self._held, first)) is None:
+            held = len(self._held) - self._at
+            _check_size(held)
+            self._hold(2 * held)
+            if len(self._held) - self._at == held:
+                return len(self._held), None
+            first = self._at + max(size, held - _BETWEEN_BYTES)
+        return found.start() + 1, found.end(1)
+
+    def _expect(self, byte: bytes) -> None:
+        found = self.peek()
+        if found != byte:
+            reason = f"expected {byte.decode()!r}" if found else "Input data was truncated"
+            raise msgspec.DecodeError(f"{reason} (byte {self.position})")
+        self._at += 1
+
+    def _hold(self, size: int) -> bool:
+        """Read until `size` bytes from the next one on are held; return whether the file has that many."""
+        if len(self._held) - self._at >= size:
+            return True
+        pieces = [self._held[self._at :]]
+        missing = size - len(pieces[0])
+        while missing > 0 and (piece := self._file.read(_READ_BYTES)):
+            pieces.append(piece)
+            missing -= len(piece)
+            self._end += len(piece)
+            if self.limit is not None:
+                self.limit.add(len(piece))
+        self._held, self._at = b"".join(pieces), 0
+        return missing <= 0
+
+
+def _value_end(text: bytes, *, is_whole: bool) -> int | None:
+    """Return the length of the value at the start of a text; None if the text stops within it."""
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except msgspec.DecodeError as error:
+        fault = decode_fault(error)
+        if fault.kind == "bad":
+            raise
+        return fault.at if fault.kind == "ended" else None
+    return len(text) if is_whole or text[-1:] in _CLOSING else None
+
+
+def _check_size(size: int) -> None:
+    if size > _MOST_BYTES:
+        raise msgspec.DecodeError(f"a value of more than {_MOST_BYTES:,} bytes")

@@ -149,9 +149,7 @@ def _list(texts: Sequence[bytes]) -> bytes:
 
 
 def _integers(values: list[Any]) -> list[int | None]:
-    # values are often one and the same object: comparing them is faster than asking each for its type
-    distinct = values[:1] if values and values.count(values[0]) == len(values) else values
-    return values if set(map(type, distinct)) == {int} else list(map(parse_int, values))
+    return values if set(map(type, values)) == {int} else list(map(parse_int, values))
 
 
 def _lenient(text: Raw, kind: type[_Args]) -> _Args:

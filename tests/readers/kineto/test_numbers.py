@@ -1,6 +1,7 @@
 """Microseconds to nanoseconds, against decimal arithmetic."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from jitter.readers.kineto.numbers import join_values, parse_microseconds
+from tests.support.kineto_traces import call, kernel, read, step, write
 
 PLAIN = st.builds(
     lambda whole, digits: f"{whole}.{digits}" if digits else str(whole),
@@ -59,3 +61,17 @@ def test_epoch_microseconds_do_not_fit_a_float() -> None:
 def test_values_with_commas_of_their_own_keep_the_others_in_place() -> None:
     assert join_values([Raw(b"1"), Raw(b'"a,b"'), Raw(b"[1,2]"), Raw(b"4")]) == b"1,null,null,4"
     assert join_values([]) == b""
+
+
+@pytest.mark.parametrize("odd", [False, 0.0, "0"])
+def test_ids_that_equal_integers_of_other_types(tmp_path: Path, odd: object) -> None:
+    """In Python 0 == False, so equal values may be of several types."""
+    events = [
+        step(pid=0),
+        call(pid=0),
+        kernel(),
+        call(pid=odd, correlation=2),
+        kernel(ts=200.0, correlation=2, pid=odd),
+    ]
+    _, rows = read(write(tmp_path / "t.json", events))
+    assert [row["device"] for row in rows["activities"]] == [0, None if odd is False else 0]

@@ -13,7 +13,7 @@ from jitter.core.step_key import StepKey
 
 
 class StepEnds:
-    """Finds the place at which each team's steps end."""
+    """Finds the operation with which each rank's steps end."""
 
     def __init__(self, run: RunModel) -> None:
         self._run = run
@@ -37,6 +37,14 @@ class StepEnds:
                 place = _last_known(times.end, self._kernels[team]) if place is None else place
                 if place is not None:
                     found[team] = place
+        return found
+
+    def cells(self, step: StepTimes) -> Ints:
+        """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
+        found = np.full(len(step.row), -1, np.int64)
+        for team, place in self.places(step).items():
+            here = (step.team == team) & (step.row >= 0)
+            found[here] = step.row[here] + place
         return found
 
 

@@ -69,34 +69,19 @@ class PathTime(NamedTuple):
 def measure_path_times(steps: RunSteps) -> Iterator[tuple[RecordedStep, PathTime]]:
     """Yield each step of the run with its time by part."""
     run, durations = steps.run, StepDurations()
-    before: _StepState | None = None
+    before: tuple[RecordedStep, Floats] | None = None
     for step in steps.steps():
-        places = steps.ends.places(step.times)
-        ended = np.array([places.get(team, -1) for team in step.times.team.tolist()], np.int64)
-        which = (step.times.row >= 0) & (ended >= 0)
+        cells = steps.ends.cells(step.times)
+        which = cells >= 0
         end = np.full(len(which), np.nan)
-        end[which] = step.times.end[(step.times.row + ended)[which]]
+        end[which] = step.times.end[cells[which]]
         step_ns = durations.of(step.key, run.rank_numbers[which], end[which])
-        follows = before is not None and before.step.key == StepKey(step.key.epoch, step.key.step - 1)
-        state = _StepState(step, end, before.end if follows and before is not None else np.full(len(end), np.nan))
         parts = np.full(len(PathPart), np.nan)
-        if follows and before is not None and not np.isnan(step_ns):
-            parts = _Path(run.job, before, state).parts(step_ns)
+        if before is not None and not np.isnan(step_ns):  # known only if the step before was recorded
+            parts = _Path(run.job, before[0], step, before[1], end).parts(step_ns)
             parts[PathPart.REST] += step_ns - parts.sum()
         yield step, PathTime(step.key, step_ns, parts)
-        state.forget_cells()
-        before = state
-
-
-class _StepState:
-    """A step's times, and when each rank, (ranks of the run,), ended it and the one before."""
-
-    def __init__(self, step: RecordedStep, end: Floats, begin: Floats) -> None:
-        self.step, self.end, self.begin = step, end, begin
-
-    def forget_cells(self) -> None:
-        """Keep of the step what the next one needs."""
-        self.begin = self.end
+        before = step, end
 
 
 class _Activities(NamedTuple):
@@ -135,34 +120,35 @@ class _Timeline(NamedTuple):
 class _Path:
     """The path through one step."""
 
-    def __init__(self, job: JobArrays, before: _StepState, state: _StepState) -> None:
-        self._job, self._before, self._state = job, before, state
+    def __init__(self, job: JobArrays, before: RecordedStep, step: RecordedStep, begin: Floats, end: Floats) -> None:
+        """`begin` and `end` (ranks of the run,) are when each rank ended the step before, and this one."""
+        self._job, self._before, self._step = job, before, step
+        self._begin, self._end = begin, end
         self._activities: dict[int, _Activities] = {}
         self._timelines: dict[int, _Timeline] = {}
         self._stops: dict[int, Ints] = {}
 
     def parts(self, step_ns: float) -> Floats:
         """Return, (parts,), the time along the path, which begins on a rank whose step took about `step_ns`."""
-        state = self._state
-        took = state.end - state.begin
+        took = self._end - self._begin
         known = np.flatnonzero(~np.isnan(took))
         if not len(known):
             return np.zeros(len(PathPart))
         rank = int(known[np.argmin(np.abs(took[known] - step_ns))])
         found = np.zeros(len(PathPart))
-        at = float(state.end[rank])
+        at = float(self._end[rank])
         for _ in range(_MOST_JUMPS):
             stop = self._stop_before(rank, at)
             if stop is None:
-                found += self._timeline(rank).between(float(state.begin[rank]), at)
+                found += self._timeline(rank).between(float(self._begin[rank]), at)
                 break
             found += self._timeline(rank).between(float(self._rank(rank).end[stop]), at)
             # the collective itself is passed whole on the rank that the path goes on with
             rank, own = self._typical(rank, stop)
             ended, begun = float(self._rank(rank).end[own]), float(self._rank(rank).start[own])
-            at = max(begun, float(state.begin[rank]))
+            at = max(begun, float(self._begin[rank]))
             found += self._timeline(rank).between(at, ended)
-            if at <= state.begin[rank]:
+            if at <= self._begin[rank]:
                 break
         return found
 
@@ -176,11 +162,11 @@ class _Path:
         """The rank of the median arrival at a collective, and the collective there; `rank` itself among equals."""
         mine = self._rank(rank)
         group, is_before = int(mine.group[stop]), bool(mine.is_before[stop])
-        step = self._before.step if is_before else self._state.step
+        step = self._before if is_before else self._step
         collectives = step.collectives
         members = collectives.by_group[collectives.first_in_group[group] : collectives.first_in_group[group + 1]]
         ranks, took = collectives.rank[members], step.in_collectives[members]
-        known = ~np.isnan(took) & ~np.isnan(self._state.begin[ranks])
+        known = ~np.isnan(took) & ~np.isnan(self._begin[ranks])
         ranks, took = ranks[known], took[known]
         middle = np.argsort(-took, kind="stable")[len(took) // 2]
         if np.abs(took[ranks == rank] - took[middle]).min(initial=np.inf) < _SIMULTANEOUS_NS:
@@ -192,10 +178,10 @@ class _Path:
 
     def _rank(self, rank: int) -> _Activities:
         if rank not in self._activities:
+            begin, finish = float(self._begin[rank]), float(self._end[rank])
             self._activities[rank] = found = self._read(rank)
-            self._timelines[rank] = timeline = _cut(found, self._state, rank, self._launch_ns(rank))
-            begin = float(self._state.begin[rank])
-            coupled = np.flatnonzero((found.group >= 0) & (found.end <= self._state.end[rank] + _SIMULTANEOUS_NS))
+            self._timelines[rank] = timeline = _cut(found, begin, finish, self._launch_ns(rank))
+            coupled = np.flatnonzero((found.group >= 0) & (found.end <= finish + _SIMULTANEOUS_NS))
             start, end = np.maximum(found.start[coupled], begin), found.end[coupled]
             compute = timeline.so_far[PathPart.COMPUTE]
             beside = np.interp(end, timeline.at, compute) - np.interp(start, timeline.at, compute)
@@ -208,10 +194,10 @@ class _Path:
         return self._timelines[rank]
 
     def _launch_ns(self, rank: int) -> float:
-        return float(self._job.launch_ns[self._state.step.times.team[rank]])
+        return float(self._job.launch_ns[self._step.times.team[rank]])
 
     def _read(self, rank: int) -> _Activities:
-        parts = [self._cells(self._before.step, rank, True), self._cells(self._state.step, rank, False)]
+        parts = [self._cells(self._before, rank, True), self._cells(self._step, rank, False)]
         columns = [np.concatenate(found) for found in zip(*parts, strict=True)]
         order = np.argsort(columns[0], kind="stable")
         return _Activities(*(column[order] for column in columns))
@@ -238,7 +224,7 @@ class _Path:
         arrival = start.copy()
         arrival[known] = np.maximum(start[known], end[known] - transfers.took[group[known]])
         group[~known] = -1
-        begin, finish = float(self._state.begin[rank]), float(self._state.end[rank])
+        begin, finish = float(self._begin[rank]), float(self._end[rank])
         chosen = (kind != SYNC) & ~np.isnan(start) & (end > begin) & (start < finish)
         is_first = np.arange(len(kind)) <= (-1 if is_before else int(job.first_kernel[team]))
         submit = np.where(np.isnan(call), np.nan, np.fmin(back, start))
@@ -246,9 +232,8 @@ class _Path:
         return _Activities(*(column[chosen] for column in (*columns, submit, is_first)))
 
 
-def _cut(found: _Activities, state: _StepState, rank: int, launch_ns: float) -> _Timeline:
-    """Cut a rank's time in the step into parts."""
-    begin, finish = float(state.begin[rank]), float(state.end[rank])
+def _cut(found: _Activities, begin: float, finish: float, launch_ns: float) -> _Timeline:
+    """Cut a rank's time in the step, from `begin` to `finish`, into parts."""
     start, end = found.start.clip(begin, finish), found.end.clip(begin, finish)
     arrival = found.last_arrival.clip(begin, finish)
     at = np.unique(np.concatenate([[begin, finish], start, end, arrival]))

@@ -81,10 +81,9 @@ def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics
     """Measure each step of a range by itself."""
     run, times, found = steps.run, StepDurations(), []
     for step in steps.steps(max(first - 1, 0), last):
-        places, here = steps.ends.places(step.times), step.times.row >= 0
-        ended = np.array([places.get(team, -1) for team in step.times.team.tolist()], np.int64)
-        which = here & (ended >= 0)
-        time_ns = times.of(step.key, run.rank_numbers[which], step.times.end[(step.times.row + ended)[which]])
+        cells = steps.ends.cells(step.times)
+        which = cells >= 0
+        time_ns = times.of(step.key, run.rank_numbers[which], step.times.end[cells[which]])
         if step.number < first:
             continue
         baseline = steps.baseline(step)

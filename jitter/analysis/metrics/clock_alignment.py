@@ -77,13 +77,11 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     The offsets are the median over collectives of named operation, or over all if none is named. From three on, each
     collective is part of that median, so that two that agree are not outvoted by one that does not.
     """
-    apart = np.zeros(len(end_ns), np.bool_)
-    voters = np.flatnonzero(is_named) if is_named.any() else np.arange(len(end_ns))
     offsets = _offsets(end_ns)
-    for at in np.flatnonzero(~is_named).tolist():
-        others = voters if len(voters) > 2 else voters[voters != at]
-        if len(others):
-            apart[at] = (np.abs(offsets[at] - _lower_median(offsets[others], axis=0)) > SYNCHRONOUS_WITHIN_NS).any()
+    voters = offsets[is_named] if is_named.any() else offsets
+    # of one or two that all are unnamed, each is compared with the other
+    usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else _lower_median(voters, axis=0)
+    apart: Bools = ~is_named & (np.abs(offsets - usual) > SYNCHRONOUS_WITHIN_NS).any(axis=1)
     return apart
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitter.analysis.metrics.cohorts import MIN_SHARED_KERNELS
-from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
+from jitter.analysis.metrics.cohorts import MIN_SHARED_KERNELS, share_of_kernels
+from jitter.analysis.metrics.lcs import lcs_partners
 from jitter.comparison.document import Document, Team
 
 
@@ -37,7 +37,7 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     for one, sequence in enumerate(of_base):
         for other, its in enumerate(of_new):
             if (sequence, its) not in shares:
-                shares[sequence, its] = _share(sequence, its)
+                shares[sequence, its] = share_of_kernels(sequence, its)
             found.append(TeamPair(one, other, shares[sequence, its]))
     pairs: list[TeamPair] = []
     for pair in sorted(found, key=lambda pair: (-pair.share, pair.base, pair.new)):
@@ -84,10 +84,3 @@ def _words(document: Document, team: Team, words: dict[tuple[str, bool], int]) -
     """Number the kernels of a team: equal numbers are equal names on the same kind of stream."""
     names = document.names
     return tuple(words.setdefault((names[place.name], place.concurrent), len(words)) for place in team.places)
-
-
-def _share(one: Sequence[int], other: Sequence[int]) -> float:
-    if one == other:
-        return 1.0
-    longer = max(len(one), len(other))
-    return lcs_length(one, other) / longer if longer else 0.0

@@ -5,13 +5,13 @@ orders: what waits for what differs between them. Ranks are of one team if they 
 as much work before each.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
+from jitter.analysis.metrics.cohorts import find_commonest
 from jitter.core.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Ints, KindCodes
 
@@ -33,14 +33,12 @@ def teams(
     while waiting:
         cohort = min(cohort_of[rank] for rank in waiting)
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
-        counts = Counter(mine.values())
-        first = {signature: rank for rank, signature in sorted(mine.items(), reverse=True)}
-        commonest = min(counts, key=lambda signature: (-counts[signature], first[signature]))
-        alike = {signature for signature in counts if _alike(places[signature], places[commonest])}
-        for rank, signature in mine.items():
-            if signature in alike:
-                found[rank] = number
-                del waiting[rank]
+        commonest = find_commonest(mine)
+        alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
+        own = [rank for rank, signature in mine.items() if signature in alike]
+        found |= dict.fromkeys(own, number)
+        for rank in own:
+            del waiting[rank]
         number += 1
     return dict(sorted(found.items()))
 

@@ -2,11 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import NamedTuple, Protocol, TypeVar
 
 from jitter.analysis.metrics.lcs import lcs_length
 from jitter.core.step_key import StepKey
 
+Value = TypeVar("Value")
 KernelSignature = tuple[str, bool]
 """A kernel in a sequence: its name, and whether it runs concurrently with the main stream's compute kernels."""
 MIN_SHARED_KERNELS = 0.5
@@ -51,16 +53,21 @@ def assign_cohorts(
     found: dict[int, int] = {}
     number = 0
     while waiting:
-        counts = Counter(waiting.values())
-        first_rank = {digest: rank for rank, digest in sorted(waiting.items(), reverse=True)}
-        commonest = min(counts, key=lambda digest: (-counts[digest], first_rank[digest]))
-        similar = {digest for digest in counts if _shared(encoded[digest], encoded[commonest]) >= MIN_SHARED_KERNELS}
-        own = [rank for rank, digest in waiting.items() if digest in similar]
-        found.update(dict.fromkeys(own, number))
-        for rank in own:
-            del waiting[rank]
+        commonest = find_commonest(waiting)
+        similar = {
+            digest
+            for digest in set(waiting.values())
+            if share_of_kernels(encoded[digest], encoded[commonest]) >= MIN_SHARED_KERNELS
+        }
+        found |= {rank: number for rank, digest in waiting.items() if digest in similar}
+        waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}
         number += 1
     return dict(sorted(found.items()))
+
+
+def find_commonest(by_rank: Mapping[int, Value]) -> Value:
+    """Return the most frequent value; of equally frequent ones that of the lowest rank."""
+    return Counter(value for _, value in sorted(by_rank.items(), key=itemgetter(0))).most_common(1)[0][0]
 
 
 def find_commonest_sequences(members: Sequence[RankSequence], cohort_of: Mapping[int, int]) -> dict[int, str]:
@@ -84,6 +91,7 @@ def _commonest(steps: Sequence[StepSequence]) -> str:
     return Counter(complete or [step.sequence for step in steps]).most_common(1)[0][0]
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> float:
+def share_of_kernels(one: Sequence[int], other: Sequence[int]) -> float:
+    """Return longest common subsequence ÷ longer sequence; 1 for two empty ones."""
     longer = max(len(one), len(other))
     return lcs_length(one, other) / longer if longer else 1.0

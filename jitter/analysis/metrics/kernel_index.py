@@ -10,7 +10,6 @@ operation without a partner takes the place of one of the same kind (an autotune
 work and dependencies). A kernel index must not do that: kernels of another name are not compared.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from jitter.analysis.metrics.cohorts import (
     RankSequence,
     assign_cohorts,
     encode_kernels,
+    find_commonest,
     find_commonest_sequences,
 )
 from jitter.analysis.metrics.lcs import lcs_partners
@@ -70,25 +70,22 @@ def align_step(
     The reference is the step's commonest complete sequence; of equally common ones that of the lowest rank.
 
     """
-    counts = Counter(member.sequence for member in members if not member.cut)
-    first: dict[str, int] = {}
-    for member in members:
-        first[member.sequence] = min(member.rank, first.get(member.sequence, member.rank))
-    reference = min(counts, key=lambda digest: (-counts[digest], first[digest]), default=fallback)
+    complete = {member.rank: member.sequence for member in members if not member.cut}
+    reference = find_commonest(complete) if complete else fallback
     if reference is None:
         return KernelIndex(cohort, None, (), {}, (), tuple(member.rank for member in members))
     ids: dict[KernelSignature, int] = {}
     kernels = kernels_of(reference)
     aligned = {} if aligned is None else aligned
-    for digest in sorted({member.sequence for member in members} | {reference}):
+    digests = sorted({member.sequence for member in members})
+    for digest in digests:
         if (reference, digest) not in aligned:
-            identity: list[int | None] = list(range(len(kernels)))
             aligned[reference, digest] = (
-                identity
+                list(range(len(kernels)))
                 if digest == reference
                 else lcs_partners(encode_kernels(kernels_of(digest), ids), encode_kernels(kernels, ids))
             )
-    partners = {digest: aligned[reference, digest] for digest in sorted({member.sequence for member in members})}
+    partners = {digest: aligned[reference, digest] for digest in digests}
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
     is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
     return KernelIndex(

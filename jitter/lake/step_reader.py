@@ -47,6 +47,11 @@ class StepColumns:
         """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` belongs to `ranks[i]`."""
         return np.fromiter(accumulate(self.rows, initial=0), np.int64)
 
+    @cached_property
+    def of_rank(self) -> Ints:
+        """Shape (rows): position in `ranks` of the rank of each row."""
+        return np.repeat(np.arange(len(self.ranks)), self.rows)
+
     def values(self, column: str) -> Ints:
         """Return an integer column as int64, shape (rows), with 0 where it is null (see `known`)."""
         return arrow.to_numpy(self.table[column]).astype(np.int64, copy=False)
@@ -60,6 +65,12 @@ class StepColumns:
         texts = self.table[column].combine_chunks()
         codes: npt.NDArray[np.int32] = arrow.to_numpy(texts.indices, null=-1)
         return codes, texts.dictionary.to_pylist()
+
+    def equals(self, column: str, text: str) -> Bools:
+        """Return where a text column has this text, shape (rows)."""
+        codes, texts = self.codes(column)
+        found: Bools = codes == (texts.index(text) if text in texts else len(texts))
+        return found
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Return a view of values, shape (rows), with shape (ranks, rows of each).

@@ -63,7 +63,7 @@ class GroupedTimes:
         names, listed = self._names(read)
         kinds, kind_names = read.codes("kind")
         pairs, which = np.unique(names * len(KINDS) + kinds, return_inverse=True)
-        row = np.repeat(np.arange(len(read.ranks)), read.rows) * len(pairs) + which
+        row = read.of_rank * len(pairs) + which
         shape = len(read.ranks), len(pairs)
         counts = np.bincount(row, minlength=shape[0] * shape[1]).reshape(shape)
         duration = read.values("end_ns") - read.values("start_ns")

@@ -52,10 +52,9 @@ class StepKernels:
         """Wrap the columns that were read: `kind`, and the columns that the properties in use need."""
         self.ranks = read.ranks
         self._read = read
-        kinds, names = read.codes("kind")
-        self._kept = kinds != _code(names, "memory")
-        self.is_collective: Bools = kinds[self._kept] == _code(names, "collective")
-        of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)[self._kept]
+        self._kept = ~read.equals("kind", "memory")
+        self.is_collective: Bools = read.equals("kind", "collective")[self._kept]
+        of_rank = read.of_rank[self._kept]
         counts = np.bincount(of_rank, minlength=len(read.ranks))
         self.of_rank: Ints = of_rank
         """Position in `ranks`."""
@@ -147,8 +146,3 @@ class StepKernels:
         """Row of each rank's first compute kernel of its main stream, shape (ranks with one)."""
         rows = self.main_stream_order[self.on_main[self.main_stream_order]]
         return rows[np.concatenate([[True], np.diff(self.of_rank[rows]) > 0])] if len(rows) else rows
-
-
-def _code(names: Sequence[str], name: str) -> int:
-    """Return a text's position among the distinct ones; one past the end if it is not among them."""
-    return names.index(name) if name in names else len(names)

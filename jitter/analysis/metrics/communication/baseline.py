@@ -102,9 +102,11 @@ def below_in_every_step(found: Communication, baseline: Baseline, share: float) 
         if kind.operation is None or kind.size_bytes is None or kind.group_size is None or kind.is_unequal:
             continue
         reached = baseline.busbw(kind.operation, kind.size_bytes, kind.group_size)
+        if reached is None:
+            continue
         times = [time[(keys == number) & (time > 0)] for keys, time in zip(found.keys, found.time_ns, strict=True)]
         medians = [float(np.median(one)) for one in times if len(one)]
-        if reached is None or not medians:
+        if not medians:
             continue
         factor = bus_factor(kind.operation, kind.group_size)
         steps = [kind.size_bytes / time * factor for time in medians]

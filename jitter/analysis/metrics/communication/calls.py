@@ -82,9 +82,8 @@ class Calls:
 
 def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     """Match the collective kernels of a step's ranks by group and order; `only_group` keeps one label."""
-    kinds, names = read.codes("kind")
-    rows = np.flatnonzero(kinds == (names.index("collective") if "collective" in names else len(names)))
-    of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)[rows]
+    rows = np.flatnonzero(read.equals("kind", "collective"))
+    of_rank = read.of_rank[rows]
     group_of_row, groups = _groups(read, rows)
     if only_group is not None:
         kept = np.array([group.label == only_group for group in groups], np.bool_)[group_of_row]
@@ -92,7 +91,7 @@ def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     operation_of_row, operations = _codes(read, "collective", rows)
     order = _order_in_group(of_rank, group_of_row)
     # partners of send and receive are not stated: each kernel is a call of its own
-    alone = operation_of_row == (operations.index(SEND_RECV) if SEND_RECV in operations else len(operations))
+    alone = read.equals("collective", SEND_RECV)[rows]
     key = np.stack([group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0)])
     _, call = np.unique(key, axis=1, return_inverse=True)
     call = call.ravel()

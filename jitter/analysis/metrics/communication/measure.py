@@ -41,7 +41,6 @@ class Communication:
     hidden_ns: list[Ints] = field(default_factory=list)
     exposed_ns: list[Ints] = field(default_factory=list)
     copies: Copies = field(default_factory=Copies)
-    ranks: set[int] = field(default_factory=set)
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -83,7 +82,6 @@ def measure_communication(
         if shares is None:
             continue
         found.steps.append(key)
-        found.ranks.update(read.ranks)
         _add_calls(found, calls, shares, read.ranks, hosts)
         count_copies(found.copies, read)
         previous = key, shares
@@ -159,12 +157,8 @@ def _hosts_of(calls: Calls, ranks: tuple[int, ...], hosts: Mapping[int, str | No
     lowest, highest = np.full(len(calls), len(codes)), np.full(len(calls), UNKNOWN)
     np.minimum.at(lowest, calls.kernels.call, own)
     np.maximum.at(highest, calls.kernels.call, own)
-    members = np.bincount(calls.kernels.call, minlength=len(calls))
-    complete = members == calls.group_size
-    known = dict(enumerate(zip(lowest.tolist(), highest.tolist(), complete.tolist(), strict=True)))
-    found: list[str | None] = []
-    for at in range(len(calls)):
-        low, high, is_complete = known[at]
-        several = low not in (high, UNKNOWN)
-        found.append("many" if several else "one" if is_complete and low != UNKNOWN else None)
-    return found
+    complete = np.bincount(calls.kernels.call, minlength=len(calls)) == calls.group_size
+    return [
+        "many" if low not in (high, UNKNOWN) else "one" if is_complete and low != UNKNOWN else None
+        for low, high, is_complete in zip(lowest.tolist(), highest.tolist(), complete.tolist(), strict=True)
+    ]

@@ -143,15 +143,13 @@ class RecordedSizes:
 
     def _collectives(self, read: StepColumns) -> Iterator[_Collective]:
         """Yield a step's collectives of members that a log knows, in the order of rank, then of launch."""
-        kinds, kind_names = read.codes("kind")
         operations, operation_names = read.codes("collective")
         groups, group_names = read.codes("group_name")
         of_name = [_group(name) for name in group_names]
-        ranks = np.repeat(np.array(read.ranks, np.int64), read.rows)
+        ranks = np.array(read.ranks, np.int64)[read.of_rank]
         sequences, has_sequence = read.values("sequence"), read.known("sequence")
         sizes, has_size = read.values("size_bytes"), read.known("size_bytes")
-        is_collective = kinds == (kind_names.index("collective") if "collective" in kind_names else len(kind_names))
-        for row in np.flatnonzero(is_collective).tolist():
+        for row in np.flatnonzero(read.equals("kind", "collective")).tolist():
             operation = None if operations[row] < 0 else operation_names[operations[row]]
             rank = int(ranks[row])
             member = rank, self._only_group.get(rank) if groups[row] < 0 else of_name[groups[row]]

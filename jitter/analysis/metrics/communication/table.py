@@ -1,16 +1,17 @@
 """The table of collectives: calls, bandwidth, waiting and hidden share of each operation, size, type and group size."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.metrics.communication.calls import UNKNOWN
-from jitter.analysis.metrics.communication.measure import CallKind, Communication
+from jitter.analysis.metrics.communication.measure import CallKind, Communication, RankStep
 from jitter.analysis.metrics.communication.size_histogram import SizeBin, size_bins
-from jitter.analysis.metrics.communication.time_shares import SHARES
 from jitter.core.bandwidth import bandwidth
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
@@ -142,29 +143,22 @@ def _median(values: npt.NDArray[Any]) -> float:
 
 def tabulate_ranks(found: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:
     """Return each rank's mean times over its steps, by rank."""
-    ranks = np.array([one.rank for one in found.rank_steps], np.int64)
-    rows = {rank: np.flatnonzero(ranks == rank) for rank in sorted(found.ranks)}
-    return [_times(None, rank, hosts.get(rank), _parts(found, mine)) for rank, mine in rows.items()]
+    of_rank: dict[int, list[RankStep]] = {}
+    for one in found.rank_steps:
+        of_rank.setdefault(one.rank, []).append(one)
+    return [_mean_times(None, rank, hosts.get(rank), own) for rank, own in sorted(of_rank.items())]
 
 
 def tabulate_steps(found: Communication) -> list[TimeRow]:
     """Return each step's mean times over its ranks, in the order of the steps."""
-    rows: dict[StepKey, list[int]] = {key: [] for key in found.steps}
-    for at, one in enumerate(found.rank_steps):
-        rows[one.key].append(at)
-    return [_times(key, None, None, _parts(found, np.array(mine, np.int64))) for key, mine in rows.items()]
+    by_step = groupby(found.rank_steps, key=attrgetter("key"))
+    return [_mean_times(key, None, None, list(own)) for key, own in by_step]
 
 
-def _parts(found: Communication, rows: Ints) -> Floats:
-    chosen = [found.rank_steps[at] for at in rows.tolist()]
-    return np.array([(one.step_ns, *one.shares_ns) for one in chosen], np.float64)
-
-
-def _times(key: StepKey | None, rank: int | None, host: str | None, parts: Floats) -> TimeRow:
-    assert parts.shape[1] == 1 + len(SHARES)
-    mean = (parts.mean(axis=0) / 1e6).tolist()
-    epoch, step = (None, None) if key is None else (key.epoch, key.step)
-    return TimeRow(epoch, step, rank, host, len(parts), *mean)
+def _mean_times(key: StepKey | None, rank: int | None, host: str | None, own: Sequence[RankStep]) -> TimeRow:
+    parts = np.array([(one.step_ns, *one.shares_ns) for one in own], np.float64)
+    epoch, step = (None, None) if key is None else key
+    return TimeRow(epoch, step, rank, host, len(own), *(parts.mean(axis=0) / 1e6).tolist())
 
 
 def tabulate_sizes(found: Communication) -> list[SizeBin]:

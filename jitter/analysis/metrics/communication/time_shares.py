@@ -35,22 +35,18 @@ class StepShares:
 
 def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     """Measure a step; None if no rank has a kernel in it."""
-    kept = [at for at, rows in enumerate(read.rows) if rows]
-    if not kept:
+    if not any(read.rows):
         return None
-    bounds = read.bounds
     start, end = read.values("start_ns"), read.values("end_ns")
     has_rows = np.array(read.rows, np.int64) > 0
-    first, last = np.zeros(len(read.ranks), np.int64), np.zeros(len(read.ranks), np.int64)
-    at = bounds[:-1][has_rows]
+    first, last = np.zeros((2, len(read.ranks)), np.int64)
+    at = read.bounds[:-1][has_rows]
     first[has_rows], last[has_rows] = np.minimum.reduceat(start, at), np.maximum.reduceat(end, at)
     span = int((last - first).max())
-    kinds, names = read.codes("kind")
-    of_rank = np.repeat(np.arange(len(read.ranks)), read.rows)
 
     def of_kind(kind: str) -> Intervals:
-        rows = np.flatnonzero(kinds == (names.index(kind) if kind in names else len(names)))
-        return Intervals(of_rank[rows], start[rows], end[rows])
+        rows = np.flatnonzero(read.equals("kind", kind))
+        return Intervals(read.of_rank[rows], start[rows], end[rows])
 
     compute, copies = of_kind("compute"), of_kind("memory")
     kernels = calls.kernels

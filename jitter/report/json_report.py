@@ -37,15 +37,12 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             },
             "warnings": _warnings(diagnosis, facts),
         },
-        "loss": {"ns": diagnosis.loss.ns, "fraction": diagnosis.loss.fraction},
+        "loss": asdict(diagnosis.loss),
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
         "efficiency": [_efficiency(one) for one in diagnosis.efficiency],
-        "what_if": {
-            "culprits_repaired_ns": diagnosis.what_if.culprits_repaired_ns,
-            "all_repaired_ns": diagnosis.what_if.all_repaired_ns,
-        },
+        "what_if": asdict(diagnosis.what_if),
         "conclusion": {
             "status": diagnosis.conclusion.status,
             "cleared": list(diagnosis.conclusion.cleared),
@@ -75,16 +72,11 @@ def _efficiency(finding: EfficiencyFinding) -> dict[str, Any]:
 
 
 def _share(share: LossShare) -> dict[str, Any]:
-    return {
-        "part": share.part,
-        "ns": share.ns,
-        "fraction": share.fraction,
-        "ranks": [{"rank": one.rank, "ns": one.ns} for one in share.ranks],
-    }
+    return {"part": share.part, "ns": share.ns, "fraction": share.fraction, "ranks": list(map(asdict, share.ranks))}
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:
-    began, split = step.divergence, step.split
+    began = step.divergence
     return {
         "epoch": step.key.epoch,
         "step": step.key.step,
@@ -94,20 +86,12 @@ def _step(step: StepAnswer) -> dict[str, Any]:
         "min_rank": step.min_rank,
         "max_rank": step.max_rank,
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
-        "split": None
-        if split is None
-        else {
-            "start_ns": split.start_ns,
-            "cpu_ns": split.cpu_ns,
-            "after_ns": split.after_ns,
-            "gpu_ns": split.gpu_ns,
-        },
+        "split": None if step.split is None else asdict(step.split),
         "cause": step.cause,
     }
 
 
 def _culprit(culprit: Culprit) -> dict[str, Any]:
-    at, where = culprit.kernel_index, culprit.look_at
     epochs = any(key.epoch is not None for key in culprit.steps)
     found: dict[str, Any] = {
         "scope": culprit.scope,
@@ -122,10 +106,10 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "share_ns": culprit.share_ns,
         "steps": [key.step for key in culprit.steps],
         "step_pattern": culprit.step_pattern,
-        "kernel_index": None if at is None else {"first": at.first, "last": at.last},
+        "kernel_index": None if culprit.kernel_index is None else asdict(culprit.kernel_index),
         "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": list(culprit.evidence),
-        "look_at": None if where is None else {"file": where.file, "start_ns": where.start_ns, "end_ns": where.end_ns},
+        "look_at": None if culprit.look_at is None else asdict(culprit.look_at),
     }
     if epochs:
         found["epochs"] = [key.epoch for key in culprit.steps]  # one per entry of `steps`

@@ -43,7 +43,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         lines += [f"   - {escape_markdown(line)}" for line in one.evidence]
     if diagnosis.split:
         shares = (_share(share) for share in diagnosis.split if share.ns)
-        lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of a step", "ranks"), shares)]
+        lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of the run", "ranks"), shares)]
     if diagnosis.culprits:
         heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
         lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]

@@ -53,7 +53,7 @@ class Figures:
 
         Raises `UsageError` if no critical path connects the ranks.
         """
-        known = any(self._page.run.parts_ns)
+        known = any(step.path for step in self._page.run.steps)
         return _require(
             stack_figures([step_split.build(self._axis())]) if known else None, "no critical path connects the ranks"
         )

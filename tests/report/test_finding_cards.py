@@ -28,14 +28,15 @@ def finding(diagnosis, **changes):
     return replace(one, **{"confidence": "high", **changes})
 
 
-def test_the_remedy_says_what_is_saved_a_step(diagnosis):
+def test_the_remedy_says_what_is_saved_and_how_much_of_it_a_step(diagnosis):
     counted = [step for step in diagnosis.steps if step.loss_ns is not None]
     one = finding(diagnosis, cause="gpu_compute", gain_ns=1_500_000 * len(counted))
     whole = diagnosis.loss.ns / diagnosis.loss.fraction
     share = f"{100 * one.gain_ns / whole:.2f}"[:3]
     text = describe_remedy(one, diagnosis)
     assert text.startswith("A GPU at full speed")
-    assert "would save about 1.50 ms a step (" in text
+    assert "would save about 6.00 ms (" in text
+    assert text.endswith("%), 1.50 ms a step")
     assert f"({share}" in text
 
 
@@ -53,7 +54,7 @@ def test_a_lead_is_worded_as_one(diagnosis):
 def test_what_other_faults_hide_is_not_promised(diagnosis):
     assert "alone is too small to measure" in describe_remedy(finding(diagnosis, gain_ns=0, share_ns=0), diagnosis)
     hidden = describe_remedy(finding(diagnosis, gain_ns=0, share_ns=400_000), diagnosis)
-    assert hidden.endswith("would save about 100 µs a step (3.82%), if the other findings are fixed too")
+    assert hidden.endswith("would save about 400 µs (3.82%), 100 µs a step, if the other findings are fixed too")
 
 
 def test_a_cause_without_a_remedy_of_its_own_is_fixed(diagnosis):

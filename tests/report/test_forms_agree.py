@@ -101,6 +101,15 @@ def test_the_loss_and_its_parts_are_the_same_numbers(lake: "jitter.Lake", forms:
             assert main.fraction is None or format_percent(main.fraction) in text, name
 
 
+def test_steps_that_are_not_counted_are_named(lake: "jitter.Lake", forms: dict[str, str]):
+    steps = lake.diagnose().steps
+    untimed = [step.key for step in steps if step.step_time_ns is None]
+    told = f"{untimed[0]} is not counted: the step before was not recorded"
+    assert len(untimed) == 1
+    for name, text in forms.items():
+        assert (told in text) == (len(steps) > 1), name
+
+
 def test_findings_agree_with_steps_and_answers(lake: "jitter.Lake", forms: dict[str, str]):
     diagnosis = lake.diagnose()
     answers = {one.question: one.answer for one in answer_questions(diagnosis, lake.hosts)}

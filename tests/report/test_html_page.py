@@ -18,8 +18,10 @@ from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
 from jitter.report.views.run_report import RunReport, choose_first_layer
 from jitter.report.views.step_view import KernelNames
+from jitter.simulate import Fault, simulate
 from tests.support.page import Text, item, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
+from tests.support.simulated import ingest_run, small
 
 pytestmark = pytest.mark.slow
 
@@ -90,6 +92,7 @@ def test_every_step_is_in_the_figures_of_the_run(page, lake):
 
 def test_bars_of_the_path_add_up_to_its_charges(page, lake):
     steps = sources(page, "split")["steps"]
+    assert not np.any(steps["after"])
     for at, path in enumerate(lake.analyze().paths):
         for number, part in enumerate(("start", "cpu", "gpu", "transfer")):
             own = sum(charge.excess_ns for charge in path.whole if charge.part == number)
@@ -272,6 +275,17 @@ def test_the_legend_of_the_split_names_the_parts(tmp_path):
     grid = Figures(lake).split()
     (legend,) = grid.select({"type": Legend})
     assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication"]
+
+
+def test_host_time_after_the_last_launch_is_drawn_on_its_own(tmp_path):
+    found = ingest_run(simulate(small(ranks=4, steps=6), [Fault.parse("late_end:rank=2,ms=4")]), tmp_path)
+    grid = Figures(found).split()
+    (legend,) = grid.select({"type": Legend})
+    assert [item.label.value for item in legend.items][:3] == ["late start", "CPU", "after last launch"]
+    steps = legend.items[0].renderers[0].data_source.data
+    assert max(np.subtract(steps["after_to"], steps["after_from"])) == pytest.approx(4e6, rel=0.1)
+    assert np.nanmax(steps["cpu"]) < 4e5
+    assert np.nanmax(steps["start"]) < 4e5
 
 
 def test_figures_have_a_short_repr(tmp_path):

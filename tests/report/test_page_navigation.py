@@ -224,6 +224,8 @@ def test_nothing_is_clipped(page, width, height):
     assert of(page, "flags", "visible") is (width >= 640)
     frame = page.evaluate(FRAME, "figure:excess")
     assert frame > 0.5 * width  # neither tools nor a scale of colours take the place of the map
+    table = "document.querySelector('#steps .scroll')"
+    assert width < 1280 or page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
     evidence = page.locator(".evidence div").first.bounding_box()
     assert evidence["x"] + evidence["width"] <= width
 

@@ -4,6 +4,7 @@ import pytest
 
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import build_run_overview
+from tests.support.lakes import RankLake, lake_of
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
@@ -60,6 +61,14 @@ def test_problems_are_said_once_with_their_count(tmp_path):
     )
     assert [(p.text, p.sources) for p in facts.problems] == [("clock drifts", 3)]
     assert [(p.text, p.sources) for p in facts.refused] == [("no rank", 2), ("cut", 1)]
+
+
+def test_rejected_traces_are_counted_by_their_reason_and_named_once(tmp_path):
+    refused = [f"/traces/{name}.sqlite: rank unknown; give it" for name in ("a", "b")]
+    sources = [RankLake(0, {(1, 0): step_rows(0, 0)})]
+    sources += [RankLake(None, {}, fields={"file": one.split(":")[0], "problems": [one]}) for one in refused]
+    (found,) = facts_of(lake_of(tmp_path / "lake", sources)).refused
+    assert (found.text, found.sources, found.first_file) == ("rank unknown; give it", 2, "traces/a.sqlite")
 
 
 @pytest.mark.parametrize("collective", [True, False])

@@ -1,7 +1,7 @@
 """The diagnosis as plain data: loss, steps, culprits, what-if, verdict."""
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.core.step_key import StepKey
@@ -62,6 +62,17 @@ class Split:
     gpu_ns: int
 
 
+class PathSplit(NamedTuple):
+    """The excess on a step's critical path, of all its ranks and collectives, by where it arose."""
+
+    start_ns: float
+    cpu_ns: float
+    after_ns: float
+    """Host time after the last launch of a step."""
+    gpu_ns: float
+    communication_ns: float
+
+
 @dataclass(frozen=True)
 class Divergence:
     """The first kernel of the stretch of the critical path on which the max rank lost most."""
@@ -85,6 +96,8 @@ class StepAnswer:
     divergence: Divergence | None
     split: Split | None
     cause: Cause
+    path: PathSplit | None = None
+    """None without a path across ranks."""
 
 
 @dataclass(frozen=True)

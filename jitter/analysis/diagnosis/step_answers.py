@@ -8,7 +8,7 @@ import numpy as np
 from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
+from jitter.analysis.diagnosis.model import Cause, Divergence, PathSplit, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.charges import Charge, Charges
 from jitter.core.numeric.arrays import Ints
@@ -61,7 +61,16 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
         divergence=_divergence(number, path, max_rank, cause, evidence),
         split=None if max_rank is None else _split(excess[max_rank], evidence.after_launches.of_rank(number, max_rank)),
         cause=cause,
+        path=_path_split(charges, evidence.after_launches.of_step(number)) if len(path.charges) else None,
     )
+
+
+def _path_split(charges: Charges, after: Mapping[tuple[int, TimePart], float]) -> PathSplit:
+    """Sum the charges by part; `after` lies after the last launch, by rank and charged part."""
+    start, cpu, gpu, transfer = np.bincount(charges.part, charges.excess_ns, len(TimePart)).tolist()
+    later = {part: sum(ns for (_, own), ns in after.items() if own == part) for part in (TimePart.START, TimePart.CPU)}
+    start, cpu = start - later[TimePart.START], cpu - later[TimePart.CPU]
+    return PathSplit(start, cpu, sum(later.values()), gpu, transfer)
 
 
 def _split(parts: Sequence[float], after: Mapping[TimePart, float]) -> Split:

@@ -120,8 +120,8 @@ def _describe_no_finding(
 def describe_unverified_network(conclusion: Conclusion) -> str:
     """Return what is not known of the network, as a clause."""
     return (
-        "a network that is slow for all ranks in every step is not excluded (transfers take "
-        f"{format_percent(conclusion.unverified_transfers)} of the time)"
+        "a network that is slow for all ranks in every step is not excluded (communication on the critical path "
+        f"takes {format_percent(conclusion.unverified_transfers)} of the steps)"
     )
 
 

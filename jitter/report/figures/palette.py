@@ -14,6 +14,7 @@ TEXT_COLOR: Final = "#1c2128"
 GRID_COLOR: Final = "#e6e8eb"
 LATE_START_COLOR: Final = "#0072b2"
 CPU_COLOR: Final = "#e69f00"
+AFTER_LAUNCH_COLOR: Final = "#8c5a00"
 GPU_COLOR: Final = "#d55e00"
 TRANSFER_COLOR: Final = "#009e73"
 RANK_COLORS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b", "#5f7f1c", "#a0522d")

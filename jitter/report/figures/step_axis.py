@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from bokeh.models import (
     BasicTicker,
@@ -18,7 +18,6 @@ from bokeh.models import (
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.analysis.execution.time_part import TimePart
 from jitter.core.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
@@ -29,6 +28,8 @@ LEFT_MARGIN_PX = 132
 """Room for the labels of hosts and ranks."""
 RIGHT_MARGIN_PX = 92
 """Room for the colour scale of the map."""
+_PATH_PARTS: Final = ("start", "cpu", "after", "gpu", "transfer")
+"""Columns of the excess on the critical path, in the order of `PathSplit`."""
 _NAN = float("nan")
 _TOOLTIP = """
 <div style="max-width:34em;line-height:1.45">
@@ -129,17 +130,18 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    for number, part in enumerate(one.name.lower() for one in TimePart):
-        columns[part] = [_NAN if parts is None else parts[number] for parts in run.parts_ns]
-        above, below = _stacked(run.parts_ns, number)
+    paths = [step.path for step in run.steps]
+    for number, part in enumerate(_PATH_PARTS):
+        columns[part] = [_NAN if path is None else path[number] for path in paths]
+        above, below = _stacked(paths, number)
         columns[f"{part}_from"], columns[f"{part}_to"] = above, below
     return columns
 
 
-def _stacked(parts_ns: Sequence[tuple[float, ...] | None], number: int) -> tuple[list[float], list[float]]:
+def _stacked(paths: Sequence[tuple[float, ...] | None], number: int) -> tuple[list[float], list[float]]:
     """Return where the bars of a part begin and end: stacked on earlier parts of the same sign."""
     begins, ends = [], []
-    for parts in parts_ns:
+    for parts in paths:
         if parts is None:
             begins.append(_NAN)
             ends.append(_NAN)

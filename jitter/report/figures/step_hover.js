@@ -17,6 +17,7 @@ switch (format) {
   case "min": return Number.isNaN(data.min_rank[i]) ? "no min rank" : `min rank ${data.min_rank[i]}`;
   case "parts": return Number.isNaN(data.start[i]) ? ""
     : `critical path: late start ${time(data.start[i], true)}, CPU ${time(data.cpu[i], true)}, ` +
+      (data.after[i] ? `after last launch ${time(data.after[i], true)}, ` : "") +
       `GPU ${time(data.gpu[i], true)}, communication ${time(data.transfer[i], true)}`;
   case "cause": return data.cause[i] == "none" ? "nothing stands out above the noise" : `cause: ${data.cause[i]}`;
   case "began": return Number.isNaN(data.index[i]) ? "" : `diverges at kernel ${data.index[i]} ${data.kernel[i]}`;

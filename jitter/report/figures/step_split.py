@@ -2,12 +2,14 @@
 
 from typing import Any, Final
 
+import numpy as np
 from bokeh.models import DataRange1d
 from bokeh.models.annotations import Legend, LegendItem, Span
 from bokeh.plotting import figure
 
 from jitter.report.figures.frame import format_time_axis
 from jitter.report.figures.palette import (
+    AFTER_LAUNCH_COLOR,
     BACKGROUND_COLOR,
     CPU_COLOR,
     GPU_COLOR,
@@ -21,6 +23,7 @@ from jitter.report.figures.step_axis import StepAxis, add_step_hover, new_step_f
 _DRAWN: Final = {
     "start": ("late start", LATE_START_COLOR, "horizontal_line"),
     "cpu": ("CPU", CPU_COLOR, "right_diagonal_line"),
+    "after": ("after last launch", AFTER_LAUNCH_COLOR, "cross"),
     "gpu": ("GPU", GPU_COLOR, " "),
     "transfer": ("communication", TRANSFER_COLOR, "dot"),
 }
@@ -35,6 +38,8 @@ def build(axis: StepAxis) -> figure:
     bars: list[Any] = []
     items: list[LegendItem] = []
     for part, (words, colour, pattern) in _DRAWN.items():
+        if part == "after" and not np.nan_to_num(axis.steps.data[part]).any():
+            continue  # most jobs have none
         bar = plot.vbar(
             "x",
             top=f"{part}_to",

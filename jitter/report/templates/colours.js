@@ -4,7 +4,7 @@
 // each colour of the figures and its partner on a dark ground
 const DARK = {
   "#1c2128": "#d5dae1", "#e6e8eb": "#30363d", "#fefefe": "#14181d", "#0072b2": "#56b4e9", "#d55e00": "#ff8a33",
-  "#999999": "#8b949e", "#009e73": "#2fc69a", "#cc79a7": "#e79fc6", "#e69f00": "#f0c24b",
+  "#999999": "#8b949e", "#009e73": "#2fc69a", "#cc79a7": "#e79fc6", "#e69f00": "#f0c24b", "#8c5a00": "#c79a4a",
 };
 const LIGHT = Object.fromEntries(Object.entries(DARK).map(([light, dark]) => [dark, light]));
 const partnerColour = (value, map) =>

@@ -85,15 +85,26 @@ def _unknown_cost(diagnosis: Diagnosis) -> str:
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
-    split = (f"of it: {parts}",) if parts else ()
+    split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis))
     if not diagnosis.culprits:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0
     beyond = " beyond this loss" if all(one.is_beyond_loss for one in diagnosis.culprits) else ""
-    fixed = f"fixing the findings below would save about {format_time(saved)}{beyond}"
+    fixed = f"fixing all findings would save about {format_time(saved)}{beyond}"
     if saved <= 0:
-        fixed = "what fixing the findings below would save is too small to measure"
+        fixed = "what fixing all findings would save is too small to measure"
     return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
+
+
+def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Say which steps have no time and so no loss, if others have a loss."""
+    untimed = [step.key for step in diagnosis.steps if step.step_time_ns is None and step.loss_ns is None]
+    if not 0 < len(untimed) < len(diagnosis.steps):
+        return ()
+    named = str(untimed[0]) if len(untimed) == 1 else format_count(len(untimed), "step")
+    began = "it" if len(untimed) == 1 else "they"
+    verb = "is" if len(untimed) == 1 else "are"
+    return (f"{named} {verb} not counted: the step before was not recorded, so when {began} began is unknown",)
 
 
 def _steps(diagnosis: Diagnosis) -> str:

@@ -144,9 +144,9 @@ def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[
 
 
 def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
-    """Return (file, problem) of recordings, by rank."""
+    """Return (file, problem) of recordings, by rank; the problem without the path that it may begin with."""
     ordered = sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file))
-    return [(source.file, text) for source in ordered for text in source.problems]
+    return [(source.file, text.removeprefix(f"{source.file}: ")) for source in ordered for text in source.problems]
 
 
 def _log_problems(lake: Lake) -> list[tuple[str, str]]:

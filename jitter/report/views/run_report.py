@@ -64,7 +64,7 @@ class RunReport:
     @cached_property
     def run(self) -> RunSeries:
         """The steps as a series."""
-        return build_run_series(self.diagnosis, self.examined.paths, sorted(self.examined.run.team_of))
+        return build_run_series(self.diagnosis, sorted(self.examined.run.team_of))
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:
@@ -106,11 +106,10 @@ class RunReport:
     def section(self, grid: StepGrid, names: KernelNames) -> StepSection:
         """Return the texts and the data of the figures of a step."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
-        parts = self.run.parts_ns[place]
-        cohorts = len(set(self.lake.cohorts.values()))
+        cohorts, path = len(set(self.lake.cohorts.values())), step.path
         return StepSection(
             step,
-            describe_step(step, view, self.lake.hosts, cohorts, None if parts is None else parts[-1]),
+            describe_step(step, view, self.lake.hosts, cohorts, None if path is None else path.communication_ns),
             view,
             place,
             self._name(view.max_rank, "" if view.values else "max "),

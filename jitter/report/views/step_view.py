@@ -100,6 +100,15 @@ class StepView:
         own = self.series[SELF_EXCESS]
         return any(bool(np.isfinite(line).any()) for line in (own.max, own.min, own.high))
 
+    @property
+    def top_of_others(self) -> int | None:
+        """The other rank that reaches the most excess of own time, if the max rank reaches less."""
+        own = self.series[SELF_EXCESS]
+        high = np.nan_to_num(own.high, nan=-np.inf)
+        if not high.size or high.max() <= np.nan_to_num(own.max).max():
+            return None
+        return int(own.high_rank[high.argmax()])
+
 
 def build_step_view(
     grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames

@@ -54,7 +54,7 @@ def test_words():
     found = split_loss({("cpu_launch", 6): 48.0, ("cpu_launch", 0): 45.0, ("cpu_launch", 1): 7.0}, 100, 1000)
     assert describe_ranks(found[1]) == "ranks 6 (48%), 0 (45%), 1 (7%)"
     assert describe_split(found) == (
-        "late kernel launches (CPU) 100 ns (10.0% of a step), ranks 6 (48%), 0 (45%), 1 (7%)"
+        "late kernel launches (CPU) 100 ns (10.0% of the run), ranks 6 (48%), 0 (45%), 1 (7%)"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, opt
     assert {step.cause for step in found.steps} == {"communication"}
     assert "All ranks communicate slowly" in found.verdict
     (bound,) = [one for one in found.efficiency if one.kind == "communication"]
-    assert bound.sentence.startswith("communication takes ")
+    assert bound.sentence.startswith("communication without compute takes ")
     assert " GB/s (all_reduce of 26,214,400 B)" in bound.sentence
     assert bound.sentence in culprit.evidence
 

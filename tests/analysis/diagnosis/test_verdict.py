@@ -128,7 +128,7 @@ def test_a_loss_that_is_spread_is_answered_from_its_split():
     split = (LossShare("cpu_launch", 5 * MS, 0.25, ranks),)
     steps, loss, spread = (answer(1, 5 * MS, 6),), Loss(5 * MS, 0.25), Conclusion("spread")
     said = write_verdict(loss, [], steps, 0, 8, spread, split)
-    parts = "late kernel launches (CPU) 5.00 ms (25.0% of a step), ranks 6 (40%), 0 (40%), 1 (20%)"
+    parts = "late kernel launches (CPU) 5.00 ms (25.0% of the run), ranks 6 (40%), 0 (40%), 1 (20%)"
     assert said == (
         "Jitter costs 5.00 ms over 1 step (25.0%); the loss is spread over the ranks, and none stands out above the "
         f"run's noise: {parts}."

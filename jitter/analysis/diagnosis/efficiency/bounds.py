@@ -51,7 +51,7 @@ def describe_bound(
         return None  # waiting for ranks that were not recorded is not told from communication
     reach = _describe_reach(measured, baseline, slow)
     waiting = ", with waiting for partners," if measured.reasons[UNMATCHED] else ""
-    told = f"communication{waiting} takes {format_percent(exposed)} of the steps{reach}"
+    told = f"communication without compute{waiting} takes {format_percent(exposed)} of the steps{reach}"
     return EfficiencyFinding("communication", told, exposed)
 
 

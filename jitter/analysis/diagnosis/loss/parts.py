@@ -43,8 +43,8 @@ _MIN_RANK_SHARE = 0.005
 
 
 def format_share(share: LossShare) -> str:
-    """Return a share's size with the percentage of the steps' time: `8.14 ms (9.05% of the steps)`."""
-    return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of a step)")
+    """Return a share's size with the percentage of the run: `8.14 ms (9.05% of the run)`."""
+    return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of the run)")
 
 
 def describe_ranks(share: LossShare, most: int = _MAX_RANKS) -> str:

@@ -21,7 +21,8 @@ def first_start_spread(analysis: RunAnalysis) -> float:
         if size < 2 or len(step.ranks) < 2:
             continue
         places = [place for place in analysis.ends.aligning(team) if not np.isnan(step.end[place]).any()]
-        begun = step.start[run.programs[team].first_kernel] if run.programs[team].first_kernel >= 0 else np.array([])
+        # empty for a program without a main-stream kernel
+        begun = step.start[run.programs[team].first_kernel :][:1].ravel()
         if places and len(begun) and not np.isnan(begun).any():
             last = max(places, key=lambda place: float(np.median(step.end[place])))
             widest = max(widest, float(np.ptp(step.end[last] - begun)))

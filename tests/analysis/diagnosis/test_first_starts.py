@@ -6,6 +6,7 @@ import pytest
 
 from jitter.analysis.diagnosis.first_starts import first_start_spread
 from jitter.simulate import Fault, simulate
+from tests.support.lakes import RankLake, collective, lake_of
 from tests.support.simulated import ingest_run, small
 
 
@@ -20,3 +21,14 @@ def test_a_late_first_start_is_said(tmp_path: Path):
 def test_ranks_that_start_together_need_no_note(tmp_path: Path):
     found = ingest_run(simulate(small(ranks=4, steps=5)), tmp_path, "nsys").diagnose()
     assert not [note for note in found.notes if "first recorded step" in note]
+
+
+def test_ranks_without_a_kernel_on_the_main_stream(tmp_path: Path):
+    """Such as a benchmark of collectives: nothing tells when a rank starts, and the run is diagnosed all the same."""
+    steps = {
+        (None, number): [collective("ncclDevKernel_AllReduce_Sum", 10_000 * number + 10, 10_000 * number + 900)]
+        for number in range(3)
+    }
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
+    assert first_start_spread(lake.analyze()) == 0.0
+    assert lake.diagnose().conclusion.status == "within_noise"

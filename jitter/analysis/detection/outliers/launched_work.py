@@ -58,9 +58,8 @@ class LaunchedWork:
         """Return name, time and expected time of each of a rank's kernels in each step."""
         column = int(np.searchsorted(self.deviations.ranks, rank))
         own, expected = self.own_ns[:, :, column], self.expected_ns[:, :, column]
-        op, step = np.nonzero(~np.isnan(own + expected))
-        where = op, step
-        return tuple(zip(self.name[op].tolist(), own[where].tolist(), expected[where].tolist(), strict=True))
+        where = np.nonzero(~np.isnan(own + expected))
+        return tuple(zip(self.name[where[0]].tolist(), own[where].tolist(), expected[where].tolist(), strict=True))
 
 
 WorkOfTeams = Mapping[int, LaunchedWork]
@@ -169,12 +168,12 @@ def _read_steps(
 ) -> _Read:
     """Read these steps, by position in the run, of the wanted ranks, which ascend."""
     run, team = steps.run, deviations.team
-    operations = len(run.programs[team].operations)
+    operations, chosen = len(run.programs[team].operations), set(wanted.tolist())
     own, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
     name = np.full(operations, -1, np.int64)
     for at, number in enumerate(numbers):
         key = run.keys[number]
-        ranks = [rank for rank in run.ranks(key, team) if rank in wanted]
+        ranks = [rank for rank in run.ranks(key, team) if rank in chosen]
         (step,) = steps.steps(number, number + 1)
         rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
         for one, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):

@@ -5,6 +5,7 @@ by medians, so what a change saves is no part of the loss.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -72,19 +73,12 @@ class _ChangedProgram:
         """Replay the next step."""
         if self._state is None:
             self._state = step.before.copy()
-        changed = RecordedStep(
-            step.number,
-            step.key,
-            step.times,
-            self._self_times(step.times, step.own),
-            step.before,
-            step.fresh,
-            step.collectives,
-        )
+        changed = replace(step, own=self._self_times(step.times, step.own))
         took = step.transfers.took
         change = Change(self._as_recorded, took, np.zeros(len(took)), self.saved_ns)
         ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state)
-        cells = self._end_cells(step)
+        cells = self._ends.cells(step.times)
+        cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]
         known = shift[~np.isnan(shift)]
         if len(known):
@@ -101,16 +95,6 @@ class _ChangedProgram:
             delay=np.where(no_gpu, np.minimum(own.delay, 0.0), own.delay),
             gpu=np.where(no_gpu, 0.0, own.gpu),
         )
-
-    def _end_cells(self, step: RecordedStep) -> Ints:
-        """Return the cells in which the ranks' steps end."""
-        of_team = np.full(len(self._job.launch_ns), -1, np.int64)
-        for team, place in self._ends.places(step.times).items():
-            of_team[team] = place
-        here = np.flatnonzero(step.times.row >= 0)
-        place_of = of_team[step.times.team[here]]
-        found: Ints = (step.times.row[here] + place_of)[place_of >= 0]
-        return found
 
 
 def _without_waits(job: JobArrays, ignored: Bools) -> JobArrays:

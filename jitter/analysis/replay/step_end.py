@@ -27,24 +27,17 @@ class StepEnds:
         """Places of collectives that all of a team leave together."""
         return self._aligning[team]
 
-    def places(self, step: StepTimes) -> dict[int, int]:
-        """Return by team the place where its step is over; none for a team that recorded no such operation."""
-        found = {}
+    def cells(self, step: StepTimes) -> Ints:
+        """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
+        found = np.full(len(step.row), -1, np.int64)
         for team, program in self._run.programs.items():
             times = of_team(step, self._run.rank_numbers, team, len(program.operations))
             if len(times.ranks):
                 place = _last_known(times.end, self._aligning[team])
                 place = _last_known(times.end, self._kernels[team]) if place is None else place
                 if place is not None:
-                    found[team] = place
-        return found
-
-    def cells(self, step: StepTimes) -> Ints:
-        """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
-        found = np.full(len(step.row), -1, np.int64)
-        for team, place in self.places(step).items():
-            here = (step.team == team) & (step.row >= 0)
-            found[here] = step.row[here] + place
+                    here = (step.team == team) & (step.row >= 0)
+                    found[here] = step.row[here] + place
         return found
 
 

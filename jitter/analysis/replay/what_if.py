@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, same_state, unknown_state
 from jitter.analysis.execution.job_arrays import count_streams, count_threads
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
@@ -14,6 +13,7 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import lower_median
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,18 @@ class Scenario:
         """Whether anything is repaired in this step."""
         return self.everything or any(step in steps for steps in self._ranges())
 
-    def with_(self, other: "Scenario") -> "Scenario":
-        """Both repaired."""
-        return Scenario(
-            _joined(self.own, other.own), _joined(self.transfers, other.transfers), {**self.paces, **other.paces}
-        )
-
 
 def together(scenarios: Iterable[Scenario]) -> Scenario:
-    """All of them repaired."""
-    return reduce(Scenario.with_, scenarios, Scenario())
-
-
-def _joined(
-    one: Mapping[tuple[int, int], frozenset[int]], other: Mapping[tuple[int, int], frozenset[int]]
-) -> dict[tuple[int, int], frozenset[int]]:
-    return {key: one.get(key, frozenset()) | other.get(key, frozenset()) for key in {**one, **other}}
+    """Return the scenario with the repairs of all of them."""
+    own: dict[tuple[int, int], frozenset[int]] = {}
+    transfers: dict[tuple[int, int], frozenset[int]] = {}
+    paces: dict[int, tuple[float, frozenset[int]]] = {}
+    for one in scenarios:
+        for found, more in ((own, one.own), (transfers, one.transfers)):
+            for key, steps in more.items():
+                found[key] = found.get(key, frozenset()) | steps
+        paces.update(one.paces)
+    return Scenario(own, transfers, paces)
 
 
 class ScenarioReplay:
@@ -90,8 +86,8 @@ class ScenarioReplay:
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
         """Compute one step; `baseline` (operations of all teams,) are its medians."""
-        places = self._ends.places(step.times)
-        cells = self._end_cells(step, places)
+        cells = self._ends.cells(step.times)
+        cells = cells[cells >= 0]
         chosen = self._to_compute(step)
         if not len(chosen):
             counts = not np.isnan(step.times.end[cells]).all()
@@ -132,16 +128,6 @@ class ScenarioReplay:
             gpu[first : first + int(job.first[team + 1] - job.first[team])] /= pace
         return replace(step, own=step.own._replace(gpu=gpu))
 
-    def _end_cells(self, step: RecordedStep, places: Mapping[int, int]) -> Ints:
-        """Places at which the ranks' steps end in the step's arrays."""
-        here = np.flatnonzero(step.times.row >= 0)
-        of_team = np.full(int(self._run.job.launch_ns.shape[0]), -1, np.int64)
-        for team, place in places.items():
-            of_team[team] = place
-        place_of = of_team[step.times.team[here]]
-        found: Ints = (step.times.row[here] + place_of)[place_of >= 0]
-        return found
-
     def _to_compute(self, step: RecordedStep) -> Ints:
         """Find the scenarios that repair something in this step, or have not come back to what was recorded."""
         repairing = np.array([scenario.at(step.number) for scenario in self._scenarios], np.bool_)
@@ -155,11 +141,10 @@ class ScenarioReplay:
     def is_as_recorded(self, at: int, step: RecordedStep) -> bool:
         """Whether a scenario comes to this step as recorded, but for a constant shift."""
         there = ~step.fresh
-        for own, recorded in zip(self._states[at], step.before, strict=True):
-            moved, wanted = own[there] + self._saved[at], recorded[there]
-            if not ((moved == wanted) | (np.isnan(moved) & np.isnan(wanted))).all():
-                return False
-        return True
+        return all(
+            same_state(own[there] + self._saved[at], recorded[there]).all()
+            for own, recorded in zip(self._states[at], step.before, strict=True)
+        )
 
     def put_as_recorded(self, at: int, step: RecordedStep) -> None:
         """Let a scenario come to this step as recorded, but for a constant shift."""
@@ -201,9 +186,5 @@ def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
     found = np.full(int(first_group[-1]), np.nan)
     every = np.stack(seen) if seen else np.empty((0, len(found)))
     for first, last in zip(first_group[:-1].tolist(), first_group[1:].tolist(), strict=True):
-        values = every[:, first:last]
-        known = values[~np.isnan(values)]
-        if len(known):
-            middle = (len(known) - 1) // 2
-            found[first:last] = np.partition(known, middle)[middle]
+        found[first:last] = lower_median(every[:, first:last].reshape(1, -1))
     return found

@@ -10,7 +10,7 @@ import jitter
 from jitter.analysis.detection.outliers import launched_work
 from jitter.analysis.detection.outliers.launched_work import expected_times
 from jitter.analysis.execution.recorded.run_reader import RunReader
-from jitter.analysis.replay.what_if import Scenario
+from jitter.analysis.replay.what_if import Scenario, together
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.programs import duration_ns, run_job
 from tests.accuracy.irregular.scoring import write_job
@@ -95,7 +95,7 @@ def test_launches_of_one_size_tell_nothing(tmp_path: Path):
 
 def test_scenarios_of_paces():
     one, other = Scenario(paces={1: (1.2, frozenset({2, 3}))}), Scenario(own={(0, 1): frozenset({5})})
-    both = one.with_(other)
+    both = together([one, other])
     assert (both.paces, both.own, both.steps) == (one.paces, other.own, frozenset({2, 3, 5}))
     assert one.repairs
     assert [one.at(step) for step in (1, 2)] == [False, True]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.execution.self_times import CPU, GPU, START
-from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay, together
 from jitter.simulate import Fault, Run, simulate
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
@@ -47,7 +47,7 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
     assert examined.step_ns[1:].tolist() == _periods(run).tolist()
     every = frozenset(range(run.job.steps))
     alone = [Scenario(dict.fromkeys(parts, every)) for parts in FAULTS.values()]
-    two = alone[0].with_(alone[3])
+    two = together([alone[0], alone[3]])
     replay = ScenarioReplay(
         examined.run, examined.ends, [*alone, two, Scenario(everything=True)], examined.baseline_transfers
     )

@@ -34,7 +34,7 @@ def assess_step_quality(
     teams: Mapping[int, TeamTimes],
     aligning: Callable[[int], Sequence[int]],
     indices: Sequence[KernelIndex],
-    sheets: Callable[[], Sequence[IdenticalRanks]],
+    rank_groups: Callable[[], Sequence[IdenticalRanks]],
 ) -> StepQuality:
     """Return a step's data quality.
 
@@ -42,7 +42,7 @@ def assess_step_quality(
         teams: each team's times.
         aligning: gives a team's collectives, by operation number, that all its ranks leave at the same time.
         indices: the kernel index of each cohort.
-        sheets: reads the ranks' operations; called only where a kernel is unmatched.
+        rank_groups: reads the ranks' operations; called only where a kernel is unmatched.
 
     """
     aligned, spreads = {}, []
@@ -52,7 +52,7 @@ def assess_step_quality(
         places = [place for place in aligning(team) if not np.isnan(step.end[place]).any()]
         aligned[team] = bool(places)
         spreads.append(disagreement_ns(step.end[places]))
-    unmatched = [_unmatched(index, sheets) for index in indices]
+    unmatched = [_unmatched(index, rank_groups) for index in indices]
     return StepQuality(
         aligned,
         max((ns for ns in spreads if ns is not None), default=None),
@@ -64,7 +64,7 @@ def assess_step_quality(
     )
 
 
-def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
+def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
     """Return how many kernels of a cohort have no kernel index, and their total duration, ns."""
     alone = {
         digest: np.array([partner is None for partner in partners], np.bool_)
@@ -73,11 +73,11 @@ def _unmatched(index: KernelIndex, sheets: Callable[[], Sequence[IdenticalRanks]
     }
     members = {member.rank for member in index.members if member.sequence in alone} if alone else ()
     count, ns = 0, 0.0
-    for sheet in sheets() if members else ():
-        own = np.isin(sheet.ranks, list(members))
+    for group in rank_groups() if members else ():
+        own = np.isin(group.ranks, list(members))
         if own.any():
-            times = sheet.times[own][:, :, sheet.kind[sheet.row >= 0] < MEMORY].astype(np.float64)
+            times = group.times[own][:, :, group.kind[group.row >= 0] < MEMORY].astype(np.float64)
             durations = times[:, 1] - times[:, 0]
-            count += int(own.sum() * alone[sheet.signature[0]].sum())
-            ns += float(durations[:, alone[sheet.signature[0]]].sum())
+            count += int(own.sum() * alone[group.signature[0]].sum())
+            ns += float(durations[:, alone[group.signature[0]]].sum())
     return count, round(ns)

@@ -70,7 +70,7 @@ class Program:
 
     operations: tuple[Operation, ...]
     places: dict[Signature, Ints]
-    """For each position in a sheet its place in `operations`; -1 where it has none."""
+    """By signature the place in `operations` of each of its operations; -1 where it has none."""
     reference: Signature
     """The commonest; its operations are all in the program under their own names."""
 

@@ -58,8 +58,8 @@ class Source:
 
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
-    sheets: Callable[[StepKey], Sequence[IdenticalRanks]]
-    """A step's."""
+    rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
+    """The ranks of a step, those that did the same together."""
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
@@ -121,10 +121,13 @@ class RunModel:
         """A first look at what ranks did: in every step of a short run, of a long one in steps that show all of it."""
         survey = _Survey()
         for key in self._surveyed():
-            signatures = {rank: sheet for sheet in self._source.sheets(key) for rank in sheet.ranks.tolist()}
+            group_of = self._group_of_rank(key)
             for member in self._members(key):
-                survey.add(key, member, signatures[member.rank])
+                survey.add(key, member, group_of[member.rank])
         return survey
+
+    def _group_of_rank(self, key: StepKey) -> dict[int, IdenticalRanks]:
+        return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
         """All steps if they can be kept; else some at even distances, and one for each sequence and rank besides."""
@@ -210,7 +213,7 @@ class RunModel:
         step = empty_step(self._teams, operations[self._teams], here)
         number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
-        for group in self._source.sheets(key):
+        for group in self._source.rank_groups(key):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
             for own in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
                 mine = (numbers >= 0) & (self._teams[numbers] == own)
@@ -225,11 +228,16 @@ class RunModel:
             program.fit(group.signature, self._source.example(key, rank))
         return program.places[group.signature]
 
+    def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
+        """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
+        group = self._group_of_rank(key)[rank]
+        return group.kind, self._places(self.team_of[rank], key, group, rank)
+
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
         found = np.full((self._operations[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
-        for group in self._source.sheets(key):
+        for group in self._source.rank_groups(key):
             columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
             if len(columns):
                 places = self._places(team, key, group, ranks[int(columns[0])])
@@ -278,15 +286,12 @@ class RunModel:
             missing = [m for m in self._members(key) if m.rank not in attended and not m.cut]
             if not missing:
                 continue
-            groups = self._source.groups(key)
-            sheets = {rank: sheet for sheet in self._source.sheets(key) for rank in sheet.ranks.tolist()}
+            groups, group_of = self._source.groups(key), self._group_of_rank(key)
             for member in missing:
-                program, sheet = self.programs[self.team_of[member.rank]], sheets[member.rank]
-                place = program.places[sheet.signature]
-                at = np.flatnonzero((sheet.kind == COLLECTIVE) & (place >= 0))
-                attended[member.rank] = [
-                    (int(place[i]), groups[member.rank].get(int(sheet.row[i]))) for i in at.tolist()
-                ]
+                own = group_of[member.rank]
+                place = self.programs[self.team_of[member.rank]].places[own.signature]
+                at = np.flatnonzero((own.kind == COLLECTIVE) & (place >= 0))
+                attended[member.rank] = [(int(place[i]), groups[member.rank].get(int(own.row[i]))) for i in at.tolist()]
         found = match(self.programs, self.team_of, attended)
         if not found.unrecorded:
             return found
@@ -341,9 +346,9 @@ class _Survey:
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, KindCodes] = {}
 
-    def add(self, key: StepKey, member: Member, sheet: IdenticalRanks) -> None:
-        signature = sheet.signature
+    def add(self, key: StepKey, member: Member, group: IdenticalRanks) -> None:
+        signature = group.signature
         # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1
         self.examples.setdefault(signature, (key, member.rank))
-        self.kinds.setdefault(signature, sheet.kind)
+        self.kinds.setdefault(signature, group.kind)

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.grouping.scopes import (
     group_late_ranks,
 )
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.run_reader import LaunchShapes
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.step_key import StepKey
 
@@ -210,7 +210,7 @@ class TestWorkShape:
         gpu[:, 2] += late
         usual = np.sort(gpu, axis=1)[:, 1:2]
         shapes = [
-            Shapes(
+            LaunchShapes(
                 np.array((names or {}).get(rank, [7, 8, 9])), np.array((threads or {}).get(rank, [64.0, 64.0, 64.0]))
             )
             for rank in range(4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
-from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.run_reader import LaunchShapes
 
 
 def comparison(factors: tuple[float, ...], noise: float = 0.01, seed: int = 0) -> WorkloadComparison:
@@ -42,7 +42,7 @@ def step_of(names: list[int], factors: list[float]) -> WorkloadComparison:
     rng = np.random.default_rng(3)
     baseline = np.full(len(names), 50_000.0)
     gpu = baseline * factors * (1 + 0.002 * rng.standard_normal(len(names)))
-    shapes = [Shapes(np.array(names), np.full(len(names), 1_024.0)) for _ in range(3)]
+    shapes = [LaunchShapes(np.array(names), np.full(len(names), 1_024.0)) for _ in range(3)]
     rows = np.repeat(np.arange(len(names))[:, None], 3, axis=1)
     return compare_launch_shapes(rows, gpu, baseline, 0, shapes)
 

@@ -41,7 +41,7 @@ class Step:
         self.origins = {rank: zero - 5000 for rank, zero in self.zero.items()}
 
     def found(self, kind: str) -> dict[tuple[int, ...], IdenticalRanks]:
-        """The sheets, by their ranks."""
+        """The groups of identical ranks, by their ranks."""
         nothing = np.iinfo(kind).min
         ranks = list(self.rows)
 
@@ -57,7 +57,7 @@ class Step:
         syncs = _syncs({rank: calls for rank, calls in self.calls.items() if calls})
         given = list(group_identical_ranks(part, syncs, self.origins))
         np.testing.assert_array_equal(part.times, np.stack(columns, 1))  # others read them, too
-        found = {tuple(sheet.ranks.tolist()): sheet for sheet in given}
+        found = {tuple(group.ranks.tolist()): group for group in given}
         assert len(found) == len(given)
         return found
 
@@ -218,14 +218,14 @@ def _far(time: int | None) -> int | None:
 
 
 def only(step: Step, kind: str = "int32") -> IdenticalRanks:
-    (sheet,) = assert_same(step, kind).values()
-    return sheet
+    (group,) = assert_same(step, kind).values()
+    return group
 
 
 def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
     rows = [row(50, 10, 20), row(60, 10, 20), row(70, 10, 20), row(80, 30, 35)]
-    sheet = only(Step([COMPUTE] * 4, {0: rows}, {}))
-    _, _, call, back = _columns(sheet)
+    group = only(Step([COMPUTE] * 4, {0: rows}, {}))
+    _, _, call, back = _columns(group)
     assert (call[:, 0] - 5000).tolist() == pytest.approx([10, np.nan, np.nan, 30], nan_ok=True)
     assert (back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
 
@@ -234,9 +234,9 @@ def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
 def test_a_blocking_copys_launch_ends_where_its_wait_begins(start: int, back: int):
     """With the copy, no sooner than the call began, no later than it returned."""
     rows = [row(20, 1, 5), row(start, 10, 90), row(200, 100, 110)]
-    sheet = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
-    assert sheet.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
-    assert (_columns(sheet)[3][:, 0] - 5000).tolist() == [5, back, 90, 110]
+    group = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
+    assert group.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
+    assert (_columns(group)[3][:, 0] - 5000).tolist() == [5, back, 90, 110]
 
 
 def test_ranks_that_wait_elsewhere_stand_apart():
@@ -244,7 +244,7 @@ def test_ranks_that_wait_elsewhere_stand_apart():
     call = {rank: [(FAR + at, FAR + at + 3, "cudaFree")] for rank, at in ((0, 7), (1, 40), (2, 8))}
     step = Step([COMPUTE] * 2, dict.fromkeys(range(3), rows), call)
     found = assert_same(step, "int64")
-    assert {ranks: sheet.row.tolist() for ranks, sheet in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
+    assert {ranks: group.row.tolist() for ranks, group in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
 
 
 def test_sheets_come_by_their_first_rank():
@@ -258,9 +258,9 @@ def test_sheets_come_by_their_first_rank():
 def test_launches_unknown_throughout():
     rows = [row(20, None, None), row(40, None, None)]
     calls = {0: [(FAR + 30, FAR + 45, "cudaFree")]}
-    sheet = only(Step([COMPUTE] * 2, {0: rows}, calls))
-    assert np.isnan(_columns(sheet)[2][sheet.row >= 0]).all()
-    assert sheet.calls == ("cudaFree",)
+    group = only(Step([COMPUTE] * 2, {0: rows}, calls))
+    assert np.isnan(_columns(group)[2][group.row >= 0]).all()
+    assert group.calls == ("cudaFree",)
 
 
 def test_the_signature_tells_sequence_copies_and_calls():

@@ -100,7 +100,7 @@ def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
         for team, program in run.programs.items()
         if len((times := of_team(step.times, run.rank_numbers, team, len(program.operations))).ranks)
     }
-    return assess_step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.sheets, step.key))
+    return assess_step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.rank_groups, step.key))
 
 
 def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[StepPath]:

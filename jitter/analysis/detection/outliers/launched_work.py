@@ -19,8 +19,7 @@ from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtra
 from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.significance import qn_sigma
 from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.execution.recorded.launch_shapes import Shapes
-from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.recorded.run_reader import LaunchShapes, RunReader
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -185,7 +184,7 @@ def _read_steps(
     return _Read(own, threads, name)
 
 
-def _fill_shapes(shape: Shapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:
+def _fill_shapes(shape: LaunchShapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:
     """Fill in the threads of one rank's launches; of another kernel than the first one seen there none are known."""
     unknown = name[op] < 0
     name[op[unknown]] = shape.name[row[unknown]]

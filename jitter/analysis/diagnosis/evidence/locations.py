@@ -79,7 +79,7 @@ class KernelLocator:
 
     def _kernel_places(self, key: StepKey, charge: Charge, sequence: str) -> Ints:
         """Return (kernels,) for each kernel of the sequence the number of its operation in the program, -1 for none."""
-        run, program = self._analysis.run, self._analysis.run.programs[charge.team]
+        program = self._analysis.run.programs[charge.team]
         kernels = np.array([operation.is_kernel for operation in program.operations], np.bool_)
         surveyed = [places for signature, places in program.places.items() if signature[0] == sequence]
         if surveyed and all((places >= 0).all() for places in surveyed):
@@ -87,9 +87,8 @@ class KernelLocator:
             if all(np.array_equal(places, of_kernels[0]) for places in of_kernels):
                 return of_kernels[0]
         # where copies or synchronising calls decide which operation a kernel is, the rank's own step must be read
-        run.file_rows(key, charge.team, [charge.rank])
-        sheet = next(sheet for sheet in self._analysis.lake.sheets(key) if charge.rank in sheet.ranks)
-        found: Ints = program.places[sheet.signature][sheet.kind < MEMORY]
+        kind, places = self._analysis.run.operations_of(key, charge.rank)
+        found: Ints = places[kind < MEMORY]
         return found
 
 

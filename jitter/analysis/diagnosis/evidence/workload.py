@@ -11,7 +11,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.recorded.launch_shapes import Shapes
+from jitter.analysis.execution.recorded.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import lower_median
@@ -123,7 +123,7 @@ def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadCom
 
 
 def compare_launch_shapes(
-    rows_of: Ints, gpu: Floats, baseline: Floats, column: int, shapes: Sequence[Shapes]
+    rows_of: Ints, gpu: Floats, baseline: Floats, column: int, shapes: Sequence[LaunchShapes]
 ) -> WorkloadComparison:
     """Compare one rank's launches with those of the other columns.
 
@@ -156,7 +156,7 @@ def compare_launch_shapes(
     )
 
 
-def _times(row: Ints, gpu: Floats, baseline: Floats, shape: Shapes) -> tuple[tuple[int, float, float], ...]:
+def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tuple[tuple[int, float, float], ...]:
     """Return the kernel name, time and baseline of each operation that tells whether all kernels are slower.
 
     These are the operations from the first to the last that is much slower: a clock may be slow for a part of a step.
@@ -175,7 +175,7 @@ def _times(row: Ints, gpu: Floats, baseline: Floats, shape: Shapes) -> tuple[tup
     return tuple(zip(names.tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
 
 
-def _names_and_threads(rows_of: Ints, shapes: Sequence[Shapes]) -> tuple[Ints, Floats]:
+def _names_and_threads(rows_of: Ints, shapes: Sequence[LaunchShapes]) -> tuple[Ints, Floats]:
     """Return (operations, columns) kernel names as numbers, -1 where there is none, and threads, NaN there."""
     name = np.full(rows_of.shape, -1, np.int64)
     threads = np.full(rows_of.shape, np.nan)

@@ -14,15 +14,13 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.dependencies.interference import estimate_interference
-from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
+from jitter.analysis.execution.dependencies.launch_queue import RIGHT_AFTER_NS, Launches, queue_limit
 from jitter.analysis.execution.program import Program
 from jitter.core.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
-RIGHT_AFTER_NS: Final = 20_000
-"""An operation that starts within this of another's end started right after it."""
 _LATER_NS: Final = 2_000
 """A start this long after all that is known to hold an operation back is not explained by it."""
 _ROUNDING_NS: Final = 1_000.0

@@ -7,15 +7,16 @@ import numpy as np
 
 from jitter.core.numeric.arrays import Floats
 
-_LEAST_QUEUE: Final = 8
-_LEAST_WAITED: Final = 3
-"""There is a limit if so many launches at the most pending ever"""
+RIGHT_AFTER_NS: Final = 20_000
+"""What begins within this of another operation's end began right after it."""
+_MIN_QUEUE: Final = 8
+"""Places. No GPU has a shorter queue."""
+_MIN_WAITED: Final = 3
+"""Launches that must have waited in a full queue: fewer may be long by chance."""
 _LONG_CALL: Final = 2.0
-"""took so many times as long as usual"""
-_WHEN_FREED: Final = 0.9
-"""and returned, this part of them,"""
-_RIGHT_AFTER_NS: Final = 20_000
-"""within this of a place becoming free."""
+"""Times the usual length of a launching call. A longer one has waited."""
+_MIN_WHEN_FREED: Final = 0.9
+"""Part of the waiting launches that must return right after a place becomes free."""
 
 
 class Launches(NamedTuple):
@@ -45,6 +46,6 @@ def queue_limit(orders: Sequence[Launches]) -> int | None:
     usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
     # a launch that finds the last place free does not wait
     waited = (counts == most) & (in_call > _LONG_CALL * usual)
-    if most < _LEAST_QUEUE or waited.sum() < _LEAST_WAITED:
+    if most < _MIN_QUEUE or waited.sum() < _MIN_WAITED:
         return None
-    return most if (since_start[waited] <= _RIGHT_AFTER_NS).mean() >= _WHEN_FREED else None
+    return most if (since_start[waited] <= RIGHT_AFTER_NS).mean() >= _MIN_WHEN_FREED else None

@@ -1,4 +1,4 @@
-"""A lake's rows as a diagnosis reads them: from the recordings' extracts where these hold, else from ranks' files."""
+"""A lake's rows as a diagnosis reads them: from a recording's timing cache if it is fresh, else from its own files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,50 +22,50 @@ _CODES = {word: code for code, word in enumerate(KINDS)}
 
 
 class ActivityReader:
-    """Reads the rows of a step; keeps what the extracts' headers tell."""
+    """Reads the rows of a step; the timing caches are opened once."""
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self._root, self._held = root, held
-        self._extracts: dict[str, TimingCache | None] = {}
+        self._caches: dict[str, TimingCache | None] = {}
         digests = {its.record.digest for found in held.values() for its in found.values()}
         announce_reads(root / timing_cache_file(digest) for digest in digests)
 
     def of_step(self, key: StepKey) -> Iterator[StepActivities]:
-        """Put ranks of one sequence of kernels and of kinds together."""
+        """Yield the activities of a step's ranks, together for ranks with equal sequences of kernels and kinds."""
         lacking: list[int] = []
         alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
         for rank, held in sorted(self._held[key].items()):
-            extract, piece = self._find(held)
-            if extract is None or piece is None:
+            cache, span = self._find(held)
+            if cache is None or span is None:
                 lacking.append(rank)
             else:
-                which = (held.step.sequence, extract.kinds(piece), extract.dtype)
-                alike.setdefault(which, []).append((rank, extract, piece))
+                which = (held.step.sequence, cache.kinds(span), cache.dtype)
+                alike.setdefault(which, []).append((rank, cache, span))
         for (sequence, kinds, _), members in alike.items():
             ranks = [rank for rank, _, _ in members]
             times = np.empty((len(ranks), len(TIMES), len(kinds)), members[0][1].dtype)
-            for own, (_, extract, piece) in zip(times, members, strict=True):
-                for row, values in zip(own, extract.times(piece), strict=True):
+            for own, (_, cache, span) in zip(times, members, strict=True):
+                for row, values in zip(own, cache.times(span), strict=True):
                     row[:] = values
             yield self._together(key, ranks, sequence, kinds, times)
         if lacking:
             yield from self._from_files(key, lacking)
 
     def calls(self, record: SourceRecord) -> SyncCalls | None:
-        """A recording's synchronising calls; None if it has no extract."""
-        extract = self._extract(record)
-        return None if extract is None else extract.sync_calls
+        """A recording's synchronising calls; None if it has no timing cache."""
+        cache = self._cache(record)
+        return None if cache is None else cache.sync_calls
 
     def threads(self, key: StepKey, ranks: Iterable[int]) -> dict[int, Ints]:
         """The threads that launched each of these ranks' activities of a step."""
         found: dict[int, Ints] = {}
         lacking = []
         for rank in sorted(ranks):
-            _, piece = self._find(self._held[key][rank])
-            if piece is None:
+            _, span = self._find(self._held[key][rank])
+            if span is None:
                 lacking.append(rank)
             else:
-                found[rank] = np.array(piece.threads, np.int64)
+                found[rank] = np.array(span.threads, np.int64)
         if lacking:
             read = read_step(self._root, key, self._held[key], ("launch_thread",), lacking)
             threads, known = read.values("launch_thread"), read.known("launch_thread")
@@ -75,19 +75,19 @@ class ActivityReader:
 
     def may_be_grouped(self, held: RankStepRecord) -> bool:
         """Whether collectives of this rank may name their groups."""
-        extract = self._extract(held.record)
-        return extract is None or extract.has_groups
+        cache = self._cache(held.record)
+        return cache is None or cache.has_groups
 
     def _find(self, held: RankStepRecord) -> tuple[TimingCache | None, StepSpan | None]:
-        extract = self._extract(held.record)
-        return extract, None if extract is None else extract.span(held.step)
+        cache = self._cache(held.record)
+        return cache, None if cache is None else cache.span(held.step)
 
-    def _extract(self, record: SourceRecord) -> TimingCache | None:
-        if record.digest not in self._extracts:
-            self._extracts[record.digest] = None
+    def _cache(self, record: SourceRecord) -> TimingCache | None:
+        if record.digest not in self._caches:
+            self._caches[record.digest] = None
             with suppress(OSError, ValueError):  # lost, damaged, or of another reading: as good as absent
-                self._extracts[record.digest] = TimingCache(self._root / timing_cache_file(record.digest), record)
-        return self._extracts[record.digest]
+                self._caches[record.digest] = TimingCache(self._root / timing_cache_file(record.digest), record)
+        return self._caches[record.digest]
 
     def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[StepActivities]:
         found = read_step(self._root, key, self._held[key], (*TIMES, "kind"), ranks)

@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -14,7 +15,6 @@ from jitter.analysis.execution.collectives.matching import Group
 from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
 from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
 from jitter.analysis.execution.recorded.activity_reader import ActivityReader
-from jitter.analysis.execution.recorded.launch_shapes import Shapes
 from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
 from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE_COLUMNS
@@ -28,6 +28,15 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _STEPS_KEPT = 3
+
+
+class LaunchShapes(NamedTuple):
+    """Kernel names and launch sizes of one rank's rows in a step; arrays are (rows,), in launch order."""
+
+    name: Ints
+    """The kernel's name as a number, the same in all steps."""
+    threads: Floats
+    """Threads of its launch; NaN where the launch's shape is unknown."""
 
 
 class RunReader:
@@ -45,7 +54,7 @@ class RunReader:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._activities = ActivityReader(root, held)
-        self._sheets: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
+        self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -62,7 +71,7 @@ class RunReader:
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
-        return Source(self._steps, self._members, self.sheets, self._example, self._groups, rows)
+        return Source(self._steps, self._members, self.rank_groups, self._example, self._groups, rows)
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.
@@ -89,7 +98,7 @@ class RunReader:
             self._hosts[record.digest] = HostEvents(self._root, record)
         return self._hosts[record.digest]
 
-    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[Shapes]:
+    def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[LaunchShapes]:
         """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
         found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
@@ -97,7 +106,7 @@ class RunReader:
         name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
         known = np.logical_and.reduce([found.known(axis) for axis in axes])
         threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
-        return [Shapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
+        return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
 
     def message_sizes(self, key: StepKey, ranks: Sequence[int]) -> list[Floats]:
         """Return the message sizes, bytes, of the rows of a step, of each of these ranks, which must ascend.
@@ -119,21 +128,21 @@ class RunReader:
         ]
         return sorted(found, key=lambda member: member.rank)
 
-    def sheets(self, key: StepKey) -> list[IdenticalRanks]:
-        """Activities of a step's ranks. The last few steps are cached; the method is thread-safe."""
+    def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
+        """Return a step's ranks, those that did the same together. The last few steps are cached; thread-safe."""
         with self._one_looks:
-            if key in self._sheets:
-                self._sheets.move_to_end(key)
-                return self._sheets[key]
+            if key in self._rank_groups:
+                self._rank_groups.move_to_end(key)
+                return self._rank_groups[key]
         syncs = self._syncs.of(key)
         origins = self.origins(key)
         found = [
-            sheet for part in self._activities.of_step(key) for sheet in group_identical_ranks(part, syncs, origins)
+            group for part in self._activities.of_step(key) for group in group_identical_ranks(part, syncs, origins)
         ]
         with self._one_looks:
-            self._sheets[key] = found
-            while len(self._sheets) > _STEPS_KEPT:
-                self._sheets.popitem(last=False)
+            self._rank_groups[key] = found
+            while len(self._rank_groups) > _STEPS_KEPT:
+                self._rank_groups.popitem(last=False)
         return found
 
     @cached_property
@@ -163,14 +172,14 @@ class RunReader:
         columns = ("kernel_name", "stream", "launch_thread", "collective")
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads, collectives = (to_list(table[column]) for column in columns)
-        sheet = next(sheet for sheet in self.sheets(key) if rank in sheet.ranks.tolist())
+        group = next(group for group in self.rank_groups(key) if rank in group.ranks.tolist())
         numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))
         told = [
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
-            for row in sheet.row.tolist()
+            for row in group.row.tolist()
         ]
-        return Example(sheet.kind.tolist(), *map(list, zip(*told, strict=True)))
+        return Example(group.kind.tolist(), *map(list, zip(*told, strict=True)))
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
         found: dict[int, dict[int, Group]] = {rank: {} for rank in self._held[key]}

@@ -19,8 +19,9 @@ from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.outliers.fast_ranks import FastRanks, find_fast_ranks
-from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers, largest_outliers
+from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
+from jitter.analysis.detection.outliers.late_together import join_late_ranks
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.outliers.random_events import split_random_events
 from jitter.analysis.detection.thresholds import Thresholds
@@ -201,7 +202,7 @@ class RunAnalysis:
             for which in (~incomplete, incomplete)
         ]
         return [
-            *largest_outliers(own, thresholds),
+            *join_late_ranks(own, thresholds),
             *job,
             *attribute_to_ranks(slow),
             *(one for one in lasting if one is not None),

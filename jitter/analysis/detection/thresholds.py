@@ -38,7 +38,7 @@ class Thresholds:
     min_excess_share: float = 0.004
     """Of a step's time. Outliers with less excess are not replayed: a replay costs more than it could show."""
     max_priced_outliers: int = 24
-    """Outliers. Only those with the most excess are replayed: bounds the number of scenarios."""
+    """Outliers. Of more, ranks late in the same steps are priced as one; those with the most excess are replayed."""
     min_steps_without_peers: int = 5
     """Steps. A rank without peers is compared with its other steps; fewer give no baseline."""
 

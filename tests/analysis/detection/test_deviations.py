@@ -1,7 +1,6 @@
 """How far own times are apart, and by chance: against plain sums, medians and estimators."""
 
 import math
-import random
 from statistics import median, median_low
 
 import duckdb
@@ -18,7 +17,7 @@ from jitter.analysis.detection.outliers.deviations import (
     estimate_sigma,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.outliers.find_outliers import find_outliers, largest_outliers
+from jitter.analysis.detection.outliers.find_outliers import find_outliers
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.numeric.stats import lower_median, mad_sigma
@@ -255,16 +254,6 @@ def test_one_step_and_two_ranks():
     assert found(total) == [(10, TimePart.CPU, (0,))]
     assert found(np.zeros((3, 1, 2)), noise=0.0) == []
     assert find_outliers(team(total), np.array([np.nan]), THRESHOLDS)[0].rank == 10
-
-
-def test_the_most_suspicious_are_kept():
-    total = chance(ranks=100)
-    for rank in range(40):
-        total[TimePart.GPU, 0, rank] = 1e6 + 1e3 * random.Random(rank).random()
-    every = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
-    kept = largest_outliers(every, THRESHOLDS)
-    assert len(every) == 40
-    assert [one.excess_ns for one in kept] == sorted((one.excess_ns for one in every), reverse=True)[:24]
 
 
 @pytest.mark.parametrize(("ranks", "steps"), [(4, 5), (8, 8), (16, 12)])

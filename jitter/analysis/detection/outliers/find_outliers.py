@@ -96,11 +96,6 @@ def find_outliers(
     return found
 
 
-def largest_outliers(found: Sequence[Outlier], thresholds: Thresholds) -> list[Outlier]:
-    """Return the outliers with the most excess, most first."""
-    return sorted(found, key=lambda one: -one.excess_ns)[: thresholds.max_priced_outliers]
-
-
 class _Sample(NamedTuple):
     """One part of one team's deviations, with what they are compared with."""
 

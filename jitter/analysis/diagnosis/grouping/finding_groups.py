@@ -10,7 +10,7 @@ from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup, group_late_ranks
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
 from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
@@ -186,7 +186,21 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
 def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
     worst = max(job.members, key=lambda one: one.excess_ns)
     cause, sentences = find_cause(evidence, worst)
-    return FindingGroup((finding,), RankGroup("job", job.ranks), cause, (*job.evidence, *sentences))
+    if job.kind != "late_together":
+        return FindingGroup((finding,), RankGroup("job", job.ranks), cause, (*job.evidence, *sentences))
+    places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
+    group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
+    shared = _describe_place(group) or _describe_whole_hosts(job.ranks, evidence)
+    return FindingGroup((finding,), group, cause, (*job.evidence, *shared, *sentences))
+
+
+def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str, ...]:
+    """Say of which hosts the ranks are all ranks; nothing if they share a host with other ranks."""
+    nodes = assign_nodes(evidence.locations)
+    late = {nodes.get(rank) for rank in ranks}
+    if None in late or sum(node in late for node in nodes.values()) > len(ranks):
+        return ()
+    return (f"they are all ranks of {format_count(len(late), 'host')}",)
 
 
 def _group_communication(finding: PricedFinding, slow: SlowCommunication, evidence: Evidence) -> FindingGroup:

@@ -1,5 +1,7 @@
 """Groups late ranks that have something in common: a host, the same device on every host, every Nth rank."""
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -49,7 +51,7 @@ def group_late_ranks(
     """
     left = set(late)
     found: list[RankGroup] = []
-    candidates = _candidates(locations) if len(left) > 1 else []
+    candidates = [*_places(locations), *_series(sorted(locations), left)] if len(left) > 1 else []
     ungrouped = set(locations)
     for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
         own = left & set(candidate.ranks)
@@ -57,7 +59,8 @@ def group_late_ranks(
         of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
         if len(own) < 2 or len(own) < THRESHOLDS.group_share * of:
             continue
-        alike = [set(one.ranks) & ungrouped for one in candidates if one.scope == candidate.scope]
+        every = candidates if candidate.every is None else _series(sorted(locations))
+        alike = [set(one.ranks) & ungrouped for one in every if one.scope == candidate.scope]
         if (
             chance_of_sharing(set(candidate.ranks) & ungrouped, left, alike, len(ungrouped))
             <= THRESHOLDS.max_group_chance
@@ -90,16 +93,22 @@ def chance_of_sharing(
 
     """
     drawn = len(late)
-    observed = hypergeometric_tail(len(set(group) & set(late)), drawn, len(group), ranks)
+    observed = hypergeometric_tail(len(set(group) & set(late)), drawn, len(group), ranks) * (1 + _ROUNDING)
     found = 0.0
-    for size in map(len, groups):
-        tails = (hypergeometric_tail(count, drawn, size, ranks) for count in range(min(size, drawn) + 1))
-        found += max((tail for tail in tails if tail <= observed * (1 + _ROUNDING)), default=0.0)
+    for size, times in Counter(map(len, groups)).items():
+
+        def tail(count: int, size: int = size) -> float:
+            return hypergeometric_tail(count, drawn, size, ranks)
+
+        most = min(size, drawn)
+        # tails fall with the count
+        least = bisect_left(range(most + 1), -observed, key=lambda count: -tail(count))
+        found += times * (tail(least) if least <= most else 0.0)
     return min(found, 1.0)
 
 
-def _candidates(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
-    """Return every host, device and series of the run, except those that are the whole run."""
+def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
+    """Return every host and device of the run, except those that are the whole run."""
     nodes = assign_nodes(locations)
     hosts: dict[object, list[int]] = {}
     devices: dict[int, list[int]] = {}
@@ -118,7 +127,7 @@ def _candidates(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
             for device, ranks in devices.items()
             if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(locations)
         ]
-    return found + _series(sorted(locations))
+    return found
 
 
 def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
@@ -139,16 +148,19 @@ def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
     return found
 
 
-def _series(ranks: Sequence[int]) -> list[RankGroup]:
-    """Return every Nth rank from each possible first one."""
+def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> list[RankGroup]:
+    """Return every Nth rank from each possible first one; of some ranks, the series that two of them share."""
     found = []
     for every in range(2, len(ranks) // THRESHOLDS.min_series_ranks + 1):
+        of_first = None if shared_by is None else Counter(rank % every for rank in shared_by)
+        if of_first is not None and max(of_first.values()) < 2:
+            continue
         own: dict[int, list[int]] = {}
         for rank in ranks:
             own.setdefault(rank % every, []).append(rank)
         found += [
             RankGroup("ranks", tuple(of), every=every)
-            for _, of in sorted(own.items())
-            if len(of) >= THRESHOLDS.min_series_ranks
+            for first, of in sorted(own.items())
+            if len(of) >= THRESHOLDS.min_series_ranks and (of_first is None or of_first[first] > 1)
         ]
     return found

@@ -1,0 +1,64 @@
+"""More late ranks than are priced one by one: those late in the same steps are one finding, and none is left out."""
+
+from pathlib import Path
+
+import pytest
+
+from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.late_together import join_late_ranks
+from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.execution.time_part import TimePart
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
+
+MOST = THRESHOLDS.max_priced_outliers
+
+
+def late(rank: int, *steps: int, part: TimePart = TimePart.GPU, excess_ns: float = 1e6) -> Outlier:
+    return Outlier(0, rank, part, steps, excess_ns + rank, 9.0, 0.001 * (rank + 1))
+
+
+def test_few_late_ranks_stay_apart():
+    found = [late(rank, 1, 2) for rank in range(MOST)]
+    assert join_late_ranks(found, THRESHOLDS) == found[::-1]
+
+
+def test_many_ranks_late_in_the_same_steps_are_one():
+    found = [late(rank, 1, 2) for rank in range(MOST - 2)] + [late(rank, 7, 9) for rank in range(50, 53)]
+    others = [late(rank, 1, 2, part=TimePart.CPU, excess_ns=5.0) for rank in (3, 60)]
+    (joined, *single) = join_late_ranks([*found, *others], THRESHOLDS)
+    assert isinstance(joined, JobFinding)
+    assert joined.ranks == tuple(range(MOST - 2))
+    assert joined.steps_of_rank[4] == (1, 2)
+    assert joined.excess_ns == sum(one.excess_ns for one in found[: MOST - 2])
+    assert joined.chance == found[MOST - 3].chance
+    assert single == [*found[:-4:-1], *others[::-1]]
+
+
+def test_unrelated_late_ranks_are_cut_to_those_with_the_most_excess():
+    found = [late(rank, rank) for rank in range(40)]
+    assert join_late_ranks(found, THRESHOLDS) == found[: -MOST - 1 : -1]
+
+
+DEVICE_1 = "+".join(map(str, range(1, 112, 4)))
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "scope", "said"),
+    [
+        (64, "0-27", "ranks", "they are all ranks of 7 hosts"),
+        (112, DEVICE_1, "device", "device 1 is late on 28 hosts"),
+    ],
+)
+def test_many_late_ranks_are_found_with_what_fixing_all_saves(
+    tmp_path: Path, size: int, ranks: str, scope: str, said: str
+):
+    fault = Fault.parse(f"slow_gpu:ranks={ranks},factor=1.3")
+    run = simulate(small(ranks=size, gpus_per_node=4, steps=4, noise=0.005, seed=8), [fault])
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit, *_) = found.culprits
+    assert (culprit.scope, set(culprit.ranks), culprit.cause) == (scope, set(fault.ranks), "gpu_compute")
+    ends, without = run.last_collective_ends(), run.without(fault).last_collective_ends()
+    assert culprit.gain_ns == pytest.approx((ends[-1] - ends[0]) - (without[-1] - without[0]), rel=0.1)
+    assert any(said in sentence for sentence in culprit.evidence), culprit.evidence

@@ -6,6 +6,13 @@ Formulas: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 from typing import Final
 
 _SHARE_OF_OTHERS: Final = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
+_ELEMENT_BYTES: Final = {
+    **dict.fromkeys(("int8", "uint8", "char", "byte", "bool"), 1),
+    **dict.fromkeys(("int16", "uint16", "short", "float16", "half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "int", "float32", "float", "complexhalf"), 4),
+    **dict.fromkeys(("int64", "uint64", "long", "float64", "double", "complexfloat"), 8),
+    "complexdouble": 16,
+}
 
 
 def bus_factor(collective: str | None, ranks: int) -> float:
@@ -23,6 +30,16 @@ def bandwidth(
         return None, None
     algorithm = size_bytes / duration_ns
     return algorithm, algorithm * bus_factor(collective, ranks)
+
+
+def element_bytes(dtype: str) -> int | None:
+    """Return the bytes of an element of a type as PyTorch or NCCL names it; None if the type is unknown.
+
+    >>> element_bytes("BFloat16"), element_bytes("ncclFloat8e4m3"), element_bytes("tensor")
+    (2, 1, None)
+    """
+    name = dtype.strip().lower().removeprefix("nccl")
+    return 1 if name.startswith(("float8", "fp8")) else _ELEMENT_BYTES.get(name)
 
 
 def size_of_input(collective: str | None, input_bytes: int, ranks: int | None) -> int | None:

@@ -4,7 +4,10 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_NUMBER: Final = re.compile(r"(?:(?P<name>[A-Za-z]+(?:[_ ][A-Za-z]+)*)[\s_:=#\-(\[]*)?(?P<value>\d+(?:\.\d+)?)")
+_NUMBER: Final = re.compile(
+    r"(?:(?<![A-Za-z])(?P<name>[A-Za-z]{1,64}(?:[_ ][A-Za-z]{1,64}){0,15})[\s_:=#\-(\[]*)?(?P<value>\d+(?:\.\d+)?)"
+)
+"""Names are bounded: else the time would grow with the square of a text's length."""
 _OF_STEP: Final = re.compile(
     r"(?i)(?:.*[_ ])?(?:\w*step|epoch|rank|iter(?:ation)?|it|update|batch(?:[_ ]?idx)?)(?:[_ ]num)?"
 )

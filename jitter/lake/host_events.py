@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,9 +41,9 @@ def read_host_events(root: Path, record: SourceRecord, columns: Sequence[str]) -
 class SyncCalls(NamedTuple):
     """Synchronising calls that ended, in order of start. Arrays have shape (calls); the thread is -1 if unknown."""
 
-    start_ns: npt.NDArray[np.int64]
-    end_ns: npt.NDArray[np.int64]
-    thread: npt.NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
+    thread: Ints
     names: tuple[str, ...]
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
@@ -60,10 +60,10 @@ class StepColumns:
         """Return where a column is not null, shape (rows)."""
         return arrow.is_valid(self.table[column])
 
-    def codes(self, column: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+    def codes(self, column: str) -> tuple[Codes, list[str]]:
         """Return a text column as positions, shape (rows), in the list of distinct texts; -1 where it is null."""
         texts = self.table[column].combine_chunks()
-        codes: npt.NDArray[np.int32] = arrow.to_numpy(texts.indices, null=-1)
+        codes: Codes = arrow.to_numpy(texts.indices, null=-1)
         return codes, texts.dictionary.to_pylist()
 
     def equals(self, column: str, text: str) -> Bools:

@@ -22,6 +22,16 @@ def number(text: str) -> float | None:
     return float(found[1]) if found else None
 
 
+def as_integer(value: object) -> int | None:
+    """Return a decoded value that is an integer; None for anything else, true and false included."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def as_text(value: object) -> str | None:
+    """Return a decoded value that is a text; None for anything else and for an empty one."""
+    return value if isinstance(value, str) and value else None
+
+
 def cpu_list(text: str) -> list[int]:
     """Return the CPUs of a list ("0-23,96-119"); ValueError where it is none."""
     cpus: list[int] = []

@@ -177,5 +177,10 @@ def _load(point: EntryPoint) -> Reader | ReaderError:
 
 def describe_error(error: BaseException) -> str:
     """Return an exception's type and first line, as one line for people."""
-    first_line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+    kind, line = type(error).__name__, first_line(error)
+    return kind if line == kind else f"{kind}: {line}"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message; its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

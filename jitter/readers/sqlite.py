@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import adbc_driver_manager
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,8 @@ from jitter.core.errors import UnreadableTraceError
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
 
+DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
+"""Errors of the libraries for a damaged database; sqlite3 raises the last for names that are not UTF-8."""
 _HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
 

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jitter.core.numeric.arrays import Bools, Ints
+
 _HEAD_BYTES = 100
 _INTERIOR, _LEAF = 5, 13
 _DEEPEST = 20
@@ -28,7 +30,6 @@ _SHORT_KINDS = 128  # serial types that one byte encodes
 _NULL, _FLOAT, _ONE = 0, 7, 9  # serial types; 1 to 6: integers, 8: zero
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((kind - 12) // 2 for kind in range(12, 128))], np.int64)
 _PADDING = 2 * _SHORT_KINDS  # a damaged row may read this far past its page before it is detected
-_Integers = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
 
 
@@ -39,8 +40,8 @@ class UnsupportedTable(Exception):  # noqa: N818  # not an error: SQLite reads i
 class Column(NamedTuple):
     """Some rows of one column; values of null rows are arbitrary."""
 
-    values: _Integers
-    is_null: npt.NDArray[np.bool_] | None
+    values: Ints
+    is_null: Bools | None
     """None if no row is null."""
 
 
@@ -71,7 +72,7 @@ class _Pages(NamedTuple):
     usable: int
     """Bytes of a page without its reserved end."""
 
-    def read(self, numbers: _Integers) -> _Bytes:
+    def read(self, numbers: Ints) -> _Bytes:
         """Return the pages of these numbers one after the other, with padding."""
         content = np.zeros(len(numbers) * self.size + _PADDING, np.uint8)
         runs = np.flatnonzero(np.diff(numbers, prepend=-1) != 1).tolist()
@@ -83,7 +84,7 @@ class _Pages(NamedTuple):
         return content
 
 
-def _together(some: Iterable[_Integers], size: int) -> Iterator[_Integers]:
+def _together(some: Iterable[Ints], size: int) -> Iterator[Ints]:
     """Yield the same numbers in arrays of this size; the last may be shorter."""
     held = np.array([], np.int64)
     for more in some:
@@ -95,7 +96,7 @@ def _together(some: Iterable[_Integers], size: int) -> Iterator[_Integers]:
         yield held
 
 
-def _leaves(pages: _Pages, number: int, depth: int = 0) -> Iterator[_Integers]:
+def _leaves(pages: _Pages, number: int, depth: int = 0) -> Iterator[Ints]:
     """Yield the numbers of the leaf pages below a page, in row order."""
     page = pages.read(np.array([number]))
     if page[0] == _LEAF:
@@ -132,7 +133,7 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
         (len(content) - width,), f"V{width}", content, strides=(1,)
     )  # a view of `width` bytes from each byte on
     kinds = np.ascontiguousarray(heads[at + 1].view(np.uint8).reshape(-1, width).T)
-    found: dict[int, tuple[_Bytes, _Integers]] = {}
+    found: dict[int, tuple[_Bytes, Ints]] = {}
     value_at, further = at + width + 1, 0
     for position, (kind, least, most) in enumerate(
         zip(kinds, kinds.min(1).tolist(), kinds.max(1).tolist(), strict=True)
@@ -151,7 +152,7 @@ def _rows(content: _Bytes, count: int, pages: _Pages, width: int, wanted: Sequen
     return [_column(words, *found[position]) for position in wanted]
 
 
-def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Integers]:
+def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[Ints, Ints]:
     """Return where each row starts and where its page ends."""
     base = np.arange(count) * pages.size
     cells = content[base + 3].astype(np.int64) << 8 | content[base + 4]
@@ -166,7 +167,7 @@ def _cells(content: _Bytes, count: int, pages: _Pages) -> tuple[_Integers, _Inte
     return base_of + offset, base_of + pages.usable
 
 
-def _number(content: _Bytes, at: _Integers) -> tuple[_Integers, _Integers]:
+def _number(content: _Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Return the varints that start at these places, and where they end."""
     byte = content.take(at)
     value, at = (byte & ~np.uint8(_LONG)).astype(np.int64), at + 1
@@ -181,7 +182,7 @@ def _number(content: _Bytes, at: _Integers) -> tuple[_Integers, _Integers]:
     return value, at
 
 
-def _past_number(content: _Bytes, at: _Integers) -> _Integers:
+def _past_number(content: _Bytes, at: Ints) -> Ints:
     """Return where the varints that start at these places end."""
     goes_on, at = content.take(at) >= _LONG, at + 1
     for _ in range(_MORE_BYTES):
@@ -191,7 +192,7 @@ def _past_number(content: _Bytes, at: _Integers) -> _Integers:
     return at
 
 
-def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column:
+def _column(words: Ints, kind: _Bytes, at: Ints) -> Column:
     least, most = int(kind.min()), int(kind.max())
     if most > _ONE or (kind == _FLOAT).any():
         raise UnsupportedTable
@@ -209,7 +210,7 @@ def _column(words: npt.NDArray[np.int64], kind: _Bytes, at: _Integers) -> Column
     return Column(values, is_null if is_null.any() else None)
 
 
-def _shifted(words: _Integers, at: _Integers, bits: _Integers | np.int64) -> _Integers:
+def _shifted(words: Ints, at: Ints, bits: Ints | np.int64) -> Ints:
     """Return big-endian values of 8 - bits / 8 bytes: the following bytes are shifted out, the sign is shifted in."""
     values = words[at]
     if sys.byteorder == "little":

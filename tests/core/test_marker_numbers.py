@@ -1,5 +1,7 @@
 """Numbers in the texts of step markers."""
 
+import time
+
 import pytest
 
 from jitter.core.marker_numbers import parse_marker_numbers
@@ -24,3 +26,10 @@ from jitter.core.marker_numbers import parse_marker_numbers
 )
 def test_numbers(text: str, step: int, epoch: int | None, rank: int | None, numbers: list[tuple[str, float]]):
     assert [tuple(one) for one in parse_marker_numbers(text, step, epoch, rank)] == numbers
+
+
+@pytest.mark.parametrize("word", ["a", "a_", "step "])
+def test_time_is_linear_in_the_text(word: str):
+    start = time.process_time()
+    assert parse_marker_numbers(word * (60_000 // len(word)), 1, None, None) == ()
+    assert time.process_time() - start < 5

@@ -1,5 +1,6 @@
 """Which ranges are steps: spellings, nesting, pieces, restarts, open ends, threads."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -161,6 +162,12 @@ def test_steps_never_overlap_and_none_comes_twice(markers: list[Marker]):
         assert one.until_ns is not None
         assert one.start_ns <= one.until_ns <= following.start_ns
     assert bool(found) == bool(markers)
+
+
+def test_the_kind_of_a_long_text_takes_linear_time():
+    start = time.process_time()
+    assert host_range_kind("save_" * 13_000) is None
+    assert time.process_time() - start < 5
 
 
 def test_kinds_of_host_ranges():

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 
 import pytest
 from log_reading import EVIDENCE, needs_evidence, parsed, rows
@@ -175,3 +176,23 @@ def test_cut_and_damaged_dumps_keep_their_whole_entries():
     newer = parsed(json.dumps(DUMP | {"version": "11.0"}).encode(), "trace_1")
     assert rows(newer, "recorded", *COLUMNS)[0][3] == "all_reduce"
     assert "11.0" in str(newer.problems[0])
+
+
+def test_a_damaged_dump_takes_linear_time():
+    """Of objects in objects only the innermost with a name may be an entry; sizes without bound are no sizes."""
+    start = time.process_time()
+    entry = json.dumps(ENTRY)
+    nested = parsed(('{"entries": [' + '{"a":' * 100_000 + entry + "}" * 100_000).encode(), "trace_1")
+    assert rows(nested, "recorded", *COLUMNS) == EXPECTED[:1]
+    huge = parsed(
+        json.dumps(DUMP | {"entries": [ENTRY | {"input_sizes": [[1 << 62] * 20_000]}, ENTRY]}).encode(), "trace_1"
+    )
+    assert rows(huge, "recorded", *COLUMNS) == EXPECTED[:1]
+    assert [problem.count for problem in huge.problems] == [1]
+    assert time.process_time() - start < 5
+
+
+def test_an_entry_that_quotes_its_own_key():
+    entry = ENTRY | {"frames": [{"name": "profiling_name"}]}
+    cut = parsed(json.dumps(DUMP | {"entries": [entry]}).encode()[:-2], "trace_1")
+    assert rows(cut, "recorded", *COLUMNS) == EXPECTED[:1]

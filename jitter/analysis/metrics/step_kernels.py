@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrow import from_numpy
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.lake.step_reader import StepColumns
 
 UNMATCHED = -1
-Codes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

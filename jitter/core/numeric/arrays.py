@@ -14,11 +14,6 @@ def unknown_value(kind: npt.DTypeLike) -> int:
     return int(np.iinfo(np.dtype(kind)).min)
 
 
-def has_unknown(values: npt.NDArray[Any]) -> bool:
-    """Return whether any time is unknown."""
-    return bool(values.min(initial=np.iinfo(values.dtype).max) == unknown_value(values.dtype))
-
-
 def is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return where times are unknown, in the shape of `values`."""
     found: npt.NDArray[np.bool_] = values == unknown_value(values.dtype)
@@ -27,6 +22,8 @@ def is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+"""Positions in a list of distinct values."""
 Bools = npt.NDArray[np.bool_]
 IntTimes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 KindCodes = npt.NDArray[np.int8]

@@ -5,9 +5,9 @@ from itertools import pairwise
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.ingestion.transform.scope_names import is_frame, parse_operator
 
 ANNOTATION: Final = 0
@@ -16,24 +16,23 @@ MODULE: Final = 2
 FRAME: Final = 3
 """A frame of the Python stack; stored like a module, and told from it by its text."""
 NO_THREAD: Final = -1
-_Ints = npt.NDArray[np.int64]
 
 
 class ThreadRanges(NamedTuple):
     """The ranges of one thread in order of their start, longer ones first; and its links between the passes."""
 
-    start_ns: _Ints
-    end_ns: _Ints
-    key: _Ints
+    start_ns: Ints
+    end_ns: Ints
+    key: Ints
     """Text and kind of the range: see `CodeRanges.text`."""
-    has_launch: npt.NDArray[np.bool_]
+    has_launch: Bools
     """Whether a launch is known to lie in the range; False at first."""
-    backward_ns: _Ints
+    backward_ns: Ints
     """Times within backward operators of this thread, in order."""
-    forward_thread: _Ints
-    forward_ns: _Ints
+    forward_thread: Ints
+    forward_ns: Ints
     """For each of `backward_ns` the thread and a time of the forward operator."""
-    forward_of: _Ints
+    forward_of: Ints
     """Times within forward operators of this thread to which backward operators belong, in order."""
 
 
@@ -45,14 +44,12 @@ class CodeRanges:
     def __init__(self) -> None:
         self._texts: dict[str, int] = {}
         self._listed: list[str] = []
-        self._parts: list[tuple[npt.NDArray[np.int64], ...]] = []
+        self._parts: list[tuple[Ints, ...]] = []
         self._links: list[pa.RecordBatch] = []
         self._by_thread: dict[tuple[int, int], ThreadRanges] | None = None
         self._names = 0
 
-    def add_ranges(
-        self, process: _Ints, thread: _Ints, text: npt.NDArray[np.int32], texts: Sequence[str], times_ns: _Ints
-    ) -> None:
+    def add_ranges(self, process: Ints, thread: Ints, text: Codes, texts: Sequence[str], times_ns: Ints) -> None:
         """Add annotations, and operators that texts name.
 
         `process`, `thread` (−1: unknown) and `text` (position in `texts`) have shape (ranges,), `times_ns` (2, ranges).
@@ -133,7 +130,7 @@ class CodeRanges:
         return found
 
 
-def _links_of(links: pa.Table | None, process: int, thread: int) -> tuple[_Ints, _Ints, _Ints, _Ints]:
+def _links_of(links: pa.Table | None, process: int, thread: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the last four fields of `ThreadRanges`."""
     if links is None:
         none = np.array([], np.int64)

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.core.errors import UsageError
 from jitter.core.kernels import collective_operation, is_collective, parse_operation, short_name
+from jitter.core.numeric.arrays import Bools, Ints
 
 _LIBRARY = re.compile(r"p?(?:nccl|rccl)[A-Z]\w*|nvshmemx?_\w+|roc_?shmem\w*_\w+|mscclpp\w*|ucc_(?:collective|coll)_\w+")
 _NOT_TRANSFERS = re.compile(
@@ -23,7 +23,6 @@ _NOT_TRANSFERS = re.compile(
 )
 _FRAMEWORK = re.compile(r"(?:nccl|ucc|mscclpp):\w+")
 _FRAMEWORK_KERNEL = re.compile(r"at::native|\btriton_|\bcub::|\bthrust::")
-_Ints = npt.NDArray[np.int64]
 
 
 class CollectiveCall(NamedTuple):
@@ -88,8 +87,8 @@ def compile_collective_pattern(expression: str | None) -> re.Pattern[str] | None
 
 
 def find_enclosing_calls(
-    calls: Sequence[CollectiveCall], process: _Ints, thread: _Ints, has_thread: npt.NDArray[np.bool_], start_ns: _Ints
-) -> _Ints:
+    calls: Sequence[CollectiveCall], process: Ints, thread: Ints, has_thread: Bools, start_ns: Ints
+) -> Ints:
     """Return for each launch the index of the call that encloses it on its thread; -1 if none does.
 
     `process`, `thread`, `has_thread` and `start_ns` have shape (launches,); `calls` must not overlap on a thread.

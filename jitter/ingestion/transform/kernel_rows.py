@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
+from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import KERNELS
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.launch_scopes import SCOPE_COLUMNS
@@ -136,7 +137,7 @@ def _column(activities: pa.Table, name: str) -> pa.Array:
     return pa.nulls(activities.num_rows, KERNELS.field(name).type)
 
 
-def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArray[np.bool_]:
+def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> Bools:
     """Return which slices between `bounds` may lack a name of the column's dictionary."""
     names, steps = len(column.dictionary), len(bounds) - 1
     if steps * names > _MOST_TO_COUNT:
@@ -145,7 +146,7 @@ def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> npt.NDArra
     if column.null_count:
         step = step[column.is_valid().to_numpy(zero_copy_only=False)]
     which = step * names + column.indices.drop_null().to_numpy()
-    lacking: npt.NDArray[np.bool_] = (np.bincount(which, minlength=steps * names).reshape(steps, names) == 0).any(1)
+    lacking: Bools = (np.bincount(which, minlength=steps * names).reshape(steps, names) == 0).any(1)
     return lacking
 
 
@@ -159,7 +160,7 @@ def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
     return rows
 
 
-def _digest(hashes: npt.NDArray[np.uint64], concurrent: npt.NDArray[np.bool_]) -> str:
+def _digest(hashes: npt.NDArray[np.uint64], concurrent: Bools) -> str:
     digest = hashlib.blake2b(hashes.tobytes(), digest_size=16)
     digest.update(concurrent.tobytes())
     return digest.hexdigest()

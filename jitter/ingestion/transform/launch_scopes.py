@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core.host_operations import MIGRATION
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
 from jitter.ingestion.transform.code_ranges import FRAME, MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.scope_names import (
@@ -32,7 +32,6 @@ _MOST_OPERATIONS: Final = 20_000
 _OPERATIONS: Final = pa.schema(
     [("name", pa.string()), ("thread", pa.int64()), ("start_ns", pa.int64()), ("end_ns", pa.int64())]
 )
-_Ints = npt.NDArray[np.int64]
 
 
 class _Node(NamedTuple):
@@ -102,13 +101,13 @@ class LaunchScopes:
             schema=_OPERATIONS,
         )
 
-    def _is_migration(self, keys: _Ints) -> npt.NDArray[np.bool_]:
+    def _is_migration(self, keys: Ints) -> Bools:
         """Return which ranges are moves of the thread to another core, shape (ranges,)."""
         distinct, which = np.unique(keys, return_inverse=True)
         moves = [self._ranges.text(key, self._names)[0] == MIGRATION for key in distinct.tolist()]
         return np.array(moves, np.bool_)[which]
 
-    def _nodes_of(self, process: int, thread: _Ints, start_ns: _Ints) -> _Ints:
+    def _nodes_of(self, process: int, thread: Ints, start_ns: Ints) -> Ints:
         """Return the node of each launch, shape (launches,)."""
         nodes = np.zeros(len(start_ns), np.int64)
         for one in np.unique(thread).tolist():
@@ -118,7 +117,7 @@ class LaunchScopes:
                 nodes[mine] = self._nodes_on_thread(process, ranges, start_ns[mine])
         return nodes
 
-    def _nodes_on_thread(self, process: int, ranges: ThreadRanges, start_ns: _Ints) -> _Ints:
+    def _nodes_on_thread(self, process: int, ranges: ThreadRanges, start_ns: Ints) -> Ints:
         order = np.argsort(start_ns, kind="stable")
         times = start_ns[order]
         first = np.searchsorted(times, ranges.start_ns, side="left")
@@ -144,7 +143,7 @@ class LaunchScopes:
         placed[order] = nodes
         return placed
 
-    def _children(self, parents: _Ints, keys: _Ints) -> _Ints:
+    def _children(self, parents: Ints, keys: Ints) -> Ints:
         """Return the node inside each parent for a range of this key, shape (launches,)."""
         pairs, which = np.unique(parents * self._ranges.keys + keys, return_inverse=True)
         found = [self._child(*divmod(pair, self._ranges.keys)) for pair in pairs.tolist()]
@@ -172,7 +171,7 @@ class LaunchScopes:
             number = self._add((parent, key, 0), node)
         return number
 
-    def _with_pass(self, process: int, ranges: ThreadRanges, nodes: _Ints, outer_ns: _Ints, times: _Ints) -> _Ints:
+    def _with_pass(self, process: int, ranges: ThreadRanges, nodes: Ints, outer_ns: Ints, times: Ints) -> Ints:
         """Return the nodes with what is known of forward and backward operators.
 
         `outer_ns` is the start of the outermost operator around each launch.
@@ -217,12 +216,12 @@ class LaunchScopes:
         return len(self._nodes) - 1
 
 
-def _depths(first: _Ints, until: _Ints) -> _Ints:
+def _depths(first: Ints, until: Ints) -> Ints:
     """Return how deep each range [first, until) lies in the others; ranges of one depth do not overlap.
 
     Ranges are in order of their start, longer ones first: those that a range lies in come before it.
     """
-    depth: _Ints = np.arange(len(first)) - np.searchsorted(np.sort(until), first, side="right")
+    depth: Ints = np.arange(len(first)) - np.searchsorted(np.sort(until), first, side="right")
     order = np.argsort(depth, kind="stable")
     is_same = np.diff(depth[order]) == 0
     if (is_same & (until[order][:-1] > first[order][1:])).any():  # not nested, but overlapping
@@ -235,7 +234,7 @@ def _depths(first: _Ints, until: _Ints) -> _Ints:
     return depth
 
 
-def _dictionary(texts: Sequence[str | None], which: npt.NDArray[np.int64]) -> pa.DictionaryArray:
+def _dictionary(texts: Sequence[str | None], which: Ints) -> pa.DictionaryArray:
     """Return the text of each row as a dictionary array of the distinct texts, null where it is None."""
     distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
     codes = np.array([-1 if text is None else distinct[text] for text in texts], np.int32)[which]

@@ -3,14 +3,11 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage
-
-_Integers = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 class Stream(NamedTuple):
@@ -38,7 +35,7 @@ class Streams:
             Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three
         ]
 
-    def uses(self, is_kernel: _Bools, is_compute: _Bools, start_ns: _Integers, end_ns: _Integers) -> list[GpuUsage]:
+    def uses(self, is_kernel: Bools, is_compute: Bools, start_ns: Ints, end_ns: Ints) -> list[GpuUsage]:
         """Return the totals of each GPU in order, without GPUs that ran no kernel; arrays (activities,)."""
         stream = self.of_row[is_kernel]
         kernels = np.bincount(stream, minlength=len(self.streams)).tolist()
@@ -65,7 +62,7 @@ class Streams:
         return uses
 
 
-def _numbered(column: Any) -> tuple[list[Any], _Integers]:
+def _numbered(column: Any) -> tuple[list[Any], Ints]:
     """Return the distinct values in order, null last, and for each row the index of its value."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     bounds = pc.min_max(values)

@@ -19,7 +19,7 @@ import xxhash
 
 from jitter.core import arrow
 from jitter.core.kernels import KINDS
-from jitter.core.numeric.arrays import IntTimes, KindCodes, unknown_value
+from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.host_events import SyncCalls, select_sync_calls
 from jitter.lake.layout import TIMING_CACHE_VERSION
@@ -246,7 +246,7 @@ def _schema(dtype: np.dtype[np.signedinteger], header: bytes, batches: Sequence[
 
 def _nullable(values: IntTimes) -> pa.Array:
     """Return an array that is null where times are unknown, and still holds `unknown_value` there for `_values`."""
-    known = values != unknown_value(values.dtype)
+    known = ~is_unknown(values)
     valid = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)])
 
@@ -256,7 +256,7 @@ def _values(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(column.buffers()[1], f"i{column.type.bit_width // 8}", len(column))
 
 
-def _times_since(rows: pa.Table, start_ns: npt.NDArray[np.int64]) -> IntTimes:
+def _times_since(rows: pa.Table, start_ns: Ints) -> IntTimes:
     """Return `TIMES`, shape (4, rows), in ns since `start_ns`, shape (rows): as int32 if all of them fit."""
     found = np.empty((len(TIMES), rows.num_rows), np.int64)
     absent = {}
@@ -279,7 +279,7 @@ def _widen(times: IntTimes, dtype: np.dtype[np.signedinteger]) -> IntTimes:
     if times.dtype == dtype:
         return times
     wide = times.astype(np.int64)
-    wide[times == unknown_value(times.dtype)] = unknown_value(np.int64)
+    wide[is_unknown(times)] = unknown_value(np.int64)
     return wide
 
 

@@ -11,20 +11,20 @@ from typing import Any, Final
 
 import msgspec
 
+from jitter.core.bandwidth import element_bytes
 from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context
 from jitter.logs.recorded.pickle_data import plain_data
+from jitter.logs.values import as_integer
 
 FORMAT: Final = "flight-recorder"
 _MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
 _KNOWN: Final = re.compile(r"[12]\.\d+")
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
-_BYTES: Final = {
-    "Byte": 1, "Char": 1, "Bool": 1, "Short": 2, "Half": 2, "BFloat16": 2, "Int": 4, "Float": 4, "Long": 8, "Double": 8,
-    "ComplexFloat": 8, "ComplexDouble": 16, "Float8_e4m3fn": 1, "Float8_e5m2": 1, "Float8_e4m3fnuz": 1,
-    "Float8_e5m2fnuz": 1, "UInt16": 2, "UInt32": 4, "UInt64": 8,
-}  # fmt: skip
 _LARGEST_RANKS: Final = 1 << 20
+_LARGEST_SIZE: Final = 1 << 63
+_LARGEST_ENTRY: Final = 1 << 20
+"""Bytes of an entry."""
 
 
 def is_json(head: bytes) -> bool:
@@ -91,10 +91,10 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
         "recorded",
         rank=rank,
         group_name=name,
-        sequence=_integer(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id"))),
+        sequence=as_integer(entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id"))),
         collective=collective,
         size_bytes=_size(entry, collective, ranks),
-        start_ns=_integer(entry.get("time_created_ns")),
+        start_ns=as_integer(entry.get("time_created_ns")),
         duration_ns=duration,
         timing="cuda_event" if duration is not None else None,
         state=state if isinstance(state, str) else None,
@@ -119,15 +119,17 @@ def _bytes(shapes: Any, dtypes: Any) -> int | None:
         return None
     total = 0
     for at, shape in enumerate(shapes):
-        width = _BYTES.get(str(dtypes[at] if at < len(dtypes) else dtypes[-1]))
+        width = element_bytes(str(dtypes[at] if at < len(dtypes) else dtypes[-1]))
         if width is None or not isinstance(shape, list | tuple):
             return None
         elements = 1
         for extent in shape:
-            number = _integer(extent)
+            number = as_integer(extent)
             if number is None or number < 0:
                 return None
             elements *= number
+            if elements >= _LARGEST_SIZE:  # no shape, and a product without bound takes ever longer
+                raise ValueError(f"{elements} does not fit")
         total += elements * width
     return total
 
@@ -140,7 +142,7 @@ def _groups(config: Any) -> dict[str, list[int]]:
         if isinstance(ranks, str):
             ranks = [int(digits) for digits in re.findall(r"\d{1,9}", ranks[: 10 * _LARGEST_RANKS])]
         if isinstance(ranks, list | tuple):
-            found[str(key)] = [number for rank in ranks if (number := _integer(rank)) is not None]
+            found[str(key)] = [number for rank in ranks if (number := as_integer(rank)) is not None]
     return found
 
 
@@ -157,20 +159,22 @@ def _rank_in(rank: int | None, ranks: list[int]) -> int | None:
 def _whole_entries(content: bytes) -> Iterator[dict[str, Any]]:
     """Return the entries of a damaged dump that are whole objects."""
     open_braces: list[int] = []
+    named_at = -1  # the last name that no object has been tried for
     for found in _STRUCTURE.finditer(content):
         token = found[0]
         if token == b"{":
             open_braces.append(found.start())
+        elif token == b'"profiling_name"':
+            named_at = found.start()
         elif token == b"}" and open_braces:
-            part = content[open_braces.pop() : found.end()]
-            if len(part) < 1 << 20 and b'"profiling_name"' in part:
-                try:
-                    entry = msgspec.json.decode(part)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    continue
-                if isinstance(entry, dict) and "profiling_name" in entry:
-                    yield entry
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+            start = open_braces.pop()
+            if start > named_at or found.end() - start > _LARGEST_ENTRY:
+                continue
+            try:
+                entry = msgspec.json.decode(content[start : found.end()])
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                named_at = -1  # the objects around it cannot be read either
+                continue
+            if isinstance(entry, dict) and "profiling_name" in entry:
+                named_at = -1
+                yield entry

@@ -12,6 +12,7 @@ from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.prefixes import without_escapes
 from jitter.logs.recorded.json_objects import JsonObjects
+from jitter.logs.values import as_text
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
 _PREFIX: Final = re.compile(rb'[^{"]+(?=\{\s*"header")')
@@ -85,14 +86,14 @@ class InspectorParser(LineParser):
             size_bytes=size_of_message(collective, size, ranks),
             start_ns=_start(measured, kind),
             duration_ns=_nanoseconds(measured.get(f"{kind}_exec_time_us")),
-            timing=_text(measured.get(f"{kind}_timing_source")),
-            algorithm=_text(measured.get(f"{kind}_algo")),
-            protocol=_text(measured.get(f"{kind}_proto")),
+            timing=as_text(measured.get(f"{kind}_timing_source")),
+            algorithm=as_text(measured.get(f"{kind}_algo")),
+            protocol=as_text(measured.get(f"{kind}_proto")),
             state="completed",
         )
         if group is not None and rank is not None and (group, rank) not in self._members:
             self._members.add((group, rank))
-            host = _text(metadata.get("hostname"))
+            host = as_text(metadata.get("hostname"))
             self.context.tables.add("communicators", comm=group, rank=rank, ranks=ranks, host=host)
 
 
@@ -110,7 +111,3 @@ def _nanoseconds(microseconds: Any) -> int | None:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -8,14 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.bandwidth import size_of_message
+from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.values import as_integer, as_text
 
-_BYTES: Final = {
-    "int8": 1, "char": 1, "uint8": 1, "float8e4m3": 1, "float8e5m2": 1, "half": 2, "float16": 2, "bfloat16": 2,
-    "int": 4, "int32": 4, "uint32": 4, "float": 4, "float32": 4, "int64": 8, "uint64": 8, "double": 8, "float64": 8,
-}  # fmt: skip
 _MOST_OPEN: Final = 100_000
 
 
@@ -58,7 +55,7 @@ class ProfilerPluginParser(LineParser):
     def _add(self, begin: dict[str, Any], end: dict[str, Any] | None) -> None:
         found = begin["args"]
         collective = parse_operation(str(begin.get("name", "")))
-        width = _BYTES.get(str(found.get("Datatype", "")).lower().removeprefix("nccl"))
+        width = element_bytes(str(found.get("Datatype", "")))
         count = found.get("Count")
         size = count * width if isinstance(count, int) and width else None
         start = begin.get("ts")
@@ -68,23 +65,15 @@ class ProfilerPluginParser(LineParser):
             duration = round((stop - start) * 1e3)
         self.add(
             "recorded",
-            rank=_integer(found.get("Rank")),
+            rank=as_integer(found.get("Rank")),
             group_name=str(found["CommHash"]) if "CommHash" in found else None,
-            sequence=_integer(found.get("SeqNum")),
+            sequence=as_integer(found.get("SeqNum")),
             collective=collective,
             size_bytes=size_of_message(collective, size, None) if size is not None else None,
             start_ns=round(start * 1e3) if isinstance(start, int | float) else None,
             duration_ns=duration,
             timing="host" if duration is not None else None,
-            algorithm=_text(found.get("Algorithm")),
-            protocol=_text(found.get("Protocol")),
+            algorithm=as_text(found.get("Algorithm")),
+            protocol=as_text(found.get("Protocol")),
             state="completed" if end else "started",
         )
-
-
-def _integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Advance
+from jitter.readers import Advance, first_line
 from jitter.readers.amd.batches import INVALID_BYTE
 
 _BLOCK_BYTES = 1 << 21
@@ -104,9 +104,8 @@ class CsvFile:
             if "Empty CSV" in str(error):  # nothing but blank lines
                 advance(self.path.stat().st_size - reported)
                 return
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UnreadableTraceError(
-                f"{self.path}: no CSV that can be read ({reason})", "copy it again, or record again"
+                f"{self.path}: no CSV that can be read ({first_line(error)})", "copy it again, or record again"
             ) from error
         advance(self.path.stat().st_size - reported)
 

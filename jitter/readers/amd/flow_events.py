@@ -8,10 +8,10 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
+from jitter.core.numeric.arrays import Ints
+
 _TIME_BITS = 47
 _MOST_LANES = 1 << 16
 EventLocation = tuple[int | None, int | None, int | None]

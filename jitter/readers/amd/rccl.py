@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.bandwidth import size_of_message
 from jitter.core.kernels import collective_operation, parse_operation
-from jitter.core.numeric.arrays import Bools
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.readers.amd.batches import decode_text
 
 _UNKNOWN = -1
@@ -117,7 +116,7 @@ class RcclCalls:
                 yield row, key
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+def _numbers(column: pa.Array) -> Ints:
     """Return a column's integers, 0 where they are null."""
-    found: npt.NDArray[np.int64] = column.fill_null(0).to_numpy(zero_copy_only=False)
+    found: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
     return found

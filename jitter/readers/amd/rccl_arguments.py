@@ -4,15 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from jitter.core.bandwidth import element_bytes
+
 _COUNTS: Final = ("count", "sendcount", "recvcount")
 _BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element by the number of `ncclDataType_t` (nccl.h)."""
-_NAMED: Final = {
-    **dict.fromkeys(("int8", "char", "uint8", "float8e4m3", "float8e5m2", "fp8e4m3", "fp8e5m2"), 1),
-    **dict.fromkeys(("float16", "half", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "int", "uint32", "float32", "float"), 4),
-    **dict.fromkeys(("int64", "uint64", "float64", "double"), 8),
-}
 _LARGEST: Final = 2**62
 
 
@@ -30,4 +26,4 @@ def _element_bytes(datatype: str) -> int | None:
     if found := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
         number = int(found[1])
         return _BYTES[number] if number < len(_BYTES) else None
-    return _NAMED.get(datatype.strip().removeprefix("nccl").lower())
+    return element_bytes(datatype)

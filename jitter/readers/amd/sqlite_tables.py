@@ -6,17 +6,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-import adbc_driver_manager
 import pyarrow as pa
 
 from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
+from jitter.readers import first_line
 from jitter.readers.amd.batches import BATCH_ROWS
-from jitter.readers.sqlite import connect, is_sqlite, read_batches, reject_unfinished, reject_utf16, truncation
+from jitter.readers.sqlite import DAMAGE, connect, is_sqlite, read_batches, reject_unfinished, reject_utf16, truncation
 
 VALUES_PER_QUERY: Final = 5_000
-DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
-"""Errors of the libraries for a damaged database."""
 
 
 def list_tables(path: Path) -> dict[str, frozenset[str]]:
@@ -87,9 +85,8 @@ class Database:
 
     def damaged(self, error: BaseException) -> UnreadableTraceError:
         """Return the error for a database that a library could not read."""
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         return UnreadableTraceError(
-            f"{self.path}: the database is damaged or cut short ({reason})", "copy it again, or record again"
+            f"{self.path}: the database is damaged or cut short ({first_line(error)})", "copy it again, or record again"
         )
 
 

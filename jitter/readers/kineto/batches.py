@@ -12,6 +12,7 @@ import pyarrow as pa
 from msgspec import Raw
 
 from jitter.core.kernels import is_collective
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
@@ -26,7 +27,6 @@ from jitter.readers.kineto.event_selection import (
 )
 from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.names import NameTable
-from jitter.readers.kineto.numbers import Bools, Int64s
 from jitter.readers.kineto.operators import OperatorBuffer, PassLinks
 from jitter.readers.kineto.processes import ProcessTable
 
@@ -273,14 +273,14 @@ class KinetoBatches:
         if batch is not None:
             yield batch
 
-    def _is_near(self, start_ns: Int64s, valid: Bools) -> Bools:
+    def _is_near(self, start_ns: Ints, valid: Bools) -> Bools:
         """Return which starts are within the longest capture of the others."""
         if self.about_ns is None and valid.any():
             self.about_ns = int(np.median(start_ns[valid]))
         near: Bools = np.abs(start_ns - (self.about_ns or 0)) < _LONGEST_NS
         return near
 
-    def _processes(self, pids: Sequence[int | None]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    def _processes(self, pids: Sequence[int | None]) -> Codes:
         known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}
         if len(known) == 1:
             return np.full(len(pids), next(iter(known.values())), dtype=np.int32)

@@ -7,34 +7,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from jitter.core.bandwidth import size_of_input
+from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.kernels import parse_operation
 
 _RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
 _operation: Final = lru_cache(1024)(parse_operation)
-_DTYPE_BYTES: Final = {
-    "byte": 1,
-    "char": 1,
-    "bool": 1,
-    "uint8": 1,
-    "int8": 1,
-    "short": 2,
-    "half": 2,
-    "float16": 2,
-    "bfloat16": 2,
-    "uint16": 2,
-    "int": 4,
-    "float": 4,
-    "float32": 4,
-    "uint32": 4,
-    "long": 8,
-    "int64": 8,
-    "double": 8,
-    "uint64": 8,
-    "complexhalf": 4,
-    "complexfloat": 8,
-    "complexdouble": 16,
-}
 
 
 class CollectiveArgs(NamedTuple):
@@ -111,8 +88,7 @@ def _message_bytes(args: _Args) -> int | None:
     elements = _count(args.elements_in) or _count(args.elements_out)
     if elements is None or not isinstance(args.dtype, str):
         return None
-    dtype = args.dtype.lower()
-    size = 1 if dtype.startswith("float8") else _DTYPE_BYTES.get(dtype)
+    size = element_bytes(args.dtype)
     return None if size is None or elements * size >= 2**63 else elements * size
 
 

@@ -8,10 +8,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw, Struct, field
 
-from jitter.readers.kineto.event_selection import Event
-from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
+from jitter.core.numeric.arrays import Bools, Ints
+from jitter.readers.kineto.event_selection import NULL, Event
+from jitter.readers.kineto.numbers import join_values, parse_microseconds
 
-ABSENT: Final = Raw(b"null")
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 _ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args"))
@@ -23,11 +23,11 @@ class GpuArgs(Struct, gc=False):
     correlation: int | None = None
     device: int | None = None
     stream: int | str | None = None
-    grid: Raw = ABSENT
-    block: Raw = ABSENT
+    grid: Raw = NULL
+    block: Raw = NULL
     kind: str | None = None
     copied: int | None = field(name="bytes", default=None)
-    collective: Raw = field(name="Collective name", default=ABSENT)
+    collective: Raw = field(name="Collective name", default=NULL)
 
 
 class CallArgs(Struct, gc=False):
@@ -40,11 +40,11 @@ class _AnyGpuArgs(Struct):
     correlation: Any = None
     device: Any = None
     stream: Any = None
-    grid: Raw = ABSENT
-    block: Raw = ABSENT
+    grid: Raw = NULL
+    block: Raw = NULL
     kind: Any = None
     copied: Any = field(name="bytes", default=None)
-    collective: Raw = field(name="Collective name", default=ABSENT)
+    collective: Raw = field(name="Collective name", default=NULL)
 
 
 class _AnyCallArgs(Struct):
@@ -54,8 +54,8 @@ class _AnyCallArgs(Struct):
 class Times(NamedTuple):
     """Starts and ends in ns, and whether each is recorded. An end before its start counts as not recorded."""
 
-    start_ns: Int64s
-    end_ns: Int64s
+    start_ns: Ints
+    end_ns: Ints
     has_start: Bools
     has_end: Bools
 
@@ -195,7 +195,7 @@ def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
         return pa.array([None if value is None or not -most <= value < most else value for value in values], kind)
 
 
-def nullable_int64(values: Int64s, valid: Bools) -> pa.Array:
+def nullable_int64(values: Ints, valid: Bools) -> pa.Array:
     """Return an int64 column, null where `valid` is False."""
     return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
 

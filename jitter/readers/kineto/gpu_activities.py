@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
+from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch, make_batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
-from jitter.readers.kineto.columns import ABSENT, EventBuffer, Times, integer_column, parse_int, parse_shape, select
-from jitter.readers.kineto.event_selection import Event
+from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, parse_int, parse_shape, select
+from jitter.readers.kineto.event_selection import NULL, Event
 from jitter.readers.kineto.names import NameTable
-from jitter.readers.kineto.numbers import Bools
 from jitter.readers.kineto.processes import ProcessTable
 
 _MARKER: Final = "Marker"
@@ -55,7 +55,7 @@ class ActivityBuffer:
         gathered = self._gathered
         args = gathered.gpu_args()
         # kernels with other names may be collectives, too
-        custom = [row for row, one in enumerate(args) if one.collective is not ABSENT and row not in self._comms]
+        custom = [row for row, one in enumerate(args) if one.collective is not NULL and row not in self._comms]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
             collective_args = parse_collective_args(text)[1]
             if collective_args is not None:

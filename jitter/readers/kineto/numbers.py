@@ -5,8 +5,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Final, cast
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Raw
+
+from jitter.core.numeric.arrays import Bools, Ints
 
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")
@@ -15,9 +16,6 @@ _LARGEST: Final = 2**62
 _MOST_PLACES: Final = 16
 _IS_PLAIN: Final = np.zeros(256, dtype=bool)
 _IS_PLAIN[list(b"0123456789,.")] = True
-
-Int64s = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def join_values(values: Sequence[Raw]) -> bytes:
@@ -28,7 +26,7 @@ def join_values(values: Sequence[Raw]) -> bytes:
     return b",".join(b"null" if b"," in value else value for value in map(bytes, values))
 
 
-def parse_microseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
+def parse_microseconds(texts: Sequence[bytes]) -> tuple[Ints, Bools]:
     """Parse times in microseconds; `texts` are JSON values joined with commas.
 
     Returns the times in ns, rounded where there are more than three decimals, and whether each is valid: False (and
@@ -41,7 +39,7 @@ def parse_microseconds(texts: Sequence[bytes]) -> tuple[Int64s, Bools]:
     return plain if plain is not None else _any(text)
 
 
-def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
+def _plain(text: bytes) -> tuple[Ints, Bools] | None:
     """Parse non-negative integers, or decimals that all have one to three places; None for anything else."""
     codes = np.frombuffer(text, dtype=np.uint8)
     if not _IS_PLAIN[codes].all():
@@ -68,7 +66,7 @@ def _plain(text: bytes) -> tuple[Int64s, Bools] | None:
     return values * scales, np.ones(len(values), dtype=bool)
 
 
-def _any(text: bytes) -> tuple[Int64s, Bools]:
+def _any(text: bytes) -> tuple[Ints, Bools]:
     values = [_one(word) for word in text.decode("utf-8", "replace").split(",")]
     return (
         np.array([value or 0 for value in values], dtype=np.int64),

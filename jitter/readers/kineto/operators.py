@@ -8,12 +8,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import BACKWARD, OPERATORS
 from jitter.readers import Batch
 from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
 from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable
-from jitter.readers.kineto.numbers import Bools, Int64s, join_values, parse_microseconds
+from jitter.readers.kineto.numbers import join_values, parse_microseconds
 from jitter.readers.kineto.python_functions import is_module_or_frame
 
 _LAUNCHES_NOTHING: Final = frozenset(
@@ -44,7 +45,7 @@ _SHORTEST_NS: Final = 1_000
 _NO_THREAD: Final = -1
 _name = attrgetter("name")
 _duration = attrgetter("dur")
-Processes = Callable[[Sequence[int | None]], "np.ndarray[tuple[int], np.dtype[np.int32]]"]
+Processes = Callable[[Sequence[int | None]], Codes]
 
 
 class OperatorBuffer:
@@ -93,7 +94,7 @@ class OperatorBuffer:
             self._is_module += [True] * len(modules)
 
     def batch(
-        self, processes: Processes, is_possible: Callable[[Int64s, Bools], Bools], names: NameTable
+        self, processes: Processes, is_possible: Callable[[Ints, Bools], Bools], names: NameTable
     ) -> Batch | None:
         """Return the rows with a possible time (`is_possible` of starts and validity); None for none. Call once."""
         self._add_long(names)

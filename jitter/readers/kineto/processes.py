@@ -4,15 +4,13 @@ from collections import Counter, defaultdict
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from jitter.core.numeric.arrays import Ints
 from jitter.readers import Process
 
 _REMEMBERED: Final = 200_000
 """Calls kept per process to find the process of a GPU; a trace nearly always has one process."""
 _LONGEST_WAIT_NS: Final = 60 * 10**9
-
-_Int64s = npt.NDArray[np.int64]
 
 
 class ProcessTable:
@@ -22,7 +20,7 @@ class ProcessTable:
         self.listed: list[Process] = []
         self._index: dict[int | None, int] = {}
         self._callers: list[int] = []
-        self._calls: dict[int, list[tuple[_Int64s, _Int64s]]] = defaultdict(list)
+        self._calls: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
         self._remembered: Counter[int] = Counter()
         self._votes: dict[int | None, Counter[int]] = defaultdict(Counter)
 
@@ -40,7 +38,7 @@ class ProcessTable:
             self._index[pid] = found
         return found
 
-    def called(self, process: int, correlations: _Int64s, starts: _Int64s) -> None:
+    def called(self, process: int, correlations: Ints, starts: Ints) -> None:
         """Record API calls of a process."""
         if process not in self._callers:
             self._callers.append(process)
@@ -49,7 +47,7 @@ class ProcessTable:
             order = np.argsort(correlations, kind="stable")
             self._calls[process].append((correlations[order], starts[order]))
 
-    def of_gpu(self, device: int | None, correlations: _Int64s, starts: _Int64s) -> int:
+    def of_gpu(self, device: int | None, correlations: Ints, starts: Ints) -> int:
         """Return the process of a device's rows: the only one with calls, else the one whose calls the rows follow."""
         if len(self._callers) == 1:
             return self._callers[0]

@@ -11,7 +11,8 @@ from jitter.readers.nsys.metadata import ExportMetadata, read_metadata
 from jitter.readers.nsys.names import resolve_names
 from jitter.readers.nsys.parquet_tables import ParquetTables, is_parquet_export
 from jitter.readers.nsys.sqlite_tables import SqliteTables, is_sqlite_export
-from jitter.readers.nsys.tables import DAMAGE, GRAPH_TRACE, KERNEL, RUNTIME, Tables, damage_error
+from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, Tables, damage_error
+from jitter.readers.sqlite import DAMAGE
 
 _PID_BITS = 0xFF_FFFF
 _Item = TypeVar("_Item")

@@ -8,10 +8,10 @@ from pathlib import PurePath
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.numeric.arrays import Ints
 from jitter.readers.nsys.names import StringTable, decode_utf8
 from jitter.readers.nsys.tables import CALL_CHAINS, RUNTIME, Tables
 
@@ -25,7 +25,6 @@ _RUNTIME: Final = re.compile(
 )
 """Functions of CUDA's runtime, which may be linked into the program, and of its start."""
 _FRAMES: Final = ["id", "symbol", "module", "stackDepth"]
-_Ints = npt.NDArray[np.int64]
 
 
 class CallChains:
@@ -35,8 +34,8 @@ class CallChains:
         """Read the chains. Raises what `tables` raises."""
         self.functions: list[str] = []
         """Functions as `module!function`, each once."""
-        self._ids: _Ints = np.zeros(0, np.int64)
-        self._function: _Ints = np.zeros(0, np.int64)
+        self._ids: Ints = np.zeros(0, np.int64)
+        self._function: Ints = np.zeros(0, np.int64)
         self._shift = 0
         if not tables.columns(CALL_CHAINS).issuperset(_FRAMES):
             return
@@ -44,7 +43,7 @@ class CallChains:
         self._read(tables, pairs)
         self._shift = int(_smallest(tables, CALL_CHAINS, "id") == 1 and _smallest(tables, RUNTIME, "callchainId") == 0)
 
-    def of(self, chains: pa.Array) -> _Ints:
+    def of(self, chains: pa.Array) -> Ints:
         """Return the index into `functions` of each `callchainId` (int64, nullable); −1: none is known."""
         wanted = chains.fill_null(-1).to_numpy() + self._shift
         if not len(self._ids):

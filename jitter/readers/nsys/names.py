@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.numeric.arrays import Ints
 from jitter.readers.nsys.tables import STRINGS, RowFilter, Tables
 
 Key = TypeVar("Key")
@@ -38,7 +38,7 @@ class Interner(Generic[Key]):
 class StringTable:
     """Rows of StringIds by id."""
 
-    def __init__(self, tables: Tables, ids: npt.NDArray[np.int64]) -> None:
+    def __init__(self, tables: Tables, ids: Ints) -> None:
         """Read the rows with these ids (any order, no duplicates). Raises what `tables` raises."""
         batches: list[Any] = []
         if len(ids) and tables.columns(STRINGS).issuperset({"id", "value"}):

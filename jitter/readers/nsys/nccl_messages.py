@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core.bandwidth import size_of_message
 from jitter.core.kernels import parse_operation
+from jitter.core.numeric.arrays import Codes, Ints
 from jitter.readers.nsys.metadata import process_key
 from jitter.readers.nsys.names import read_registered_strings
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables
@@ -25,7 +25,6 @@ _SIZE: Final = "Message size [bytes]"
 _RANKS: Final = "No. of ranks"
 _WIDTHS: Final = {_COMMUNICATOR: 8, _SIZE: 8, _RANKS: 4}
 _GROUP_END: Final = "ncclGroupEnd"
-_Ints = npt.NDArray[np.int64]
 
 
 class Message(NamedTuple):
@@ -54,13 +53,13 @@ class NcclMessages:
         self.messages: list[Message] = []
         self.unknown_sizes = 0
         """Number of launches whose size depends on a number of ranks that the export does not state."""
-        self._of_process: dict[int, tuple[_Ints, _Ints]] = {}
+        self._of_process: dict[int, tuple[Ints, Ints]] = {}
         self._ranks: dict[int, int] = {}
         ranges = _ranges_by_thread(tables, self._ranks)
         if any(one.size is not None for found in ranges.values() for one in found) and tables.columns(RUNTIME):
             self._join_calls(tables, ranges)
 
-    def rows(self, process: int | None, correlations: pa.Array) -> npt.NDArray[np.int32]:
+    def rows(self, process: int | None, correlations: pa.Array) -> Codes:
         """Return the index into `messages` of each correlation id (int64, nullable) of a process; -1: none."""
         found = np.full(len(correlations), -1, np.int32)
         if process is None or process not in self._of_process:
@@ -79,7 +78,7 @@ class NcclMessages:
             starts[thread] = np.array([one.start_ns for one in found], np.int64)
             ends[thread] = np.array([one.end_ns for one in found], np.int64)
             of_range[thread] = np.array([self._message(found, at) for at in range(len(found))], np.int64)
-        joined: dict[int, list[tuple[_Ints, _Ints]]] = {}
+        joined: dict[int, list[tuple[Ints, Ints]]] = {}
         for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]):
             start, thread, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
             for one in set(np.unique(thread).tolist()) & ranges.keys():

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jitter.readers.nsys.tables import BATCH_ROWS, DAMAGE, TEXT_BATCH_ROWS, RowFilter, damage_error, looks_like_nsys
+from jitter.readers.nsys.tables import BATCH_ROWS, TEXT_BATCH_ROWS, RowFilter, damage_error, looks_like_nsys
+from jitter.readers.sqlite import DAMAGE
 
 _BUFFER_BYTES = 1 << 20
 

@@ -1,14 +1,13 @@
 """Tables of an Nsight Systems export, the same in both export types, read as streams of batches."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-import adbc_driver_manager
 import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
+from jitter.readers import first_line
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -25,9 +24,6 @@ BATCH_ROWS: Final = 65_536
 TEXT_BATCH_ROWS: Final = 16_384
 """Rows of a batch with texts (NVTX), which are long: fewer rows make the same few MB."""
 
-DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
-"""Errors of the libraries for a damaged export; sqlite3 raises the last for names that are not UTF-8."""
-
 _OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
 
 
@@ -39,7 +35,7 @@ class RowFilter(NamedTuple):
 
 
 class Tables(Protocol):
-    """The tables of one export. Methods raise DAMAGE where it is damaged."""
+    """The tables of one export. Methods raise `sqlite.DAMAGE` where it is damaged."""
 
     path: Path
     size: int
@@ -75,8 +71,7 @@ def damage_error(path: Path, error: BaseException, export_type: str) -> Unreadab
     """Return the error for an export that a library could not read."""
     if isinstance(error, OSError) and error.strerror:
         return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
     return UnreadableTraceError(
-        f"{path}: the export is damaged or cut short ({reason})",
+        f"{path}: the export is damaged or cut short ({first_line(error)})",
         f"copy it again, or export the report again: nsys export --type {export_type} REPORT.nsys-rep",
     )

@@ -6,20 +6,20 @@ Events may come in any order within a batch; of one thread, a later batch holds 
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from jitter.core.numeric.arrays import Bools, Ints
+
 COLUMNS: Final = ("start", "cpu", "isSchedIn", "globalTid")
-_Ints = npt.NDArray[np.int64]
 
 
 class OffCpu(NamedTuple):
     """Intervals between an event out and the next event in of one thread; arrays have shape (intervals,)."""
 
-    thread: _Ints
-    start_ns: _Ints
-    end_ns: _Ints
-    is_migration: npt.NDArray[np.bool_]
+    thread: Ints
+    start_ns: Ints
+    end_ns: Ints
+    is_migration: Bools
     """Whether the thread came back on another core."""
 
 

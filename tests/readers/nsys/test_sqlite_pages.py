@@ -12,7 +12,8 @@ import pytest
 
 from jitter.readers.nsys import sqlite_tables
 from jitter.readers.nsys.sqlite_tables import SqliteTables
-from jitter.readers.nsys.tables import DAMAGE, RowFilter
+from jitter.readers.nsys.tables import RowFilter
+from jitter.readers.sqlite import DAMAGE
 from jitter.readers.sqlite_pages import UnsupportedTable, read_integer_columns
 
 EDGES = [0, 1, -1, None, *(sign * (1 << bits) + more for bits in (7, 8, 15, 23, 31, 47, 62) for sign in (1, -1)

@@ -7,20 +7,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.numeric.arrays import Bools, Ints
+
 _NONE = -1
 _DENSE = 4
-_Integers = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 class LaunchMatch(NamedTuple):
     """The matching of activities and calls."""
 
-    call: _Integers
+    call: Ints
     """For each activity the index of its launching call; -1 if there is none."""
-    is_outer: _Bools
+    is_outer: Bools
     """For each call whether it counts: of the calls with the correlation of one activity only the outermost does."""
-    is_answered: _Bools
+    is_answered: Bools
     """For each call whether an activity has its correlation; True for calls without a correlation."""
 
 
@@ -47,7 +47,7 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
     return LaunchMatch(first[ours], is_outer, launching[theirs])
 
 
-def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, int]:
+def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Ints, Ints, int]:
     """Return keys of calls and activities below `size`, equal where process and correlation are equal.
 
     Rows without a correlation have the key `size`.
@@ -62,7 +62,7 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[_Integers, _Integers, 
     return codes[: len(calls)], codes[len(calls) :], size
 
 
-def _codes(values: pa.Array) -> tuple[_Integers, int]:
+def _codes(values: pa.Array) -> tuple[Ints, int]:
     """Return equal codes for equal values, and the number of codes, which is the code of null."""
     bounds = pc.min_max(values)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
@@ -70,7 +70,7 @@ def _codes(values: pa.Array) -> tuple[_Integers, int]:
         values
     ):  # profilers count correlations up, so values are dense and serve as codes
         above = high - low + 1
-        codes: _Integers = values.fill_null(low).to_numpy().astype(np.int64) - low
+        codes: Ints = values.fill_null(low).to_numpy().astype(np.int64) - low
         if values.null_count:
             codes[values.is_null().to_numpy(zero_copy_only=False)] = above
         return codes, above
@@ -79,7 +79,7 @@ def _codes(values: pa.Array) -> tuple[_Integers, int]:
     return encoded.indices.cast(pa.int64()).fill_null(size).to_numpy(), size
 
 
-def _outermost_first(calls: pa.Table) -> _Integers:
+def _outermost_first(calls: pa.Table) -> Ints:
     """Return call indices by start, longest first: a driver call lies inside its runtime call; as `outermost.sql`."""
     keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
     order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()

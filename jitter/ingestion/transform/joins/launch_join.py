@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from jitter.core.numeric.arrays import Codes, Ints
 from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.ingestion.transform.steps.step_names import HostRangeKind
 
@@ -97,7 +97,7 @@ class JoinedCapture(Protocol):
         ...
 
 
-def locate_in_steps(times_ns: npt.NDArray[np.int64], steps: Sequence[StepRange]) -> npt.NDArray[np.int32]:
+def locate_in_steps(times_ns: Ints, steps: Sequence[StepRange]) -> Codes:
     """Return for each time (n,) in ns the index of the step that contains it; -1 if none does."""
     starts = np.array([step.start_ns for step in steps], np.int64)
     untils = np.array([_NEVER if step.until_ns is None else step.until_ns for step in steps], np.int64)

@@ -7,10 +7,10 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST
 from jitter.ingestion.transform.api_calls import (
     LONG_OPERATION_NS,
@@ -40,8 +40,6 @@ _LAUNCH_COLUMNS = {
 _HOST = pa.schema([pa.field("process", pa.int32()), *(HOST.field(name) for name in HOST.names[2:])])
 STEP_ROWS_AT_ONCE = 49_152
 _HOST_ORDER = ("process", "start_ns", "thread", "name", "end_ns", "kind")
-_Integers = npt.NDArray[np.int64]
-_Bools = npt.NDArray[np.bool_]
 
 
 class MemoryJoin:
@@ -129,7 +127,7 @@ class MemoryJoin:
         step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
         return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
 
-    def _placed(self) -> tuple[_Integers, _Bools]:
+    def _placed(self) -> tuple[Ints, Bools]:
         """Return each activity's place in launch order (ns) and whether it is known; the same rule as `placed.sql`."""
         launched = self._call >= 0
         launch_ns = np.zeros(len(launched), np.int64)
@@ -148,7 +146,7 @@ class MemoryJoin:
         return place_ns, is_placed | by_start
 
     @cached_property
-    def _order(self) -> _Integers:
+    def _order(self) -> Ints:
         """Activities with a known place, ordered by GPU and launch; ties as in `in_order.sql`."""
         rows = np.flatnonzero(self._is_placed)
         gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
@@ -166,14 +164,14 @@ class MemoryJoin:
             order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
         return rows[order]
 
-    def _in_order(self, gpu: Gpu) -> _Integers:
+    def _in_order(self, gpu: Gpu) -> Ints:
         if gpu not in self._streams.gpus:
             return self._order[:0]
         number = self._streams.gpus.index(gpu)
         gpus = self._streams.gpu_of_row[self._order]
         return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
 
-    def _rows(self, rows: _Integers, step_rows: npt.NDArray[np.int32]) -> pa.Table:
+    def _rows(self, rows: Ints, step_rows: Codes) -> pa.Table:
         call = self._call[rows]
         calls = pa.array(call, mask=None if call.min() >= 0 else call < 0)
         found = self._activities.take(pa.array(rows)).drop_columns("process")
@@ -188,7 +186,7 @@ class MemoryJoin:
             found = found.append_column("collective", pc.coalesce(told, operations))
         return found.append_column("step_row", pa.array(step_rows))
 
-    def _taken_down(self) -> _Bools:
+    def _taken_down(self) -> Bools:
         """Return which launches without a kernel were made during a graph capture, which runs nothing."""
         taken = np.zeros(len(self._unanswered), np.bool_)
         edges = [capture_boundary(name) for name in self._names]
@@ -209,11 +207,11 @@ class MemoryJoin:
             taken[is_own] = np.array([False, *is_begin])[edge]
         return taken
 
-    def _of_kind(self, kind: str) -> _Bools:
-        found: _Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
+    def _of_kind(self, kind: str) -> Bools:
+        found: Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
         return found
 
-    def _find_collectives(self) -> _Bools:
+    def _find_collectives(self) -> Bools:
         """Return which kernels are communication: by their arguments, by the call around their launch, by name."""
         found = _at(self._activities, self._communication.of_names(self._names))
         for column in COLLECTIVE_COLUMNS:
@@ -233,7 +231,7 @@ class MemoryJoin:
         return pa.array([call.operation for call in self._communication.calls], pa.string())
 
     @cached_property
-    def _enclosing(self) -> _Integers:
+    def _enclosing(self) -> Ints:
         """Each activity's enclosing communication call (index); -1 if none."""
         calls, threads = self._calls, self._calls["thread"]
         around = find_enclosing_calls(
@@ -245,13 +243,13 @@ class MemoryJoin:
         )
         return np.where(self._call >= 0, np.append(around, -1)[self._call], -1)
 
-    def _are(self, is_so: Sequence[bool]) -> _Bools:
+    def _are(self, is_so: Sequence[bool]) -> Bools:
         return _at(self._calls, is_so)
 
 
-def _at(rows: pa.Table, of_names: Sequence[bool]) -> _Bools:
+def _at(rows: pa.Table, of_names: Sequence[bool]) -> Bools:
     """Return for each row the value of its name in `of_names`."""
-    found: _Bools = np.array(of_names, np.bool_)[rows["name"].to_numpy()]
+    found: Bools = np.array(of_names, np.bool_)[rows["name"].to_numpy()]
     return found
 
 
@@ -262,13 +260,13 @@ def _one_table(batches: Sequence[pa.RecordBatch], schema: pa.Schema, needed: Seq
     return pa.concat_tables([least.empty_table(), *parts], promote_options="default").combine_chunks()
 
 
-def _stretches(step_rows: npt.NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+def _stretches(step_rows: Codes) -> Iterator[tuple[int, int]]:
     """Yield the first row and the end of each step."""
     bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), len(step_rows)]
     return pairwise(bounds)
 
 
-def _step_rows(process: npt.NDArray[np.int32], times_ns: _Integers, steps: Steps) -> npt.NDArray[np.int32]:
+def _step_rows(process: Codes, times_ns: Ints, steps: Steps) -> Codes:
     """Return for each time the index into its process's steps; -1 if no step contains it."""
     found = np.full(len(times_ns), -1, np.int32)
     for one in np.unique(process).tolist():

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from jitter.core.numeric.arrays import Codes, Ints
+
 _GRAM = 8
 _CANDIDATES = 64
 _STRETCHES = 16  # number of equally long candidates compared
@@ -31,9 +33,7 @@ class Repetition:
         return len(self.names)
 
 
-def find_repetition(
-    ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str]
-) -> Repetition | None:
+def find_repetition(ids: Codes, places_ns: Ints, names: Sequence[str]) -> Repetition | None:
     """Find the step in what one stream ran: `ids` (n,) are positions in `names`, in launch order, launched at
     `places_ns` (n,). None where nothing repeats at least twice in full.
 
@@ -49,9 +49,7 @@ def find_repetition(
     return _cut(ids, places_ns, names, ids[start : start + period])
 
 
-def cut_at_pattern(
-    ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], names: Sequence[str], pattern: Sequence[str]
-) -> Repetition | None:
+def cut_at_pattern(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Sequence[str]) -> Repetition | None:
     """Divide the launches of one stream into steps of the kernels `pattern`; None if it does not repeat here."""
     numbers = {name: number for number, name in enumerate(names)}
     if any(name not in numbers for name in pattern):
@@ -60,10 +58,10 @@ def cut_at_pattern(
 
 
 def _cut(
-    ids: npt.NDArray[np.int32],
-    places_ns: npt.NDArray[np.int64],
+    ids: Codes,
+    places_ns: Ints,
     names: Sequence[str],
-    pattern: npt.NDArray[np.int32],
+    pattern: Codes,
 ) -> Repetition | None:
     complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
     starts = places_ns[complete]
@@ -80,7 +78,7 @@ def _cut(
     )
 
 
-def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
+def _period(ids: Codes) -> tuple[int, int] | None:
     """Return the period and the start of the longest range that equals itself shifted by the period."""
     n = ids.size
     if n < 2:
@@ -103,7 +101,7 @@ def _period(ids: npt.NDArray[np.int32]) -> tuple[int, int] | None:
     return None if best is None else (-best[2], first)
 
 
-def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
+def _candidate_periods(ids: Codes) -> list[int]:
     """Return distances at which short runs of kernels recur, the distances that cover most kernels first."""
     distances: dict[int, int] = {}
     for gram in (1, _GRAM):
@@ -119,7 +117,7 @@ def _candidate_periods(ids: npt.NDArray[np.int32]) -> list[int]:
     return list(distances)
 
 
-def _gram_keys(ids: npt.NDArray[np.int32], gram: int) -> npt.NDArray[np.uint64]:
+def _gram_keys(ids: Codes, gram: int) -> npt.NDArray[np.uint64]:
     """Return a 64-bit key of the `gram` kernels from each position on."""
     mixed = ids.astype(np.uint64) + np.uint64(1)
     keys = np.zeros(ids.size - gram + 1, dtype=np.uint64)
@@ -128,7 +126,7 @@ def _gram_keys(ids: npt.NDArray[np.int32], gram: int) -> npt.NDArray[np.uint64]:
     return keys
 
 
-def _pause(ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], period: int, first: int) -> int:
+def _pause(ids: Codes, places_ns: Ints, period: int, first: int) -> int:
     """Return the position after the longest pause between launches, within the first period from `first`."""
     repeats = 1
     while first + (repeats + 1) * period <= ids.size and np.array_equal(
@@ -142,7 +140,7 @@ def _pause(ids: npt.NDArray[np.int32], places_ns: npt.NDArray[np.int64], period:
     return first + int(np.median(pauses, axis=0).argmax())
 
 
-def _anchor(pattern: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+def _anchor(pattern: Codes) -> Codes:
     """Return the shortest prefix of the period that occurs once in it, read as a circle."""
     circle = np.concatenate((pattern, pattern))
     size = 1
@@ -154,7 +152,7 @@ def _anchor(pattern: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return pattern[:size]
 
 
-def _occurrences(ids: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> list[int]:
+def _occurrences(ids: Codes, part: Codes) -> list[int]:
     if part.size > ids.size:
         return []
     windows = np.flatnonzero(ids[: ids.size - part.size + 1] == part[0])
@@ -165,7 +163,7 @@ def _occurrences(ids: npt.NDArray[np.int32], part: npt.NDArray[np.int32]) -> lis
     return [int(hit) for hit in windows]
 
 
-def _complete(ids: npt.NDArray[np.int32], hits: list[int], pattern: npt.NDArray[np.int32]) -> list[int]:
+def _complete(ids: Codes, hits: list[int], pattern: Codes) -> list[int]:
     """Return the hits that start a step; the last one only if its complete period was recorded."""
     if not hits:
         return []

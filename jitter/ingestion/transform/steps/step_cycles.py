@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.ingestion.transform.steps.repetition import Repetition
 
 _OPTIMIZER: Final = re.compile(
@@ -40,7 +40,7 @@ def is_optimizer(name: str) -> bool:
 
 
 def find_cycles(
-    repetition: Repetition, ids: "np.ndarray[tuple[int], np.dtype[np.int32]]", places_ns: Ints, names: list[str],
+    repetition: Repetition, ids: Codes, places_ns: Ints, names: list[str],
     collectives_ns: Ints,
 ) -> StepCycles | None:  # fmt: skip
     """Return the longer cycles around a repetition; None if the repetition is not inside a longer cycle.
@@ -80,9 +80,7 @@ def _is_regular(ends_ns: Ints, starts_ns: Ints) -> bool:
     return bool(median >= _LEAST_REPETITIONS and (np.abs(cycles - median) <= _IRREGULAR * median).all())
 
 
-def _cut_after(
-    ends_ns: Ints, ids: "np.ndarray[tuple[int], np.dtype[np.int32]]", places_ns: Ints, names: list[str]
-) -> Repetition | None:
+def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> Repetition | None:
     """Return the cycles that end with these events; None if fewer than two are complete."""
     bounds = np.searchsorted(places_ns, ends_ns, side="right")
     lengths = np.diff(bounds)

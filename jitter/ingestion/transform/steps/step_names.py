@@ -50,7 +50,7 @@ _DATA_LOADING = re.compile(
 
 
 _CHECKPOINT = re.compile(
-    r"(?i)(?<![a-z])(?:save|saving|write|writing|dump|store)[ _.\-]*(?:\w*[ _.\-])?"
+    r"(?i)(?<![a-z])(?:save|saving|write|writing|dump|store)[ _.\-]*(?:\w{0,64}[ _.\-])?"
     r"(?:checkpoint|ckpt|state_?dict|model|weights)s?(?![a-z])"
     r"|(?<![a-z])(?:checkpoint|ckpt)s?[ _\-]*(?:saving|save|writing|write)(?![a-z])"
 )

@@ -26,11 +26,10 @@ _TRIES: Final = 5
 
 def is_current(root: Path) -> bool:
     """Return whether the catalog exists and was written from the records as they are now."""
-    connection = _open(root)
-    if connection is None:
+    try:
+        return _query(root, "SELECT made_from FROM state") == [(_state(root),)]
+    except sqlite3.Error:
         return False
-    with closing(connection):
-        return _is_current(connection, root)
 
 
 def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
@@ -40,7 +39,7 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     an old one; each looks again after writing.
     """
     for _ in range(_TRIES):
-        if not os.access(root, os.W_OK) or _is_sound(root, records):
+        if not os.access(root, os.W_OK) or (is_current(root) and is_intact(root, records())):
             return
         _rebuild(root, records)
 
@@ -50,7 +49,16 @@ def preload() -> None:
     import_module("jitter.lake.catalog_schema")
 
 
-def holds(root: Path, records: Sequence[SourceRecord]) -> bool:
+def is_intact(root: Path, records: Sequence[SourceRecord]) -> bool:
+    """Return whether the catalog can be read and, if it is current, holds exactly these records."""
+    try:
+        is_readable = _query(root, "PRAGMA integrity_check") == [("ok",)]
+        return is_readable and (not is_current(root) or _holds(root, records))
+    except sqlite3.Error:
+        return False
+
+
+def _holds(root: Path, records: Sequence[SourceRecord]) -> bool:
     """Return whether the tables hold exactly these records. Raises `sqlite3.Error` if the catalog cannot be read."""
     columns = {
         "sources": list(plain_fields(SourceRecord)),
@@ -63,23 +71,12 @@ def holds(root: Path, records: Sequence[SourceRecord]) -> bool:
         "steps": [of_step(step) for record in records for step in record.steps],
         "problems": [(record.digest, problem) for record in records for problem in record.problems],
     }
-    connection = _open(root)
-    if connection is None:
-        return False
-    with closing(connection):
-        for table, names in columns.items():
-            quoted = ", ".join(f'"{name}"' for name in names)
-            found = connection.execute(f"SELECT {quoted} FROM {table}").fetchall()
-            if sorted(map(repr, map(list, found))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
-                return False
+    for table, names in columns.items():
+        quoted = ", ".join(f'"{name}"' for name in names)
+        found = _query(root, f"SELECT {quoted} FROM {table}")
+        if sorted(map(repr, map(list, found))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
+            return False
     return True
-
-
-def _is_sound(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> bool:
-    try:
-        return is_current(root) and holds(root, records())
-    except sqlite3.Error:  # damaged behind its first pages
-        return False
 
 
 def _stored(value: object) -> object:
@@ -87,21 +84,11 @@ def _stored(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 
-def _open(root: Path) -> sqlite3.Connection | None:
+def _query(root: Path, statement: str) -> list[tuple[object, ...]]:
+    """Return the rows of a statement. Raises `sqlite3.Error` if the catalog is missing or cannot be read."""
     path = root / "catalog.sqlite"
-    if not path.exists():
-        return None
-    try:
-        return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    except sqlite3.Error:
-        return None
-
-
-def _is_current(connection: sqlite3.Connection, root: Path) -> bool:
-    try:
-        return connection.execute("SELECT made_from FROM state").fetchall() == [(_state(root),)]
-    except sqlite3.Error:
-        return False
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        return connection.execute(statement).fetchall()
 
 
 def _state(root: Path) -> str:

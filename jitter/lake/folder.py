@@ -11,12 +11,11 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from jitter.core.errors import JitterError, LakeError
 from jitter.lake import staging
 from jitter.lake.layout import files_of_record
-from jitter.lake.records import RecordVersionError, SourceRecord, decode_record, encode_record
+from jitter.lake.records import DamagedRecord, SourceRecord, decode_record, encode_record, read_record_files
 
 _MARK = "jitter.json"
 _LAYOUT_VERSION = 1
@@ -24,13 +23,6 @@ _NOTE = "places.json"
 _HOW_TO_RECORD_AGAIN = (
     "ingest its trace again: jitter ingest TRACES -o LAKE; without the trace, remove this file, and its rank is missing"
 )
-
-
-class DamagedRecord(NamedTuple):
-    """A record that cannot be read."""
-
-    path: Path
-    error: LakeError
 
 
 class LakeFolder:
@@ -99,39 +91,21 @@ class LakeFolder:
             raise damaged[0].error
         return records
 
-    def intact_records(self) -> tuple[list[SourceRecord], list["DamagedRecord"]]:
+    def intact_records(self) -> tuple[list[SourceRecord], list[DamagedRecord]]:
         """Return the records that can be read, by name, and the damaged ones.
 
         To an ingest a damaged record counts as absent: its recording is ingested again. Raises `LakeError` for a
         record of another version.
         """
-        return self._read(sorted(self.sources.glob("*.json")))
-
-    @staticmethod
-    def _read(paths: Iterable[Path]) -> tuple[list[SourceRecord], list["DamagedRecord"]]:
-        found: list[SourceRecord] = []
-        damaged: list[DamagedRecord] = []
-        for path in paths:
-            try:
-                found.append(decode_record(path.read_bytes()))
-            except FileNotFoundError:  # another run has just removed it
-                continue
-            except RecordVersionError as error:
-                raise LakeError(
-                    f"{path}: was written by another version of jitter ({error})",
-                    "install that version, or ingest the traces into another lake",
-                ) from None
-            except (ValueError, OSError) as error:
-                reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                message = f"{path}: the record is damaged ({reason})"
-                damaged.append(DamagedRecord(path, LakeError(message, _HOW_TO_RECORD_AGAIN)))
-        return found, damaged
+        paths = sorted(self.sources.glob("*.json"))
+        return read_record_files(paths, decode_record, "traces", _HOW_TO_RECORD_AGAIN)
 
     def records_except(self, known: Collection[str]) -> list[SourceRecord]:
         """Return the records whose digests are not in `known`: records that other runs have added."""
         names = os.listdir(self.sources)  # noqa: PTH208  # called after each recording
         new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
-        return self._read(self.sources / name for name in sorted(new))[0]
+        paths = [self.sources / name for name in sorted(new)]
+        return read_record_files(paths, decode_record, "traces", _HOW_TO_RECORD_AGAIN)[0]
 
     def write_record(self, record: SourceRecord) -> None:
         """Write a record, in place of one with the same name."""

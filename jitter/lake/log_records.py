@@ -12,10 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.core.errors import LakeError
-from jitter.lake.folder import DamagedRecord, LakeFolder
+from jitter.core.arrow import column_or_nulls
+from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import checksum, is_sealed, seal_json
 from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
+from jitter.lake.records import DamagedRecord, RecordVersionError, read_record_files
 
 _LOGS: Final = Path("logs")
 _RECORDS: Final = _LOGS / "records"
@@ -68,28 +69,19 @@ def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedRecord]
 
     Raises `LakeError` for a record of another version.
     """
-    found: list[LogRecord] = []
-    damaged: list[DamagedRecord] = []
-    for path in sorted((root / _RECORDS).glob("*.json")):
-        try:
-            content = path.read_bytes()
-            sealed = is_sealed(content)
-            record = _decode(content)
-            if not 1 <= record.schema_version <= _SCHEMA_VERSION:
-                raise LakeError(
-                    f"{path}: was written by another version of jitter (version {record.schema_version})",
-                    "install that version, or ingest the logs into another lake",
-                )
-            if record.schema_version > 1 and not sealed:
-                raise ValueError("it has no checksum")
-            found.append(record)
-        except FileNotFoundError:  # another run has just removed it
-            continue
-        except (ValueError, OSError) as error:
-            message = f"{path}: the record is damaged ({error})"
-            cure = "ingest its log again: jitter ingest LOG -o LAKE; without the log, remove this file"
-            damaged.append(DamagedRecord(path, LakeError(message, cure)))
+    cure = "ingest its log again: jitter ingest LOG -o LAKE; without the log, remove this file"
+    found, damaged = read_record_files(sorted((root / _RECORDS).glob("*.json")), _decoded, "logs", cure)
     return sorted(found, key=lambda record: (record.file, record.digest)), damaged
+
+
+def _decoded(content: bytes) -> LogRecord:
+    sealed = is_sealed(content)
+    record = _decode(content)
+    if not 1 <= record.schema_version <= _SCHEMA_VERSION:
+        raise RecordVersionError(f"record version {record.schema_version}, this one reads 1 to {_SCHEMA_VERSION}")
+    if record.schema_version > 1 and not sealed:
+        raise ValueError("it has no checksum")
+    return record
 
 
 def log_record_file(record: LogRecord) -> Path:
@@ -128,7 +120,7 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
         path = root / relation_file(relation, record.digest)
         try:
             content = path.read_bytes()
-            if record.checksums.get(relation, checksum(content)) != checksum(content):
+            if record.checksums.get(relation) not in (None, checksum(content)):
                 raise wrong_checksum_error(path)
             read = pq.ParquetFile(pa.BufferReader(content)).read()
             tables.append(_of_schema(read, schema))
@@ -138,12 +130,7 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
 
 
 def _of_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
-    present = set(read.schema.names)
-    columns = [
-        read[field.name].cast(field.type) if field.name in present else pa.nulls(read.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pa.table([column_or_nulls(read, field.name, field.type).cast(field.type) for field in schema], schema=schema)
 
 
 def _put(folder: LakeFolder, place: Path, content: bytes) -> None:

@@ -15,9 +15,13 @@ KERNEL_TEXTS: Final = tuple(
     field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)
 )
 """The columns of `schema.KERNELS` that are read as dictionaries: a step has few distinct texts."""
+TYPES_AS_READ: Final = {
+    field.name: pa.dictionary(pa.int32(), pa.string()) if field.name in KERNEL_TEXTS else field.type
+    for field in KERNELS
+}
 HOW_TO_READ_AGAIN: Final = "put the file back, or read its trace again: jitter ingest TRACES -o LAKE --replace"
 # a lake is many small files: these encodings take half the time and two thirds of the bytes of the defaults
-_PACKED: Final = {
+PACKED: Final = {
     field.name: "DELTA_BINARY_PACKED"
     for field in KERNELS
     if field.name.endswith("_ns") or field.name in {"ordinal", "correlation_id"}
@@ -35,7 +39,7 @@ def write_kernels(path: Path, rows: pa.Table) -> str:
         KERNELS,
         compression="snappy",
         use_dictionary=list(KERNEL_TEXTS),
-        column_encoding=_PACKED,
+        column_encoding=PACKED,
         write_statistics=False,
     )
 
@@ -72,11 +76,9 @@ def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
 def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return columns of `schema.KERNELS`, in the order given; columns that `rows` lacks are null."""
     if rows.num_columns < len(columns):
-        present = set(rows.schema.names)
         for name in columns:
-            if name not in present:
-                kind = pa.dictionary(pa.int32(), pa.string()) if name in KERNEL_TEXTS else KERNELS.field(name).type
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, kind))
+            if name not in rows.schema.names:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, TYPES_AS_READ[name]))
     return rows.select(list(columns))
 
 
@@ -114,5 +116,5 @@ def _read(
             raise wrong_checksum_error(path)
         # twice as fast as by path; threads gain nothing on files this small
         return open_file(pa.BufferReader(content)).read(list(columns), use_threads=False)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise unreadable_file_error(path, error) from None

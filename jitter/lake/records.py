@@ -1,15 +1,18 @@
 """The records of a lake, one JSON file per recording. They hold the truth; the catalog is written from them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Final, NamedTuple, get_args, get_origin
+from typing import Final, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 
+from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.integrity.checksums import is_sealed, seal_json
 
 RECORD_VERSION: Final = 2
+Record = TypeVar("Record")
 _FIRST_SEALED_VERSION: Final = 2
 """Records have carried a checksum since this version."""
 
@@ -168,6 +171,38 @@ def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:
         if len(plain) == 1 and set(kinds) <= {plain[0], NoneType} and get_origin(field.type) in (None, UnionType):
             found[field.name] = (plain[0], len(kinds) > 1)
     return found
+
+
+class DamagedRecord(NamedTuple):
+    """A record that cannot be read."""
+
+    path: Path
+    error: LakeError
+
+
+def read_record_files(
+    paths: Iterable[Path], decode: Callable[[bytes], Record], sources: str, cure: str
+) -> tuple[list[Record], list[DamagedRecord]]:
+    """Return the records in files that can be decoded, in order, and the damaged ones; `cure` says what to do then.
+
+    Raises `LakeError` for a record of another version; `sources` is the word for what is to be ingested again.
+    """
+    found: list[Record] = []
+    damaged: list[DamagedRecord] = []
+    for path in paths:
+        try:
+            found.append(decode(path.read_bytes()))
+        except FileNotFoundError:  # another run has just removed it
+            continue
+        except RecordVersionError as error:
+            raise LakeError(
+                f"{path}: was written by another version of jitter ({error})",
+                f"install that version, or ingest the {sources} into another lake",
+            ) from None
+        except (ValueError, OSError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            damaged.append(DamagedRecord(path, LakeError(f"{path}: the record is damaged ({reason})", cure)))
+    return found, damaged
 
 
 class RankStepRecord(NamedTuple):

@@ -19,6 +19,7 @@ import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.timing_cache
 from jitter.cli import main
 from jitter.core.schema import KERNELS
+from jitter.lake.derived.build_timing_cache import build_timing_cache
 from jitter.lake.derived.timing_cache import TimingCache, TimingCacheWriter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
@@ -191,6 +192,16 @@ def test_a_damaged_one_is_none(root: Path, answers: str, capsys: pytest.CaptureF
     with pytest.raises((OSError, ValueError)):
         TimingCache(path, one)
     assert report(root, capsys) == answers
+
+
+def test_an_empty_one_of_a_large_lake_is_built_again(root: Path, monkeypatch: pytest.MonkeyPatch):
+    found = records(root)
+    monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", sum(len(record.steps) for record in found))
+    path = root / timing_cache_file(found[0].digest)
+    whole = path.read_bytes()
+    path.write_bytes(b"")
+    build_timing_cache(root, found)
+    assert path.read_bytes() == whole
 
 
 def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):

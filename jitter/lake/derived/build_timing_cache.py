@@ -27,19 +27,21 @@ def build_timing_cache(
     `progress` is called with (recordings done, recordings in all). Does nothing if that is not possible: the ranks'
     own files hold the same times.
     """
-    present = {path.name for path in (root / TIMING_CACHE).glob("*") if _has_content(path)}
-    missing = [
-        record
-        for record in sources
-        if timing_cache_file(record.digest).name not in present and sum(step.rows for step in record.steps) <= MAX_ROWS
-    ]
     if not os.access(root, os.W_OK) or sum(len(record.steps) for record in sources) < derived.MANY_FILES:
         return
-    damaged = [record for record in sources if record not in missing and _is_damaged(root, record)]
-    if sum(len(record.steps) for record in missing) < derived.MANY_FILES:
-        missing = []
-    missing += damaged
-    if not missing:
+    missing: list[SourceRecord] = []
+    wanted: list[SourceRecord] = []
+    for record in sources:
+        try:
+            TimingCache(root / timing_cache_file(record.digest), record)
+        except FileNotFoundError:
+            if sum(step.rows for step in record.steps) <= MAX_ROWS:
+                missing.append(record)
+        except (OSError, ValueError):
+            wanted.append(record)
+    if sum(len(record.steps) for record in missing) >= derived.MANY_FILES:
+        wanted += missing
+    if not wanted:
         return
     with (
         staging.temporary_folder(root) as run,
@@ -49,27 +51,9 @@ def build_timing_cache(
         staging.create_folder(run)
         (root / TIMING_CACHE).mkdir(parents=True, exist_ok=True)
         build = partial(_build_one, root, run)
-        for done, _ in enumerate(pool.map(build, missing, on_death=lambda record: None), 1):
+        for done, _ in enumerate(pool.map(build, wanted, on_death=lambda record: None), 1):
             if progress is not None:
-                progress(done, len(missing))
-
-
-def _has_content(path: Path) -> bool:
-    """Return whether a file has any content, which a crash of the machine may have lost."""
-    try:
-        return path.stat().st_size > 0
-    except OSError:  # removed just now
-        return False
-
-
-def _is_damaged(root: Path, record: SourceRecord) -> bool:
-    try:
-        TimingCache(root / timing_cache_file(record.digest), record)
-    except FileNotFoundError:  # too large for a cache, or removed just now
-        return False
-    except (OSError, ValueError):
-        return True
-    return False
+                progress(done, len(wanted))
 
 
 def _build_one(root: Path, run: Path, record: SourceRecord) -> None:

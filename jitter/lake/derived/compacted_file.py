@@ -17,21 +17,13 @@ import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
 from jitter.lake.integrity.checksums import file_checksum
-from jitter.lake.parquet import KERNEL_TEXTS, open_kernels, select_columns
+from jitter.lake.parquet import PACKED, TYPES_AS_READ, open_kernels, select_columns
 
 GROUP_ROWS = 65_536
 """A row group holds complete ranks and about this number of rows, which bounds memory and lets few ranks be read."""
 COLUMNS = tuple(field.name for field in KERNELS if field.name != "duration_ns")
-_SCHEMA = pa.schema(
-    [
-        pa.field(f.name, pa.dictionary(pa.int32(), pa.string()) if f.name in KERNEL_TEXTS else f.type, f.nullable)
-        for f in KERNELS
-        if f.name in COLUMNS
-    ]
-)
-_PACKED = {
-    name: "DELTA_BINARY_PACKED" for name in COLUMNS if name.endswith("_ns") or name in {"ordinal", "correlation_id"}
-}
+_SCHEMA = pa.schema([pa.field(f.name, TYPES_AS_READ[f.name], f.nullable) for f in KERNELS if f.name in COLUMNS])
+_PACKED = {name: PACKED[name] for name in COLUMNS if name in PACKED}
 _REPEATING = [name for name in COLUMNS if name not in _PACKED and name != "group_ranks"] + ["group_ranks.list.element"]
 _SPANS_KEY = b"jitter.ranks"
 

@@ -18,13 +18,13 @@ from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
 from jitter.ingestion.ranks.job_identity import OtherJobError
-from jitter.ingestion.ranks.rank_coverage import coverage_notes
 from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.steps.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake.rank_coverage import coverage_notes
 from jitter.lake.records import SourceRecord
 
 Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]

@@ -14,6 +14,7 @@ from jitter.analysis.diagnosis.model import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.core.arrow import table_of_rows
 from jitter.core.marker_numbers import parse_marker_numbers
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
@@ -231,12 +232,12 @@ def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.T
 
 
 def _source_rows(lake: QueryableLake) -> pa.Table:
-    return _table(_SOURCES, [_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]])
+    return table_of_rows([_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]], _SOURCES)
 
 
 def _step_rows(lake: QueryableLake) -> pa.Table:
     names = _STEPS.names[2:]
-    return _table(_STEPS, [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps])
+    return table_of_rows([(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps], _STEPS)
 
 
 def _marker_number_rows(lake: QueryableLake) -> pa.Table:
@@ -246,7 +247,7 @@ def _marker_number_rows(lake: QueryableLake) -> pa.Table:
         for step in record.steps
         for position, number in enumerate(parse_marker_numbers(step.marker or "", step.step, step.epoch, record.rank))
     ]
-    return _table(_MARKER_NUMBERS, rows)
+    return table_of_rows(rows, _MARKER_NUMBERS)
 
 
 def _problem_rows(lake: QueryableLake) -> pa.Table:
@@ -256,7 +257,7 @@ def _problem_rows(lake: QueryableLake) -> pa.Table:
     digests = {log.file: log.digest for log in lake.logs}
     disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
     rows += [(digests.get(file), file, rank, problem) for file, rank, problem in disagreements]
-    return _table(_PROBLEMS, rows)
+    return table_of_rows(rows, _PROBLEMS)
 
 
 def _rank_rows(lake: QueryableLake) -> pa.Table:
@@ -264,17 +265,10 @@ def _rank_rows(lake: QueryableLake) -> pa.Table:
     steps: dict[int | None, int] = {}
     for record in lake.sources:
         steps[record.rank] = steps.get(record.rank, 0) + len(record.steps)
-    return _table(
-        _RANKS, [(r.rank, r.host, r.device, r.main_stream, r.format, steps[r.rank]) for _, r in sorted(last.items())]
+    return table_of_rows(
+        [(r.rank, r.host, r.device, r.main_stream, r.format, steps[r.rank]) for _, r in sorted(last.items())], _RANKS
     )
 
 
 def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:
     return tuple(getattr(record, name) for name in names)
-
-
-def _table(schema: pa.Schema, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )

@@ -192,11 +192,7 @@ def _create(db: duckdb.DuckDBPyConnection, relation: Relation, folder: Path, ste
         if is_union or not paths:
             paths.insert(0, folder / f"{relation.name}.parquet")
             pq.write_table(relation.schema.empty_table(), paths[0])
-        db.execute(
-            "CREATE TEMP TABLE _paths AS SELECT unnest($paths) AS path", {"paths": [str(path) for path in paths]}
-        )
-        db.execute(f"SET VARIABLE {relation.name}_files = (SELECT list(path) FROM _paths)")
-        db.execute("DROP TABLE _paths")
+        db.execute(f"SET VARIABLE {relation.name}_files = $paths", {"paths": [str(path) for path in paths]})
         db.execute(f"SET VARIABLE {relation.name}_union = {is_union}")
     if relation.tables is not None:
         _insert(db, f"CREATE TABLE {relation.name}_rows AS FROM _rows", relation.schema.empty_table())
@@ -226,17 +222,16 @@ def _view_sql(relation: Relation) -> str:
 
 def _describe(db: duckdb.DuckDBPyConnection, relation: Relation) -> RelationInfo:
     """Join the columns' types with their descriptions: comments in the relation's file, or its schema's metadata."""
-    name = relation.name
-    columns = db.execute(f"DESCRIBE {name}").fetchall()
-    if relation.sentence is not None:
+    sentence = relation.sentence
+    if sentence is not None:
         descriptions = {field.name: field.metadata[b"description"].decode() for field in relation.schema}
-        documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
-        return RelationInfo(name, relation.sentence, documented)
-    text = load_sql(__package__, name)
-    sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
-    descriptions = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
+    else:
+        text = load_sql(__package__, relation.name)
+        sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
+        descriptions = dict(re.findall(r"(\w+),?\s+-- (.*)$", text, re.M))
+    columns = db.execute(f"DESCRIBE {relation.name}").fetchall()
     documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
-    return RelationInfo(name, sentence, documented)
+    return RelationInfo(relation.name, sentence, documented)
 
 
 def _user_error(error: Exception, known: Sequence[Relation]) -> JitterError:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import RANGES
 from jitter.ingestion.transform.code_ranges import NO_THREAD, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
@@ -130,7 +131,10 @@ class Capture:
         # each distinct text is looked at once: a recording has many ranges and few texts
         takes = [self._taker(text) for text in listed]
         special = np.array([take is not None for take in takes], np.bool_)[codes]
-        columns = {name: _column(rows, name) for name in ("process", "thread", "start_ns", "end_ns")}
+        columns = {
+            name: column_or_nulls(rows, name, RANGES.field(name).type)
+            for name in ("process", "thread", "start_ns", "end_ns")
+        }
         chosen = np.flatnonzero(special)
         found = (columns[name].take(pa.array(chosen)).to_pylist() for name in columns)
         for code, *values in zip(codes[chosen].tolist(), *found, strict=True):
@@ -183,9 +187,3 @@ _Taker = Callable[[int, int | None, int, int | None], None]
 
 def _is_step(take: _Taker | None) -> bool:
     return isinstance(take, _StepTaker)
-
-
-def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    if name in rows.schema.names:
-        return rows[name]
-    return pa.nulls(rows.num_rows, RANGES.field(name).type)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import column_or_nulls
 from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import KERNELS
@@ -132,9 +133,7 @@ class KernelRowBuilder:
 
 
 def _column(activities: pa.Table, name: str) -> pa.Array:
-    if name in activities.schema.names:
-        return activities[name]
-    return pa.nulls(activities.num_rows, KERNELS.field(name).type)
+    return column_or_nulls(activities, name, KERNELS.field(name).type)
 
 
 def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> Bools:

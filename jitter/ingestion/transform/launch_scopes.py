@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from jitter.core.arrow import table_of_rows
 from jitter.core.host_operations import MIGRATION
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
@@ -95,11 +96,7 @@ class LaunchScopes:
                     if kind == FRAME and is_native_frame(text):
                         continue  # it names the caller of an operation, and that operation has a range of its own
                     found.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
-        columns = list(zip(*found, strict=True)) or [()] * len(_OPERATIONS)
-        return pa.table(
-            [pa.array(values, kind) for values, kind in zip(columns, _OPERATIONS.types, strict=True)],
-            schema=_OPERATIONS,
-        )
+        return table_of_rows(found, _OPERATIONS)
 
     def _is_migration(self, keys: Ints) -> Bools:
         """Return which ranges are moves of the thread to another core, shape (ranges,)."""

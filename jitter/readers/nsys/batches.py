@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.host_operations import MIGRATION, OFF_CPU
 from jitter.core.schema import ACTIVITIES
@@ -318,7 +319,7 @@ def _process_key(global_id: int | None) -> int | None:
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
     """Return the column, or nulls if the table of this version lacks it."""
-    return rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, pa.int64())
+    return column_or_nulls(rows, name, pa.int64())
 
 
 def _possible_end(rows: pa.RecordBatch) -> pa.Array:

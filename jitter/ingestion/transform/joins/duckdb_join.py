@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from jitter.core.arrow import table_of_rows
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql
 from jitter.ingestion.transform.api_calls import (
@@ -110,8 +111,8 @@ class DuckDbJoin:
             "capture_edge": [capture_boundary(name) for name in names],
         }
         self._create("names", pa.table(rows, schema=_NAMES))
-        self._create("host_ranges", _table(host_ranges, _HOST_RANGES))
-        self._create("collective_calls", _table(communication.calls, _COLLECTIVE_CALLS))
+        self._create("host_ranges", table_of_rows(host_ranges, _HOST_RANGES))
+        self._create("collective_calls", table_of_rows(communication.calls, _COLLECTIVE_CALLS))
         join_launches(self._db)
         self._db.execute(load_sql(__package__, "enclosed"))
         self._db.execute(load_sql(__package__, "typed"))
@@ -190,7 +191,7 @@ class DuckDbJoin:
             for process, found in steps.items()
             for row, step in enumerate(found)
         ]
-        self._create("step_ranges", _table(rows, _STEP_RANGES))
+        self._create("step_ranges", table_of_rows(rows, _STEP_RANGES))
 
     def _insert(self, table: str) -> None:
         for _, some in groupby(self._held[table], key=attrgetter("schema")):
@@ -213,13 +214,6 @@ def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Tab
     inside = (step_rows >= some.start) & (step_rows < some.stop)
     rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
     return rows if inside.all() else rows.filter(inside)
-
-
-def _table(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
-    )
 
 
 def _by_gpu(rows: pa.Table) -> Iterator[tuple[Gpu, pa.Table]]:

@@ -17,10 +17,10 @@ _NO_CALL = (
 )
 
 
-def join_launches(db: duckdb.DuckDBPyConnection) -> int:
+def join_launches(db: duckdb.DuckDBPyConnection) -> None:
     """Create the tables `placed` (activities with launch and place) and `unanswered` (launches without a kernel).
 
-    Needs the tables `activities`, `calls` and `names`. Returns the number of activities without a launching call.
+    Needs the tables `activities`, `calls` and `names`.
     """
     ranges = _ranges(db, "calls", "correlation")
     _join(db, ranges)
@@ -30,12 +30,10 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> int:
         db.execute("DROP TABLE calls; ALTER TABLE outermost_calls RENAME TO calls")
         _join(db, ranges)
     _fill(db, "unanswered", "unanswered", ranges)
-    unlaunched = count_rows(db, "launched WHERE launch_start_ns IS NULL")
-    if unlaunched:
+    if count_rows(db, "launched WHERE launch_start_ns IS NULL"):
         _place_unlaunched(db)
     else:
         db.execute("CREATE VIEW placed AS SELECT *, launch_start_ns AS place_ns FROM launched")
-    return unlaunched
 
 
 def count_rows(db: duckdb.DuckDBPyConnection, rows: str) -> int:

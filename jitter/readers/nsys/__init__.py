@@ -148,6 +148,11 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
             f"sizes of {rows.nccl.unknown_sizes} collective calls are unknown: the creation of their communicators, "
             "which states the number of ranks, was not recorded"
         )
+    if rows.without_process:
+        problems.append(
+            f"{rows.without_process} GPU activities state no process, and several processes made CUDA calls: "
+            "their launches are unknown"
+        )
     if rows.without_text:
         problems.append(f"{rows.without_text} NVTX ranges without a text were left out")
     if invalid_texts:

@@ -69,6 +69,8 @@ class NsysBatches:
         self.graph_replays = 0
         self.invalid_texts = 0
         self.without_text = 0
+        self.without_process = 0
+        """Number of activities that state no process, in an export of several."""
         self.without_time: Counter[str] = Counter()
         """Number of rows left out because they have no start or end before it, by kind."""
 
@@ -126,7 +128,7 @@ class NsysBatches:
                 yield kept
 
     def _activities(self, rows: pa.RecordBatch, names: pa.Array, *, is_memory: bool) -> Batch:
-        processes = self._processes_of(_column(rows, "globalPid"))
+        processes = self._processes_of(self._of_only_process(_column(rows, "globalPid")))
         columns = {
             "process": processes,
             "device": self._gpus(processes, _column(rows, "deviceId")),
@@ -280,6 +282,27 @@ class NsysBatches:
         # the low bits identify threads: without them few distinct values remain
         pids = pc.bit_wise_and(global_ids, ~_THREAD_BITS)
         return self.processes.positions(pids, _process_key)
+
+    def _of_only_process(self, global_ids: pa.Array) -> pa.Array:
+        """Return the globalPids of activities; where it is not recorded, that of the only process, if there is one."""
+        if not global_ids.null_count:
+            return global_ids
+        if len(self._calling_processes) == 1:
+            return global_ids.fill_null(self._calling_processes[0])
+        self.without_process += global_ids.null_count if self._calling_processes else 0
+        return global_ids
+
+    @cached_property
+    def _calling_processes(self) -> list[int]:
+        """The processes that made CUDA calls, or else have NVTX ranges, as globalPids."""
+        for table in (RUNTIME, NVTX):
+            if "globalTid" in self._tables.columns(table):
+                found: set[int] = set()
+                for rows in self._tables.read(table, ["globalTid"]):
+                    found.update(pc.unique(pc.bit_wise_and(rows["globalTid"], ~_THREAD_BITS)).drop_null().to_pylist())
+                if found:
+                    return sorted(found)
+        return []
 
     def _gpus(self, processes: pa.Array, devices: pa.Array) -> pa.Array:
         """Return the recording's GPU numbers; a process numbers only the GPUs it sees (CUDA_VISIBLE_DEVICES)."""

@@ -260,8 +260,20 @@ def test_an_old_export_without_most_columns(at: Path, form: str) -> None:
     (activity,) = rows["activities"]
     assert (activity["device"], activity["stream"], activity["correlation"]) == (None, None, None)
     assert recording.names[activity["name"]] == "void gemm<float>(int)"
-    assert recording.processes[activity["process"]].pid is None
+    assert recording.processes[activity["process"]].pid == 7
     assert len(rows["calls"]) == 1
+
+
+@pytest.mark.parametrize("pids", [(7,), (7, 8)])
+def test_kernels_without_a_process_are_of_the_only_process(at: Path, form: str, pids: tuple[int, ...]) -> None:
+    bare = {name: value for name, value in kernel().items() if name != "globalPid"}
+    calls = [call(pid=pid, correlationId=pid) for pid in pids]
+    recording, rows = read(at, form, CUPTI_ACTIVITY_KIND_KERNEL=[bare], CUPTI_ACTIVITY_KIND_RUNTIME=calls)
+    (activity,) = rows["activities"]
+    assert recording.processes[activity["process"]].pid == (7 if len(pids) == 1 else None)
+    assert len(recording.processes) == (1 if len(pids) == 1 else 3)
+    told = [problem for problem in recording.problems if "state no process" in problem]
+    assert len(told) == len(pids) - 1
 
 
 def test_a_table_without_times_is_refused_by_name(at: Path, form: str) -> None:

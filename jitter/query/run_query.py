@@ -170,10 +170,12 @@ def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
 
 def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
     """Open a database in a file, so that what does not fit into memory goes to disk."""
-    return duckdb.connect(
+    db = duckdb.connect(
         str(folder / "query.duckdb"),
         config={"autoinstall_known_extensions": False, "autoload_known_extensions": False},
     )
+    db.execute("SET enable_progress_bar = false")  # else DuckDB draws on stdout wherever Python has no script
+    return db
 
 
 def _lock(db: duckdb.DuckDBPyConnection, root: Path, folder: Path) -> None:

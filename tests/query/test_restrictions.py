@@ -128,3 +128,12 @@ def test_nothing_is_left_behind(lake_root: Path, tmp_path: Path):
     )
     assert state(lake_root) == before
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_no_progress_bar_is_drawn_on_stdout(lake_root: Path):
+    """DuckDB draws one where Python runs no script: `python -c`, a notebook."""
+    setting = "select current_setting('enable_progress_bar') as bar"
+    program = f'import jitter; print(jitter.open({str(lake_root)!r}).sql("{setting}").to_pylist())'
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[{'bar': False}]\n"

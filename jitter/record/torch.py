@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from jitter.core.errors import UsageError
+from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 
-_RANK_VARIABLES: Final = (
-    "RANK",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "MV2_COMM_WORLD_RANK",
-)
-_SIZE_VARIABLES: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 HOST_MEMBER: Final = "jitter_host"
 """Member of the trace that states the host's name."""
 
@@ -99,18 +91,14 @@ def _rank(rank: int | None, world_size: int | None) -> tuple[int, int | None]:
     if distributed.is_available() and distributed.is_initialized():
         rank = distributed.get_rank() if rank is None else rank
         world_size = distributed.get_world_size() if world_size is None else world_size
-    rank = _variable(_RANK_VARIABLES) if rank is None else rank
-    world_size = _variable(_SIZE_VARIABLES) if world_size is None else world_size
+    rank = first_number(os.environ, RANK_VARIABLES)[0] if rank is None else rank
+    world_size = first_number(os.environ, SIZE_VARIABLES)[0] if world_size is None else world_size
     if rank is None:
         raise UsageError(
             "the rank of this process is not known",
             "launch with torchrun, srun or mpirun, or give rank= (0 for one GPU)",
         )
     return rank, world_size
-
-
-def _variable(names: Sequence[str]) -> int | None:
-    return next((int(text) for name in names if (text := os.environ.get(name, "")).isdecimal()), None)
 
 
 def _host() -> str:

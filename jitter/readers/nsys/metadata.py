@@ -5,20 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers.nsys.tables import Tables
 
-RANK_VARIABLES: Final = (
-    "RANK",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "MV2_COMM_WORLD_RANK",
-)
-"""Environment variables in which launchers give a process its rank, in order of trust."""
-
-_SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
-_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + _SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
+_VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
 # a display name that is no host name: "Local (CLI)", "localhost"
 _HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
 _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
@@ -105,10 +95,8 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
     if not origin.hosts and display_name and _HOST.fullmatch(display_name):
         origin.hosts[None] = display_name
     ranks = _ranks(environment) or _ranks(launched)
-    variable = next((name for name in RANK_VARIABLES if name in ranks), None)
-    if variable is not None:
-        origin.launcher_rank, origin.launcher_rank_from = ranks[variable], variable
-    origin.world_size = next((ranks[name] for name in _SIZE_VARIABLES if ranks.get(name)), None)
+    origin.launcher_rank, origin.launcher_rank_from = first_number(ranks, RANK_VARIABLES)
+    origin.world_size = first_number(ranks, SIZE_VARIABLES)[0] or None
 
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:

@@ -10,9 +10,10 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.launchers import RANK_VARIABLES, first_number
 from jitter.lake.folder import LakeFolder
 from jitter.readers import readers
-from jitter.readers.amd.rocpd.metadata import rank_of
+from jitter.readers.amd.rocpd.metadata import _variables
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import needs_traces, read, real
@@ -146,6 +147,8 @@ def test_ranks_nobody_recorded(tmp_path: Path):
         ('{"PMI_RANK": "5", "OMPI_COMM_WORLD_RANK": "4"}', (4, "OMPI_COMM_WORLD_RANK")),
         ('{"RANK": 7, "SLURM_PROCID": "0"}', (7, "RANK")),
         ('{"RANK": "", "SLURM_PROCID": "3"}', (3, "SLURM_PROCID")),
+        ('{"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "5"}', (5, "OMPI_COMM_WORLD_RANK")),
+        ('{"RANK": "12345678901"}', (None, None)),
         ('{"RANK": "-1", "LOCAL_RANK": "2", "MY_RANK": "9"}', (None, None)),
         ('{"RANK": true}', (None, None)),
         ("[1]", (None, None)),
@@ -154,7 +157,7 @@ def test_ranks_nobody_recorded(tmp_path: Path):
     ],
 )
 def test_variables(environment: str | None, told: tuple[int | None, str | None]):
-    assert rank_of(environment) == told
+    assert first_number(_variables(environment), RANK_VARIABLES) == told
 
 
 def test_several_sessions_in_one_database(tmp_path: Path):

@@ -89,7 +89,9 @@ def test_the_launchers_rank_and_nothing_else_of_the_environment(at: Path, form: 
     ("variables", "rank"),
     [
         (["PMI_RANK=4", "OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=2", "RANK=1"], (1, "RANK")),
-        (["PMI_RANK=4", "OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=2"], (2, "SLURM_PROCID")),
+        # mpirun in a batch script of Slurm: all processes inherit the script's own number
+        (["PMI_RANK=4", "OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=0"], (3, "OMPI_COMM_WORLD_RANK")),
+        (["SLURM_PROCID=0", "PMI_RANK=4"], (4, "PMI_RANK")),
         (["PMIX_RANK=5", "PMI_RANK=4", "OMPI_COMM_WORLD_RANK=3"], (3, "OMPI_COMM_WORLD_RANK")),
         (["MV2_COMM_WORLD_RANK=6", "PMIX_RANK=5", "PMI_RANK=4"], (4, "PMI_RANK")),
         (["MV2_COMM_WORLD_RANK=6", "PMIX_RANK=5"], (5, "PMIX_RANK")),

@@ -76,7 +76,7 @@ def test_what_an_mpi_job_under_slurm_says_of_itself() -> None:
     recording, rows = nsys.read(TRACES / "pipit_saxpy-mpi-cuda.sqlite")
     (process,) = recording.processes
     assert (process.rank, process.rank_from) == (0, "NVTX 'MPI Rank 0'")
-    assert (process.launcher_rank, process.launcher_rank_from) == (0, "SLURM_PROCID")
+    assert (process.launcher_rank, process.launcher_rank_from) == (0, "PMI_RANK")
     assert process.host == "nid001608"
     assert recording.utc_offset_ns == 1687813257637297504
     assert "MPI_Init" in {row["text"] for row in rows["ranges"]}

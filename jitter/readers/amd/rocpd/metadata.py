@@ -1,18 +1,14 @@
 """Metadata of a rocpd session: processes, hosts, GPUs, versions; of the environment only the rank."""
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers import Process
 from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
-
-RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""Environment variables in which launchers give a process its rank, in order of trust."""
-_SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 
 
 @dataclass
@@ -42,8 +38,9 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
     hosts = {row["id"]: row["hostname"] for row in _rows(database, session, "info_node", ["id", "hostname"])}
     for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
         process = Process(row["pid"], hosts.get(row["nid"]))
-        process.rank, process.rank_from = rank_of(row["environment"])
-        origin.world_size = origin.world_size or _first_number(row["environment"], _SIZE_VARIABLES)[0] or None
+        variables = _variables(row["environment"])
+        process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
+        origin.world_size = origin.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
         origin.processes[row["id"]] = process
     for row in _rows(database, session, "info_thread", ["id", "tid"]):
         origin.threads[row["id"]] = row["tid"]
@@ -57,25 +54,13 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
     return origin
 
 
-def rank_of(environment: object) -> tuple[int | None, str | None]:
-    """Return the rank in a process's environment (JSON) and its variable; (None, None) if there is none."""
-    return _first_number(environment, RANK_VARIABLES)
-
-
-def _first_number(environment: object, names: Sequence[str]) -> tuple[int | None, str | None]:
-    variables: Mapping[str, Any] = {}
-    if isinstance(environment, str | bytes):
-        try:
-            found = json.loads(environment)
-        except ValueError:
-            found = None
-        if isinstance(found, dict):
-            variables = found
-    for name in names:
-        value = variables.get(name)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).isdecimal():
-            return int(value), name
-    return None, None
+def _variables(environment: object) -> dict[str, Any]:
+    """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
+    try:
+        found = json.loads(environment) if isinstance(environment, str | bytes) else None
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def _read_agents(origin: SessionMetadata, rows: list[dict[str, Any]]) -> None:

@@ -1,5 +1,6 @@
 """Write a file atomically: a reader never sees an incomplete one."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """
     special = path.exists() and not path.is_file()
     target = path if special else path.resolve()
-    half = target if special else target.with_name(f".{target.name}.part")
+    half = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield half
         if not special:

@@ -11,7 +11,7 @@ RANK_VARIABLES: Final = (
     "MV2_COMM_WORLD_RANK",
     "SLURM_PROCID",
 )
-"""In order of trust. Slurm's comes last: in a batch script it is 0, which the processes of an `mpirun` there inherit."""
+"""In order of trust. Slurm's comes last: in a batch script it is 0, which processes of `mpirun` there inherit."""
 SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _MOST_DIGITS: Final = 9
 """A longer number is no rank."""

@@ -177,15 +177,9 @@ def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterat
 
     def batches() -> Iterator[Batch]:
         with _reader_errors(name, path):
-            found = iter(read(advance))
-        while True:
-            # only around the reading: errors of the consumer of batches are not the reader's
-            with _reader_errors(name, path):
-                batch = next(found, None)
-            if batch is None:
-                break
-            validator.check(batch)
-            yield batch
+            for batch in read(advance):
+                validator.check(batch)
+                yield batch
         validator.finish(recording)
 
     return recording, batches()

@@ -253,9 +253,8 @@ class _Run:
         refused = step_numbering.number_steps(outcomes, reference, others)
         for outcome, error in refused:
             self._refuse(outcome, error)
-        for outcome in outcomes:
-            if outcome not in [one for one, _ in refused]:
-                yield outcome
+        refused_paths = {outcome.source.path for outcome, _ in refused}
+        yield from (outcome for outcome in outcomes if outcome.source.path not in refused_paths)
 
     def _publish(self, outcome: Outcome) -> None:
         try:

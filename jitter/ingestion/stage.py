@@ -26,7 +26,7 @@ from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
 from jitter.readers import Recording, readers
 
-_EXTRACT = Path("extract")
+_TIMING_CACHE = Path("timings")
 
 
 @dataclass
@@ -54,7 +54,9 @@ class StagedRank:
             for path, key in self.files
             if key is None or key in kept
         ]
-        return [*places, (_EXTRACT, timing_cache_file(digest))] if (self.folder / _EXTRACT).exists() else places
+        if (self.folder / _TIMING_CACHE).exists():
+            places.append((_TIMING_CACHE, timing_cache_file(digest)))
+        return places
 
 
 class Stager:
@@ -89,8 +91,8 @@ class Stager:
         """Write the steps of every GPU that has a rank; several GPUs get a subfolder of `folder` each."""
         ranked = [(use, decision) for use, decision in zip(uses, decisions, strict=True) if decision.rank is not None]
         ranks: dict[Gpu, StagedRank] = {}
-        makers: dict[Gpu, KernelRowBuilder] = {}
-        extracts: dict[Gpu, TimingCacheWriter] = {}
+        builders: dict[Gpu, KernelRowBuilder] = {}
+        caches: dict[Gpu, TimingCacheWriter] = {}
         for number, (use, decision) in enumerate(ranked):
             record = self._record(use, decision, number, len(ranked))
             # a folder takes longer to remove than its files take to move, so one GPU gets none
@@ -98,13 +100,15 @@ class Stager:
             own.mkdir(parents=True, exist_ok=True)
             ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
             assert record.rank is not None
-            makers[use.gpu] = KernelRowBuilder(self._recording.names, record.rank, use.main_stream, self._communication)
-            extracts[use.gpu] = TimingCacheWriter()
+            builders[use.gpu] = KernelRowBuilder(
+                self._recording.names, record.rank, use.main_stream, self._communication
+            )
+            caches[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
-                for step in makers[gpu].build(self._scopes.annotate(gpu.process, activities)):
+                for step in builders[gpu].build(self._scopes.annotate(gpu.process, activities)):
                     self._stage_step(ranks[gpu], gpu, step)
-                    extracts[gpu].add(ranks[gpu].record.steps[-1], step.rows)
+                    caches[gpu].add(ranks[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)
         for gpu, staged in ranks.items():
             if self._recording.is_incomplete:
@@ -112,7 +116,7 @@ class Stager:
             mine = self._with_operations(host.filter(pc.equal(host["process"], gpu.process)), gpu.process)
             self._stage_host(staged, gpu, mine)
             self._note_side_work(staged, gpu, mine)
-            extracts[gpu].write(staged.folder / _EXTRACT, staged.record, mine)
+            caches[gpu].write(staged.folder / _TIMING_CACHE, staged.record, mine)
             self._remark(staged, gpu)
         return list(ranks.values())
 

@@ -91,7 +91,6 @@ def number_steps(
     refused: list[tuple[Outcome, JitterError]] = []
     kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
     shifts: list[tuple[StagedRank, int]] = []
-    accepted: list[Outcome] = []
     known = _lowest(outcomes) if reference is None else reference.repetition
     for outcome in outcomes:
         if outcome.error is not None:
@@ -99,16 +98,13 @@ def number_steps(
             continue
         try:
             _check_kind(outcome, kinds)
-            mine = [
+            shifts += [
                 (staged, step_offset(known, staged.repetition))
                 for staged in outcome.staged
                 if staged.repetition and known
             ]
         except UnknownRankError as error:
             refused.append((outcome, error))
-            continue
-        shifts += mine
-        accepted.append(outcome)
     earliest = min((shift for _, shift in shifts), default=0)
     base = -earliest if reference is None else reference.first_step
     for staged, shift in shifts:

@@ -47,7 +47,6 @@ class LineParser:
         cls._trigger = re.compile(b"|".join(map(re.escape, cls.triggers)))
 
     def __init__(self, context: Context) -> None:
-        """Start before the first line."""
         self.context = context
         self.is_open = False
 

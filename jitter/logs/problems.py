@@ -30,7 +30,6 @@ class Problems:
     """Counts problems by format and reason."""
 
     def __init__(self) -> None:
-        """Start without any."""
         self._counts: dict[tuple[str, str], int] = {}
         self._lines: dict[tuple[str, str], list[int]] = {}
 

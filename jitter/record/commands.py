@@ -2,12 +2,10 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 Profiler = Literal["nsys", "rocprofv3", "torch"]
 Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
-PROFILERS: Final[tuple[str, ...]] = get_args(Profiler)
-LAUNCHERS: Final[tuple[str, ...]] = get_args(Launcher)
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
 

@@ -112,7 +112,7 @@ def test_a_link_stays_a_link(small_lake: Path, tmp_path: Path):
 def test_a_file_that_cannot_be_written_is_said(
     verb: str, suffix: str, small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    (tmp_path / f".out.{suffix}.part").mkdir()  # in the way, even of root
+    (tmp_path / f".out.{suffix}.{os.getpid()}.part").mkdir()  # in the way, even of root
     out = tmp_path / f"out.{suffix}"
     what = {"table": ["--step", "2000"], "steps": [], "query": ["select 1 as one"]}[verb]
     assert main([verb, str(small_lake), *what, "-o", str(out)]) == 3

@@ -4,13 +4,14 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from jitter.cli import main
 from jitter.ingestion.ranks.rank_names import rank_in_path
 from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
-from jitter.record.commands import LAUNCHERS, PROFILERS
+from jitter.record.commands import Launcher, Profiler
 from jitter.record.torch import file_name
 
 
@@ -21,8 +22,8 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out
 
 
-@pytest.mark.parametrize("profiler", PROFILERS)
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("profiler", get_args(Profiler))
+@pytest.mark.parametrize("launcher", get_args(Launcher))
 def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: str):
     text = printed(capsys, profiler, "--launcher", launcher, "--nodes", "2", "--gpus", "4", "--steps", "20-29")
     if launcher != "k8s":

@@ -11,6 +11,7 @@ from typing import Final
 from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.ingestion.discovery.damaged_traces import describe_damage, is_damaged_trace
 from jitter.ingestion.discovery.unsupported_formats import UnsupportedFormat, unsupported_format
+from jitter.readers.sqlite import connect
 
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
 _MOST_REPORTS: Final = 3
@@ -146,7 +147,7 @@ def _name_pattern(path: Path) -> tuple[str, str]:
 
 def _is_database(path: Path) -> bool:
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        with closing(connect(path)) as connection:
             return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     except (sqlite3.Error, UnicodeDecodeError):
         return False

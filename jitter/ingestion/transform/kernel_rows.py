@@ -81,7 +81,7 @@ class KernelRowBuilder:
         concurrent = (kinds == COLLECTIVE) | ~on_main
         hashes = self._hashes[ids]
         starts = np.array(bounds[:-1])
-        named = {ours: self._named(activities[theirs]) for ours, theirs in _NAMED.items()}
+        named = {name: self._named(activities[source]) for name, source in _NAMED.items()}
         named |= {name: activities[name].combine_chunks() for name in SCOPE_COLUMNS if name in activities.schema.names}
         operations = pc.if_else(
             pa.array(kinds == COLLECTIVE),

@@ -8,7 +8,6 @@ FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
 COMMUNICATION: Final = "communication"
-PHASES: Final = (FORWARD, BACKWARD, OPTIMIZER, COMMUNICATION)
 
 SEPARATOR: Final = "/"
 """Between the parts of a scope."""

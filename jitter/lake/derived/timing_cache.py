@@ -275,7 +275,7 @@ def _times_since(rows: pa.Table, start_ns: Ints) -> IntTimes:
 
 
 def _widen(times: IntTimes, dtype: np.dtype[np.signedinteger]) -> IntTimes:
-    """Return times as `dtype`, which is not narrower than theirs."""
+    """Return times as `dtype`, which is not narrower than their type."""
     if times.dtype == dtype:
         return times
     wide = times.astype(np.int64)

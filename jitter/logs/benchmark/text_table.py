@@ -42,7 +42,6 @@ class NcclTestsParser(LineParser):
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
-        """Start without a table."""
         super().__init__(context)
         self._blocks: dict[str, Block] = {}
         self._hint = parse_operation(context.path.name)

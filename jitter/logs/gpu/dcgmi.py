@@ -22,7 +22,6 @@ class DcgmiParser(LineParser):
     triggers = (b"Entity",)
 
     def __init__(self, context: Context) -> None:
-        """Start without a header."""
         super().__init__(context)
         self._names: list[str] = []
 

@@ -32,7 +32,6 @@ class NvidiaSmiCsvParser(LineParser):
     triggers = (b"clocks.", b"power.draw", b"temperature.gpu", b"clocks_event_reasons", b"clocks_throttle_reasons")
 
     def __init__(self, context: Context) -> None:
-        """Start without a header."""
         super().__init__(context)
         self._at: dict[str, int] = {}
         self._reasons: list[tuple[int, str]] = []

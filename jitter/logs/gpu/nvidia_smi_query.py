@@ -19,7 +19,6 @@ class NvidiaSmiQueryParser(LineParser):
     triggers = (b"NVSMI LOG",)
 
     def __init__(self, context: Context) -> None:
-        """Start outside a report."""
         super().__init__(context)
         self._time: int | None = None
         self._device = -1

@@ -28,7 +28,6 @@ class NcclDebugParser(LineParser):
     triggers = (b"NCCL ", b"RCCL version")
 
     def __init__(self, context: Context) -> None:
-        """Start without records."""
         super().__init__(context)
         self._edges = Edges(self.format, context.problems)
         self._communicators = Communicators(context.hosts)

@@ -39,7 +39,6 @@ class Edges:
     """Edges with the number of lines that state each; equal texts are matched once."""
 
     def __init__(self, format_: str, problems: Problems) -> None:
-        """Start without edges."""
         self._format = format_
         self._problems = problems
         self.texts: dict[bytes, int] = {}

@@ -11,8 +11,8 @@ from jitter.logs.line_parser import LineParser
 from jitter.logs.prefixes import split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
+_TASKSET_START: Final = re.compile(r"pid \d+'s (?:current|new) affinity")
 _TASKSET: Final = re.compile(r"pid \d+'s (?:current|new) affinity (mask|list): ([0-9a-fA-F,x-]+)")
-_MENTION: Final = re.compile(r"'s (?:current|new) affinity |cpu[-_]bind(?:[-_]\w+)?=")
 _RANK: Final = re.compile(r"(?:\b(?:[Rr]ank|RANK|PROCID|task)[ =:]*(\d{1,9})|^\s*(\d{1,9}) +(?:--|:|->|-))")
 _GPUS: Final = re.compile(r"\bGPUS? (?:=|:)? ?(\d+(?:,\d+)*)")
 _SLURM: Final = re.compile(
@@ -47,6 +47,3 @@ class BindingParser(LineParser):
             found += 1
         if not found and "pid " in text and _TASKSET_START.search(text):
             raise ValueError("not a binding")
-
-
-_TASKSET_START: Final = re.compile(r"pid \d+'s (?:current|new) affinity")

@@ -24,7 +24,6 @@ class JobstepParser(LineParser):
     triggers = (b" - HWT ",)
 
     def __init__(self, context: Context) -> None:
-        """Start without a rank."""
         super().__init__(context)
         self._bindings: list[tuple[_Key, dict[int, int]]] = []
         self._last: dict[_Key, dict[int, int]] = {}

@@ -26,7 +26,6 @@ class NvidiaTopologyParser(LineParser):
     triggers = (b"CPU Affinity",)
 
     def __init__(self, context: Context) -> None:
-        """Start without a matrix."""
         super().__init__(context)
         self._columns: list[str] = []
         self._rows: list[tuple[int, list[int] | None, list[str]]] = []

@@ -21,7 +21,6 @@ class RocmTopologyParser(LineParser):
     triggers = (b"(Topology) Numa ", b"NUMA node")
 
     def __init__(self, context: Context) -> None:
-        """Start without GPUs and nodes."""
         super().__init__(context)
         self._node_of: dict[int, int] = {}
         self._cpus: dict[int, list[int]] = {}

@@ -28,7 +28,6 @@ class MpitraceParser(LineParser):
     triggers = (b"Data for MPI rank",)
 
     def __init__(self, context: Context) -> None:
-        """Start outside a profile."""
         super().__init__(context)
         self._rank = 0
         self._call: str | None = None

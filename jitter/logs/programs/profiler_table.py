@@ -27,7 +27,6 @@ class ProfilerTableParser(LineParser):
     triggers = (b"Self CPU %", b"Self CPU total %")
 
     def __init__(self, context: Context) -> None:
-        """Start outside a table."""
         super().__init__(context)
         self._columns: list[str] = []
         self._spans: list[tuple[int, int]] = []

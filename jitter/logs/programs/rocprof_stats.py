@@ -22,7 +22,6 @@ class RocprofStatsParser(LineParser):
     triggers = (b"TotalDurationNs",)
 
     def __init__(self, context: Context) -> None:
-        """Start without a header."""
         super().__init__(context)
         self._columns: list[str] = []
         self._is_host_file = bool(_HOST_FILE.search(context.path.name))

@@ -25,7 +25,6 @@ class InspectorParser(LineParser):
     triggers = (b'"coll_perf"', b'"p2p_perf"', b'"header"')
 
     def __init__(self, context: Context) -> None:
-        """Start between objects."""
         super().__init__(context)
         self._objects = JsonObjects()
         self._members: set[tuple[str, int]] = set()

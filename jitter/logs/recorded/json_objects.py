@@ -14,7 +14,6 @@ class JsonObjects:
     """Collects the lines of an object that begins with `{` in the first column and ends with `}` there."""
 
     def __init__(self) -> None:
-        """Start between objects."""
         self._lines: list[bytes] = []
         self._size = 0
         self.broken: list[int] = []

@@ -23,7 +23,6 @@ class ProfilerPluginParser(LineParser):
     triggers = (b'"cat": "COLL"', b'"cat": "P2P"', b'"cat":"COLL"', b'"cat":"P2P"')
 
     def __init__(self, context: Context) -> None:
-        """Start without events."""
         super().__init__(context)
         self._begun: dict[tuple[object, ...], dict[str, Any]] = {}
 

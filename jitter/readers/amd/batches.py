@@ -36,7 +36,6 @@ class BatchBuilder:
     """Converts raw columns into batches, with shared processes, names and counts of rows left out."""
 
     def __init__(self) -> None:
-        """Start without processes and names."""
         self.processes: list[Process] = []
         self.names: list[str] = []
         self.left_out: Counter[str] = Counter()

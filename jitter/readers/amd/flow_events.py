@@ -22,7 +22,6 @@ class FlowEvents:
     """All flows of a trace, about 48 bytes each: call `add` for each end, then `close`, then the look-ups."""
 
     def __init__(self) -> None:
-        """Start without flows."""
         self._lanes: dict[tuple[int, int], int] = {}
         self._places = (array("q"), array("q"))
         self._numbers = (array("q"), array("q"))

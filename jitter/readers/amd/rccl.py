@@ -22,7 +22,6 @@ class RcclCalls:
     """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
 
     def __init__(self) -> None:
-        """Start without calls."""
         self._calls: dict[tuple[int, int | None], list[tuple[int, int, str, int]]] = defaultdict(list)
         self._sorted = False
         self._operations: dict[tuple[int, int], str] = {}

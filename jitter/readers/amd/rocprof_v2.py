@@ -59,7 +59,7 @@ class RocprofV2Reader:
         for path in calls:
             trace = CsvFile(path)
             if len(rows.processes) != 1:
-                # calls state no process, so with several processes theirs is unknown
+                # calls state no process, so with several processes that of a call is unknown
                 problems.append(f"{path.name}: not read, because the kernels belong to {len(rows.processes)} processes")
                 advance(path.stat().st_size)
                 continue

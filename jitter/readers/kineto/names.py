@@ -10,7 +10,7 @@ _UNNAMED: Final = "(no name)"
 
 
 class NameTable:
-    """NameTable in order of first appearance."""
+    """The distinct names of a trace, numbered in order of first appearance."""
 
     def __init__(self) -> None:
         self.listed: list[str] = []

@@ -139,7 +139,7 @@ class NsysBatches:
             "end_ns": rows["end"],
             "correlation": _column(rows, "correlationId"),
         }
-        columns |= {ours: rows[theirs] for ours, theirs in _GRID.items() if theirs in rows.schema.names}
+        columns |= {name: rows[source] for name, source in _GRID.items() if source in rows.schema.names}
         if is_memory:
             columns["size_bytes"] = _column(rows, "bytes")
         elif self.nccl.messages:

@@ -17,7 +17,6 @@ class Interner(Generic[Key]):
     """Numbers keys in order of first appearance."""
 
     def __init__(self) -> None:
-        """Start with no keys."""
         self.keys: list[Key] = []
         self._positions: dict[Key, int] = {}
 

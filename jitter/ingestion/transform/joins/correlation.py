@@ -29,22 +29,22 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
 
     Needs `process` and `correlation` of both tables, and the other columns of `schema.CALLS` of `calls`.
     """
-    theirs, ours, size = _keys(calls, activities)
+    call_keys, activity_keys, size = _keys(calls, activities)
     first = np.full(size + 1, _NONE, np.int64)  # the last entry stands for rows without a correlation
-    first[theirs] = np.arange(len(theirs))
+    first[call_keys] = np.arange(len(call_keys))
     first[size] = _NONE
     launching = np.zeros(size + 1, np.bool_)
-    launching[ours] = True
+    launching[activity_keys] = True
     launching[size] = True
-    is_outer = np.ones(len(theirs), np.bool_)
-    if (launching[:size] & (np.bincount(theirs, minlength=size + 1)[:size] > 1)).any():
+    is_outer = np.ones(len(call_keys), np.bool_)
+    if (launching[:size] & (np.bincount(call_keys, minlength=size + 1)[:size] > 1)).any():
         # the outermost call is written last, so it stays
-        first[theirs] = _NONE
+        first[call_keys] = _NONE
         order = _outermost_first(calls)[::-1]
-        first[theirs[order]] = order
+        first[call_keys[order]] = order
         first[size] = _NONE
-        is_outer = (first[theirs] == np.arange(len(theirs))) | (theirs == size)
-    return LaunchMatch(first[ours], is_outer, launching[theirs])
+        is_outer = (first[call_keys] == np.arange(len(call_keys))) | (call_keys == size)
+    return LaunchMatch(first[activity_keys], is_outer, launching[call_keys])
 
 
 def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Ints, Ints, int]:

@@ -175,8 +175,8 @@ class MemoryJoin:
         call = self._call[rows]
         calls = pa.array(call, mask=None if call.min() >= 0 else call < 0)
         found = self._activities.take(pa.array(rows)).drop_columns("process")
-        for ours, theirs in _LAUNCH_COLUMNS.items():
-            found = found.append_column(ours, self._calls[theirs].take(calls))
+        for name, source in _LAUNCH_COLUMNS.items():
+            found = found.append_column(name, self._calls[source].take(calls))
         found = found.append_column("is_collective", pa.array(self._is_collective[rows]))
         if len(self._operations):
             number = self._enclosing[rows]

@@ -57,14 +57,11 @@ def find_steps(
     repetition = find_repetition(ids, places_ns, recording.names)
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
-    cycles = None
+    problem = None
     if repetition is not None and repetition.period > 1:
         cycles = find_cycles(repetition, ids, places_ns, list(recording.names), collectives_ns)
-    if cycles is not None:
-        layers, repetition = repetition, cycles.repetition
-        problem = _layers_problem(layers, cycles)
-    else:
-        problem = None
+        if cycles is not None:
+            problem, repetition = _layers_problem(repetition, cycles), cycles.repetition
     if repetition is None or repetition.period == 1:
         first_ns = min(busiest.first_ns, *places_ns[:1].tolist()) if places_ns.size else busiest.first_ns
         whole = StepRange(StepKey(None, 0), None, first_ns, busiest.last_ns, None)
@@ -96,9 +93,8 @@ def _problem(repetition: Repetition | None) -> str:
     )
 
 
-def _layers_problem(layers: Repetition | None, cycles: StepCycles) -> str:
+def _layers_problem(layers: Repetition, cycles: StepCycles) -> str:
     """Return how the steps were found where a shorter repetition was taken for layers; names both candidates."""
-    assert layers is not None
     shorter = f"the repetition of {layers.period} kernels ({len(layers.starts_ns)} times) is taken for layers"
     if cycles.repetition is None:
         return f"no step markers: the whole capture is one step; {shorter}, because {cycles.event} are outside it"

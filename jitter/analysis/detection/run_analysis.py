@@ -178,8 +178,8 @@ class RunAnalysis:
         return np.where(slow, self._expected_transfers, self._median_transfers)
 
     @cached_property
-    def candidates(self) -> list[Candidate]:
-        """Outliers above the noise, whether they cost time or not."""
+    def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
+        """Outliers above the noise, whether they cost time or not, and random pauses."""
         thresholds, step_ns = self.thresholds, self.assumed_step_ns
         own: list[Outlier] = []
         job: list[JobFinding] = []
@@ -194,6 +194,24 @@ class RunAnalysis:
                 alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys), thresholds)
                 own += alone
                 job += shared
+        return own, job
+
+    @cached_property
+    def _clusters(self) -> list[JobFinding]:
+        """Slow clusters of each team's ranks; those of known saving are no part of the loss."""
+        own, found = self._outliers[0], []
+        for team in self.deviations:
+            known = [one for one in own if one.team == team.team]
+            found += find_clusters(team, self.step_ns, known, self.thresholds)
+        return found
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
+        thresholds, step_ns = self.thresholds, self.assumed_step_ns
+        own, job = self._outliers
+        halves = [one for one in self._clusters if one.known_gain_ns is None]
+        joined = {(rank, one.part) for one in halves for rank in one.ranks}
         slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns, thresholds)
         always = slow_in_every_step(self._transfers, self._expected_transfers)
         incomplete = self.run.collective_arrays.incomplete
@@ -202,8 +220,9 @@ class RunAnalysis:
             for which in (~incomplete, incomplete)
         ]
         return [
-            *join_late_ranks(own, thresholds),
+            *join_late_ranks([one for one in own if (one.rank, one.part) not in joined], thresholds),
             *job,
+            *halves,
             *attribute_to_ranks(slow),
             *(one for one in lasting if one is not None),
         ]
@@ -218,13 +237,9 @@ class RunAnalysis:
 
     @cached_property
     def job_findings(self) -> list[JobFinding]:
-        """Clusters of ranks and steps that are slow for all: their saving is no part of the loss."""
-        own = [one for one in self.candidates if isinstance(one, Outlier)]
-        found = []
-        for team in self.deviations:
-            known = [one for one in own if one.team == team.team]
-            found += find_clusters(team, self.step_ns, known, self.thresholds)
-        return found + find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+        """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
+        slow_steps = find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+        return [one for one in self._clusters if one.known_gain_ns is not None] + slow_steps
 
     @cached_property
     def fast_ranks(self) -> list[FastRanks]:

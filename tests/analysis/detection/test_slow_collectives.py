@@ -1,5 +1,7 @@
 """Collectives that are slow though all have arrived: everywhere, in one group, behind one rank; and chance."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -113,9 +115,27 @@ def test_what_is_too_little_of_a_step_is_left():
     assert found(two_of_all(), late, step_ns=np.full(STEPS, 1e8))[0] == []
 
 
-def test_a_rank_alone_in_its_group_waits_for_somebody_unrecorded():
+def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
+    """Ranks 4 and 5 were not recorded: in steps 3 and 7 one of them, or the network, holds up ranks 0 and 1."""
     matching = meetings_of({0: [("ranks", 0, 4)] * 2, 1: [("ranks", 1, 5)] * 2})
-    assert found(matching, lambda step, ranks, number: 90_000.0 if 0 in ranks else 0.0)[0] == []
+    slow, _, _ = found(matching, lambda step, ranks, number: 90_000.0 if step in (3, 7) else 0.0)
+    assert [(one.ranks, one.steps, one.is_incomplete) for one in slow] == [({0, 1}, (3, 7), True)]
+    slow, _, _ = found(
+        matching, lambda step, ranks, number: 90_000.0 * (step == 3) + 50_000.0 * (step == 7 and 0 in ranks)
+    )
+    assert [(one.ranks, one.steps, one.is_incomplete) for one in slow] == [({0, 1}, (3,), True), ({0}, (7,), True)]
+    (of_all, of_one) = attribute_to_ranks(slow)
+    assert (of_all.ranks, of_one.ranks) == ({0, 1}, {0})
+    apart = [replace(one, steps=(3, 7)) for one in slow]
+    (waits,) = attribute_to_ranks(apart)
+    assert (waits.ranks, waits.steps, len(waits.meetings)) == ({0, 1}, (3, 7), 6)
+
+
+def test_a_rank_with_unknown_partners_tells_nothing():
+    matching = meetings_of({0: [("name", "a")] * 2, 1: [("name", "b")] * 2})
+    assert found(matching, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
+    alone = meetings_of({0: [("ranks", 0, 4)] * 2})
+    assert found(alone, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
 
 
 def test_no_collectives_one_step_and_unknown_times():

@@ -6,7 +6,7 @@ import pytest
 
 import jitter
 from jitter.simulate import Fault, Job, Run, simulate, write
-from tests.support.simulated import small
+from tests.support.simulated import ingest_partial_run, small
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
 
@@ -36,6 +36,17 @@ def test_the_recorded_ranks_wait_for_one_that_was_not(tmp_path: Path, fault: str
     ends, without = run.last_collective_ends(), run.without().last_collective_ends()
     assert 0 < culprit.gain_ns <= 1.1 * (ends[-1] - ends[0] - (without[-1] - without[0]))
     assert "An unrecorded rank or the network holds up the recorded ranks" in found.verdict
+
+
+def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):
+    """Ranks 4 to 7 were not recorded. Rank 5 stalls: its tensor group waits for it, and each recorded rank's pair."""
+    stall = Fault.parse("cpu_stall:rank=5,steps=3+5,kernel=20,ms=6")
+    job = small("tensor_data", ranks=8, tensor=4, steps=8, kernels=100, syncs=frozenset({"after"}))
+    run = simulate(job, [stall])
+    (culprit,) = ingest_partial_run(run, tmp_path, absent=frozenset({4, 5, 6, 7})).diagnose().culprits
+    assert (culprit.scope, culprit.ranks, culprit.confidence) == ("unrecorded", (4, 5, 6, 7), "low")
+    ends, without = run.last_collective_ends(), run.without(stall).last_collective_ends()
+    assert culprit.gain_ns == pytest.approx(ends[-1] - ends[0] - (without[-1] - without[0]), rel=0.1)
 
 
 @pytest.mark.parametrize("rank", [3, 7])

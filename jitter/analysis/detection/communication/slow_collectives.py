@@ -24,6 +24,8 @@ class SlowCollectives:
     steps: tuple[int, ...]
     excess_ns: float
     sigmas: float
+    is_incomplete: bool = False
+    """Whether the group has members that were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def find_slow_collectives(
             for number in family.number.tolist()
             for group in range(family.group.shape[1])
         )
-        found.append(SlowCollectives(everyone, every, *everywhere))
+        found.append(SlowCollectives(everyone, every, *everywhere, any(one.absent for one in matching.collectives)))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
@@ -108,7 +110,8 @@ def find_slow_collectives(
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
                 which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
-                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas))
+                lacks = any(matching.collectives[number].is_incomplete(group) for number, group in which)
+                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks))
     return found
 
 
@@ -169,13 +172,14 @@ def _outside(
 def _families(matching: CollectiveMatching) -> list[_Family]:
     """Collectives by the groups into which they divide the ranks."""
     found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    is_single = sum(len(block.ranks) for block in matching.blocks) < 2
     for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
             for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
                 ranks.setdefault(group, set()).add(rank)
-        if any(len(group) < 2 for group in ranks.values()):
-            continue  # one rank alone exchanges with ranks that were not recorded
+        if any(len(own) < 2 and (is_single or not meeting.is_incomplete(group)) for group, own in ranks.items()):
+            continue  # one rank alone, with partners that are not known or without any other recorded rank
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))
         key = tuple(frozenset(ranks[group]) for group in ordered)
         found.setdefault(key, []).append((number, ordered))
@@ -189,14 +193,20 @@ def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunicatio
     """Return the ranks whose links explain the slow collectives, worst first.
 
     Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
-    common; if they have none in common, the worst group is explained by itself.
+    common; if they have none in common, the worst group is explained by itself. Groups with members that were not
+    recorded are explained together where they share steps: all of them may wait for one such member.
     """
     left = list(slow)
     explained = []
     while left:
         worst = max(left, key=lambda one: one.excess_ns)
-        same = [one for one in left if set(one.steps) & set(worst.steps) and one.ranks & worst.ranks]
-        shared = frozenset.intersection(*(one.ranks for one in same))
+        same = [one for one in left if set(one.steps) & set(worst.steps)]
+        if worst.is_incomplete:
+            same = [one for one in same if one.is_incomplete]
+            shared = frozenset[int]().union(*(one.ranks for one in same))
+        else:
+            same = [one for one in same if one.ranks & worst.ranks]
+            shared = frozenset.intersection(*(one.ranks for one in same))
         if not shared:
             same, shared = [worst], worst.ranks
         explained.append(SlowCommunication(shared, tuple(same)))

@@ -15,6 +15,7 @@ import numpy as np
 from jitter.analysis.detection.outliers.deviations import TeamDeviations
 from jitter.analysis.detection.outliers.significance import (
     binomial_tail,
+    drift_line,
     effective_count,
     qn_sigma,
     quiet_level,
@@ -171,9 +172,8 @@ def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found 
     noise = float(np.median(sample.noise[known, column]))
     sigma = max(float(values.std(ddof=1)) if count >= thresholds.min_steps_for_scatter else 0.0, noise)
     unusual_ns, independent = sample.unusual[column], effective_count(values)
-    if count >= thresholds.min_steps_of_drift and _correlation(values) >= thresholds.drift_correlation:
+    if (line := drift_line(values)) is not None:
         # of a drift the mean counts, and how steps differ from the line
-        line = np.polyval(np.polyfit(np.arange(count), values, 1), np.arange(count))
         sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.noise[known])))
         independent = float(count)
         unusual_ns += float(values.mean()) - sample.level[column]
@@ -196,11 +196,6 @@ def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found 
         # nor is a step an exception of which no rank's total is known: the first one, by its start
         steps = steps | np.isnan(sample.total).all(axis=1)
     return _Found(steps, level / noise, chance, persistent=True)
-
-
-def _correlation(values: Floats) -> float:
-    """Return the correlation of a series with its positions; 0 for a constant one."""
-    return float(np.corrcoef(np.arange(len(values)), values)[0, 1]) if values.std() > 0 else 0.0
 
 
 def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:

@@ -65,11 +65,13 @@ def find_clusters(
         members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
         told = (
             f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
-            f"{format_count(cut, 'rank')}, and differ less among themselves: the loss, which compares with the median "
-            "rank, does not contain it"
+            f"{format_count(cut, 'rank')}, and differ less among themselves"
         )
-        # they are late together: the step is shorter by what one of them takes longer
-        gain = excess * timed
+        gain = None  # of equal halves the lower median is the fast one's: the loss contains it
+        if 2 * cut < ranks:
+            told += ": the loss, which compares with the median rank, does not contain it"
+            # they are late together: the step is shorter by what one of them takes longer
+            gain = excess * timed
         found.append(
             JobFinding(
                 "two_clusters", part, dict.fromkeys(slow, every), excess * steps, apart, (told,), chance, members, gain

@@ -149,10 +149,24 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     """Return whether `slow` columns of totals (steps, ranks) are above the `fast` ones alike in all steps.
 
     Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
-    beside its own standard deviation over the steps. With too few steps to tell, the answer is yes.
+    beside its own standard deviation over the steps, of a drift: around its line. With too few steps to tell, the
+    answer is yes.
     """
     known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
     apart = np.nanmean(total[np.ix_(known, slow)], axis=1) - np.nanmean(total[np.ix_(known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_steps_for_scatter:
         return True
-    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(apart[:, None])[0]))
+    line = drift_line(apart)
+    around = apart if line is None else apart - line
+    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around[:, None])[0]))
+
+
+def drift_line(values: Floats) -> Floats | None:
+    """Return the line through a series that drifts; None if it does not, or is too short to tell."""
+    count, steps = len(values), np.arange(len(values))
+    if count < THRESHOLDS.min_steps_of_drift or not values.std() > 0:
+        return None
+    if float(np.corrcoef(steps, values)[0, 1]) < THRESHOLDS.drift_correlation:
+        return None
+    line: Floats = np.polyval(np.polyfit(steps, values, 1), steps).astype(np.float64)
+    return line

@@ -8,6 +8,7 @@ import numpy as np
 from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.loss.noise import variance_of_charges
 from jitter.analysis.diagnosis.model import Cause, Divergence, PathSplit, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.charges import Charge, Charges
@@ -129,12 +130,8 @@ def _first_of_stretch(number: int, charges: Charges, rank: int, evidence: Eviden
     if not len(worst):
         return None
     thresholds = evidence.thresholds
-    excess, team, part = charges.excess_ns[worst], charges.team[worst], charges.part[worst]
-    variance = np.zeros(len(worst))
-    for one, other in set(zip(team.tolist(), part.tolist(), strict=True)):
-        own_variance = evidence.analysis.variance_of(number, one, TimePart(other))
-        variance[(team == one) & (part == other)] = own_variance
-    sigma = np.sqrt(np.cumsum(variance))
+    excess = charges.excess_ns[worst]
+    sigma = np.sqrt(np.cumsum(variance_of_charges(evidence.analysis, number, charges.where(worst))))
     noise = thresholds.divergence_sigmas * sigma
     least = max(thresholds.divergence_floor_ns, thresholds.divergence_share * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)

@@ -8,6 +8,7 @@ import numpy as np
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.charges import Charges
+from jitter.core.numeric.arrays import Floats
 
 
 def expected_maximum(count: int) -> float:
@@ -31,14 +32,20 @@ def loss_from_noise(analysis: RunAnalysis, steps: Iterable[int]) -> float:
     return factor * sum(_noise_of_path(analysis, number, analysis.paths[number].whole) for number in steps)
 
 
-def _noise_of_path(analysis: RunAnalysis, number: int, charges: Charges) -> float:
-    """Return the standard deviations of the path's stretches, each on one rank, summed."""
-    if not len(charges):
-        return 0.0
+def variance_of_charges(analysis: RunAnalysis, number: int, charges: Charges) -> Floats:
+    """Return, (charges,), the noise variance, ns², of each charge in the run's `number`th step; 0 where unknown."""
     variance = np.zeros(len(charges))
     for team, part in set(zip(charges.team.tolist(), charges.part.tolist(), strict=True)):
         if part != TimePart.TRANSFER:
             its = (charges.team == team) & (charges.part == part)
             variance[its] = np.nan_to_num(analysis.variance_of(number, team, TimePart(part)))
+    return variance
+
+
+def _noise_of_path(analysis: RunAnalysis, number: int, charges: Charges) -> float:
+    """Return the standard deviations of the path's stretches, each on one rank, summed."""
+    if not len(charges):
+        return 0.0
+    variance = variance_of_charges(analysis, number, charges)
     stretch = np.cumsum(np.append(0, np.diff(charges.rank) != 0))
     return float(sum(math.sqrt(own) for own in np.bincount(stretch, variance).tolist()))

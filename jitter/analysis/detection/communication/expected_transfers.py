@@ -31,14 +31,14 @@ def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | Non
     """
     kinds = _kinds(lake, run)
     found = np.full(len(usual), np.nan)
+    fastest: dict[str, float] = {}
+    least: dict[tuple[str, float], float] = {}
+    for group, kind in sorted(kinds.items(), key=lambda one: -one[1].size):
+        fastest[kind.operation] = float(np.fmin(fastest.get(kind.operation, np.nan), usual[group]))
+        least[kind.operation, kind.size] = fastest[kind.operation]
     for group, kind in kinds.items():
         if kind.is_incomplete:
-            alike = [
-                usual[other]
-                for other, one in kinds.items()
-                if one.operation == kind.operation and one.size >= kind.size and not np.isnan(usual[other])
-            ]
-            found[group] = min(alike, default=np.nan)
+            found[group] = least[kind.operation, kind.size]
         elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:
             found[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
     return found

@@ -81,6 +81,8 @@ class ScenarioReplay:
         """How much earlier than recorded each scenario is."""
         self._diverged = np.zeros(len(scenarios), np.bool_)
         """Mask of the scenarios that differ from the recording by more than a constant shift."""
+        self._last = max((step for scenario in scenarios for step in scenario.steps), default=-1)
+        """The last step in which a scenario repairs anything."""
         self.gained: list[Floats] = []
         """For each step (scenarios,): how much shorter it would be, ns; NaN where no rank's step counts."""
 
@@ -152,8 +154,7 @@ class ScenarioReplay:
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""
-        last = max((step for scenario in self._scenarios for step in scenario.steps), default=-1)
-        return number > last and not self._diverged.any() and not any(one.everything for one in self._scenarios)
+        return number > self._last and not self._diverged.any() and not any(one.everything for one in self._scenarios)
 
     def _repaired(self, scenario: Scenario, number: int, ranks: int) -> Bools:
         """(START, CPU, GPU; ranks) whose self times are the baseline's in a step."""

@@ -69,7 +69,7 @@ def _is_at_it(pid: int) -> bool:
 
 
 def test_a_lake_that_workers_do_not_see(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
-    from jitter.analysis.detection.executors.step_ranges import RemoteRun, _opened
+    from jitter.analysis.detection.executors.remote_steps import RemoteRun, _opened
     from jitter.core.errors import LakeError
 
     with pytest.raises(LakeError, match="does not see it"):

@@ -1,4 +1,4 @@
-"""A run examined stretch by stretch, by others who are told what the whole run tells: the same as in one go."""
+"""A run analysed range by range, by workers that get what the whole run tells: the same as in one go."""
 
 import pickle
 from dataclasses import asdict

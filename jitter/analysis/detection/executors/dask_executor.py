@@ -1,7 +1,7 @@
-"""A run examined on a Dask cluster that runs already; its workers see the lake under the same path as this process.
+"""Analyse a run on a Dask cluster that runs already; its workers see the lake under the same path as this process.
 
-Conclusions from the whole run are drawn here; the steps are read range by range on the workers, and each worker
-replays some of the scenarios over all steps. The code is that of `passes`.
+This process infers what the whole run tells. The workers read the steps, range by range, and each replays some of the
+scenarios over all steps. The computations are those of `passes`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jitter.analysis.detection.executors.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
-from jitter.analysis.detection.executors.step_ranges import (
+from jitter.analysis.detection.executors.remote_steps import (
     RemoteRun,
     baselines_of,
     measure_remotely,
@@ -29,12 +29,12 @@ from jitter.core.parallel.dask_client import connect
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-_STRETCHES_A_WORKER = 2
+_RANGES_PER_WORKER = 2
 
 
 @contextmanager
 def dask_executor(scheduler: str, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
-    """Connect to a cluster; gives what `Lake.examination` takes as `passes`, for the lake in this folder.
+    """Connect to a cluster; yield what makes the executor of a run of the lake in the folder `root`.
 
     Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or its workers die of it.
     """
@@ -51,31 +51,31 @@ class DaskStepExecutor:
 
     def measure(self) -> list[StepStatistics]:
         """See `StepExecutor`."""
-        found = self._gather([self._submit(measure_remotely, *stretch) for stretch in self._stretches()])
-        return [seen for stretch in found for seen in stretch]
+        found = self._gather([self._submit(measure_remotely, *one) for one in self._ranges()])
+        return [seen for part in found for seen in part]
 
     def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
         """See `StepExecutor`."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         baselines = self._steps.baselines
         replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
-        stretches = self._stretches() if walk else []
-        walks = [self._submit(walk_remotely, *one, usual, baselines_of(self._steps, *one)) for one in stretches]
+        ranges = self._ranges() if walk else []
+        walks = [self._submit(walk_remotely, *one, usual, baselines_of(self._steps, *one)) for one in ranges]
         found = self._gather([*replays, *walks])
         gained, paths = found[: len(replays)], found[len(replays) :]
-        return ReplayAndPaths(np.concatenate(gained, axis=1), [path for stretch in paths for path in stretch])
+        return ReplayAndPaths(np.concatenate(gained, axis=1), [path for part in paths for path in part])
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))
 
-    def _stretches(self) -> list[tuple[int, int]]:
-        return step_ranges(len(self._steps.run.keys), _STRETCHES_A_WORKER * self._workers())
+    def _ranges(self) -> list[tuple[int, int]]:
+        return step_ranges(len(self._steps.run.keys), _RANGES_PER_WORKER * self._workers())
 
-    def _submit(self, work: Callable[..., Any], *told: Any) -> "Future":
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future":
         if self._sent is None:
             # not scattered: data that lie on a worker are lost with it, what a task made is made again
             self._sent = self._client.submit(_itself, remote_run(self._root, self._steps), pure=False)
-        return self._client.submit(work, self._sent, *told, pure=False)
+        return self._client.submit(work, self._sent, *arguments, pure=False)
 
     def _gather(self, futures: "Sequence[Future]") -> list[Any]:
         from distributed import KilledWorker

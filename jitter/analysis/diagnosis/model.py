@@ -1,6 +1,6 @@
 """The diagnosis as plain data: loss, steps, culprits, what-if, verdict."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
@@ -210,12 +210,12 @@ class Diagnosis:
     """Worst first; empty for a healthy run."""
     what_if: WhatIf
     verdict: str
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
-    split: tuple[LossShare, ...] = field(default=())
+    split: tuple[LossShare, ...] = ()
     """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
-    conclusion: Conclusion = field(default=Conclusion("within_noise"))
-    efficiency: tuple[EfficiencyFinding, ...] = field(default=())
+    conclusion: Conclusion = Conclusion("within_noise")
+    efficiency: tuple[EfficiencyFinding, ...] = ()
     """Limits of all ranks alike, whether or not the job has jitter."""
 
     def _repr_html_(self) -> str:

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.analysis.diagnosis.evidence.migrations import describe_migrations
+from jitter.analysis.diagnosis.evidence.migrations import Recordings, describe_migrations
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis, Pause
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.formatting import format_time
 from jitter.core.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
-from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns
 
 _CODE: Final = ("operator", "scope", "phase", "source_line")
@@ -29,22 +27,14 @@ _LEAST_SHARE: Final = 0.5
 _HOST_CAUSES: Final = ("cpu_launch", "late_start")
 
 
-class Program(Protocol):
+class RecordedCode(Recordings, Protocol):
     """The source of the evidence; `jitter.Lake` has these members."""
-
-    root: Path
 
     def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> StepColumns:
         """Return columns of one step's rows."""
 
     def kernel_indices(self, key: StepKey) -> list[KernelIndex]:
         """Return the alignment of each cohort's ranks in one step."""
-
-    def ranks_of(self, key: StepKey) -> list[int]:
-        """Return the ranks that recorded this step."""
-
-    def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
-        """Return the record of one rank in one step."""
 
 
 class _Launch(NamedTuple):
@@ -56,47 +46,47 @@ class _Launch(NamedTuple):
     before_ns: int | None
 
 
-def add_code_evidence(diagnosis: Diagnosis, program: Program) -> Diagnosis:
+def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
     """Return the diagnosis with what the recordings say of the code behind each culprit, where they say anything.
 
     Raises `LakeError` if a file of the lake is missing or damaged.
     """
     return replace(
         diagnosis,
-        culprits=tuple(_with_moves(_with_code(culprit, program), program) for culprit in diagnosis.culprits),
+        culprits=tuple(_with_moves(_with_code(culprit, lake), lake) for culprit in diagnosis.culprits),
     )
 
 
-def _with_moves(culprit: Culprit, program: Program) -> Culprit:
-    told = describe_migrations(program, culprit.rank, culprit.steps) if culprit.cause in _HOST_CAUSES else None
+def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
+    told = describe_migrations(lake, culprit.rank, culprit.steps) if culprit.cause in _HOST_CAUSES else None
     return culprit if told is None else replace(culprit, evidence=(*culprit.evidence, told))
 
 
-def _with_code(culprit: Culprit, program: Program) -> Culprit:
+def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if culprit.pauses:
-        told = "; ".join(_describe_pause(pause, program) for pause in culprit.pauses)
+        told = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
         return replace(culprit, evidence=(*culprit.evidence, f"the longest pauses on the critical path: {told}"))
     where = culprit.kernel_index
-    key = next((key for key in culprit.steps if culprit.rank in program.ranks_of(key)), None)
+    key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
     if culprit.cause == "cpu_after" or where is None or key is None or where.last - where.first >= _MOST_KERNELS:
         return culprit
-    launch = _find_launch(program, key, culprit.rank, where.first)
+    launch = _find_launch(lake, key, culprit.rank, where.first)
     if launch is None:
         return culprit
     words = describe_launch(launch.code)
     found = [] if words is None else [words]
     if culprit.cause in _HOST_CAUSES:
-        operation = _describe_gap(program, key, culprit.rank, launch)
+        operation = _describe_gap(lake, key, culprit.rank, launch)
         if operation is not None:
             found.append(f"before the launch of kernel {where.first} the host was {operation}")
     return replace(culprit, code=None if words is None else launch.code, evidence=(*culprit.evidence, *found))
 
 
-def _describe_pause(pause: Pause, program: Program) -> str:
+def _describe_pause(pause: Pause, lake: RecordedCode) -> str:
     """Return a pause in words, with the host operation that covers it where one is recorded."""
     told = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
-    launch = _find_launch(program, pause.key, pause.rank, pause.kernel_index)
-    operation = None if launch is None else _describe_gap(program, pause.key, pause.rank, launch)
+    launch = _find_launch(lake, pause.key, pause.rank, pause.kernel_index)
+    operation = None if launch is None else _describe_gap(lake, pause.key, pause.rank, launch)
     return told if operation is None else f"{told} ({operation})"
 
 
@@ -126,13 +116,13 @@ def _inner(scope: str) -> str:
     return scope if len(scope) <= _LONGEST_SCOPE else f"…{scope[-_LONGEST_SCOPE:]}"
 
 
-def _find_launch(program: Program, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
+def _find_launch(lake: RecordedCode, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
     """Return the rank's kernel with this index."""
-    for index in program.kernel_indices(key):
+    for index in lake.kernel_indices(key):
         member = next((one for one in index.members if one.rank == rank), None)
         if member is not None and kernel_index in index.partners[member.sequence]:
             number = index.partners[member.sequence].index(kernel_index)
-            rows = program.step_columns(key, _COLUMNS, [rank]).table
+            rows = lake.step_columns(key, _COLUMNS, [rank]).table
             kinds = rows["kind"].to_pylist()
             row = [at for at, kind in enumerate(kinds) if kind != KINDS[MEMORY]][number]
             start_ns = rows["launch_start_ns"][row].as_py()
@@ -140,7 +130,7 @@ def _find_launch(program: Program, key: StepKey, rank: int, kernel_index: int) -
                 CodeLocation(kernel_index, *(rows[name][row].as_py() for name in _CODE)),
                 rows["launch_thread"][row].as_py(),
                 start_ns,
-                _last_return(rows, start_ns, program.record_of(key, rank).step.start_ns),
+                _last_return(rows, start_ns, lake.record_of(key, rank).step.start_ns),
             )
     return None
 
@@ -154,13 +144,13 @@ def _last_return(rows: pa.Table, start_ns: int | None, step_start_ns: int) -> in
     return step_start_ns if returned is None else min(returned, start_ns)
 
 
-def _describe_gap(program: Program, key: StepKey, rank: int, launch: _Launch) -> str | None:
+def _describe_gap(lake: RecordedCode, key: StepKey, rank: int, launch: _Launch) -> str | None:
     """Return which host operation covers most of the gap before a launch, in words; None if none is recorded."""
     start_ns, before_ns = launch.start_ns, launch.before_ns
     if start_ns is None or before_ns is None or start_ns <= before_ns:
         return None
     columns = ("kind", "name", "thread", "start_ns", "end_ns")
-    rows = read_host_events(program.root, program.record_of(key, rank).record, columns)
+    rows = read_host_events(lake.root, lake.record_of(key, rank).record, columns)
     if rows is None:
         return None
     rows = rows.filter(pc.and_(pc.equal(rows["kind"], "operation"), rows["end_ns"].is_valid()))

@@ -29,14 +29,13 @@ _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 class PathExcess:
     """The excess on the critical paths by step, rank and part."""
 
-    def __init__(self, evidence: Evidence) -> None:
+    def __init__(self, evidence: Evidence, timed: Sequence[int]) -> None:
         analysis = evidence.analysis
         self.ranks = sorted(analysis.run.team_of)
-        paths = [path.whole for path in analysis.paths]
-        self.own_ns: Floats = np.stack([charges.sums(self.ranks) for charges in paths])
+        self.own_ns: Floats = np.stack([path.whole.sums(self.ranks) for path in analysis.paths])
         """(steps, ranks, parts)."""
-        self.timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns))
-        """Steps with a loss."""
+        self.timed = tuple(timed)
+        """Positions in the run of the steps with a loss."""
 
     def most_often_last(self) -> tuple[int, int, int] | None:
         """Return the column of the rank with the most excess of its own in most steps, in how many, and of how many."""
@@ -57,7 +56,7 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
         return []
     if saved_ns >= thresholds.lead_share * loss_ns:
         return []
-    excess = PathExcess(evidence)
+    excess = PathExcess(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
     lead = _one_rank(evidence, excess, named, time_ns)
     if lead is None and loss_ns > thresholds.loss_noise_factor * loss_from_noise(analysis, timed):
@@ -122,12 +121,12 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
 def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:
     """Return late launches on all ranks, if they are most of the loss."""
     thresholds, run = evidence.thresholds, evidence.analysis.run
-    totals = np.maximum(excess.own_ns[excess.timed].sum(axis=0), 0)
+    steps = excess.timed
+    totals = np.maximum(excess.own_ns[list(steps)].sum(axis=0), 0)
     part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
     if whole < thresholds.lead_share * totals.sum() or of_ranks.max() > thresholds.max_share_of_one_rank * whole:
         return None
-    steps = tuple(excess.timed.tolist())
     candidate = JobFinding(
         "launch_bound",
         part,

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.causes import CAUSES, Side
 from jitter.analysis.diagnosis.model import Cause, LossPart, LossShare
 from jitter.core.formatting import format_percent, format_time
-
-Side = Literal["CPU", "GPU", "network"]
 
 
 @dataclass(frozen=True)
@@ -19,19 +18,23 @@ class LossPartInfo:
 
     words: str
     """Its name in prose."""
-    side: Side | None
     cause: Cause
     """The cause of a finding that takes the whole part; `none` for what is unexplained."""
+
+    @property
+    def side(self) -> Side | None:
+        """The side of the cause."""
+        return CAUSES[self.cause].side
 
 
 LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
     {
-        "late_start": LossPartInfo("late step starts (CPU)", "CPU", "late_start"),
-        "cpu_launch": LossPartInfo("late kernel launches (CPU)", "CPU", "cpu_launch"),
-        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "CPU", "cpu_after"),
-        "gpu": LossPartInfo("GPU time", "GPU", "gpu_compute"),
-        "communication": LossPartInfo("communication (network)", "network", "communication"),
-        "unexplained": LossPartInfo("unexplained", None, "none"),
+        "late_start": LossPartInfo("late step starts (CPU)", "late_start"),
+        "cpu_launch": LossPartInfo("late kernel launches (CPU)", "cpu_launch"),
+        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "cpu_after"),
+        "gpu": LossPartInfo("GPU time", "gpu_compute"),
+        "communication": LossPartInfo("communication (network)", "communication"),
+        "unexplained": LossPartInfo("unexplained", "none"),
     }
 )
 

@@ -26,7 +26,7 @@ from jitter.comparison.document import (
     ThroughputEntry,
 )
 from jitter.core.kernels import MEMORY
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.freshness import made_from
 
@@ -116,7 +116,9 @@ def _measure(
     run = analysis.run
     losses = {step.key: step.loss_ns for step in diagnosis.steps}
     references = {team: _reference(program) for team, program in run.programs.items()}
-    wanted = set(_evenly(len(chosen), max(2, _MAX_KERNEL_TIMES // max(1, sum(map(len, references.values()))))))
+    wanted = set(
+        spread_positions(len(chosen), max(2, _MAX_KERNEL_TIMES // max(1, sum(map(len, references.values()))))).tolist()
+    )
     entries: list[StepEntry] = []
     kept: list[int] = []
     times: list[Floats] = []
@@ -125,7 +127,7 @@ def _measure(
         if step.number in wanted:
             kept.append(step.number)
             times.append(measure_kernel_times(step, run.job))
-    offset = len(entries) - min(len(entries), _MAX_STEPS)
+    offset = max(0, len(entries) - _MAX_STEPS)
     teams = []
     for team, places in references.items():
         first = int(run.job.first[team])
@@ -221,7 +223,7 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
     from jitter.analysis.metrics.communication.table import tabulate_collectives
 
     rows = sum(step.rows for source in lake.sources for step in source.steps)
-    steps = chosen if rows < _MANY_ROWS else [chosen[at] for at in _evenly(len(chosen), _MEASURED_STEPS)]
+    steps = chosen if rows < _MANY_ROWS else [chosen[at] for at in spread_positions(len(chosen), _MEASURED_STEPS)]
     measured = lake.communication(steps)
     count = max(1, len(measured.steps))
     return [
@@ -300,8 +302,3 @@ def _throughput(lake: Lake) -> tuple[ThroughputEntry, ...]:
         label = name if seen[name] == 1 else f"{name} {seen[name]}"
         found.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"]))
     return tuple(found)
-
-
-def _evenly(count: int, most: int) -> list[int]:
-    """Return at most `most` of `count` positions, at even distances, the first and the last among them."""
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []

@@ -177,7 +177,7 @@ def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
         [[float(np.median(one)), float(np.median(other))] for one, other in zip(first, second, strict=True)]
     )
     counts = np.array([[len(one), len(other)] for one, other in zip(first, second, strict=True)], np.float64)
-    variances = np.array([[_variance(one), _variance(other)] for one, other in zip(first, second, strict=True)])
+    variances = np.array([[one.var(ddof=1), other.var(ddof=1)] for one, other in zip(first, second, strict=True)])
     scale = np.maximum(means.mean(axis=1), 1.0)
     relative = variances / scale[:, None] ** 2
     degrees = counts.sum(axis=1) - 2
@@ -187,10 +187,6 @@ def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
     deviation = 1.25 * scale * np.sqrt(moderated * (1 / counts).sum(axis=1))
     found[usable] = 2 * student_tail(np.abs(means[:, 1] - means[:, 0]) / deviation, degrees + _PRIOR_WEIGHT)
     return found
-
-
-def _variance(values: Floats) -> float:
-    return float(values.var(ddof=1))
 
 
 def _adjust(p: Floats) -> Floats:

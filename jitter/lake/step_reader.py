@@ -7,7 +7,7 @@ now (`freshness.made_from`). Rows that no fresh file holds are read from the ran
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.numeric.arrays import Bools, Codes, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints, begins_of
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
@@ -45,7 +45,7 @@ class StepColumns:
     @cached_property
     def bounds(self) -> Ints:
         """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` belongs to `ranks[i]`."""
-        return np.fromiter(accumulate(self.rows, initial=0), np.int64)
+        return begins_of(self.rows)
 
     @cached_property
     def of_rank(self) -> Ints:

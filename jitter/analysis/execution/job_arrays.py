@@ -4,7 +4,6 @@ Ranks of the run are numbered team by team, and within a team by rank: `rank` in
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 
 
 class JobArrays(NamedTuple):
@@ -53,36 +52,28 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
     teams = range(len(sizes))
     waits = [rules[team].by_place.get(place, ()) for team in teams for place in range(len(programs[team].operations))]
     return JobArrays(
-        first_rank=_begins(list(sizes)),
-        first=_begins([len(programs[team].operations) for team in teams]),
-        kind=_joined([programs[team].kinds for team in teams]),
-        stream=_joined([programs[team].streams for team in teams]),
-        thread=_joined([rules[team].thread for team in teams]),
-        first_wait=_begins([len(others) for others in waits]),
+        first_rank=begins_of(sizes),
+        first=begins_of(len(programs[team].operations) for team in teams),
+        kind=joined(programs[team].kinds for team in teams),
+        stream=joined(programs[team].streams for team in teams),
+        thread=joined(rules[team].thread for team in teams),
+        first_wait=begins_of(map(len, waits)),
         wait_on=np.array([other for others in waits for other in others], np.int64),
         launch_ns=np.array([rules[team].launch_ns for team in teams], np.float64),
         stream_ns=np.array([rules[team].stream_ns for team in teams], np.float64),
         queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
         first_kernel=np.array([programs[team].first_kernel for team in teams], np.int64),
         interference=np.array([rules[team].interference for team in teams], np.float64),
-        collective_before=_joined([collectives_before(programs[team].kinds) for team in teams]),
+        collective_before=joined(collectives_before(programs[team].kinds) for team in teams),
         has_launches=np.array([rules[team].has_launches for team in teams], np.bool_),
     )
 
 
 def count_streams(job: JobArrays) -> int:
-    """How many streams the busiest rank has."""
+    """Return how many streams the busiest rank has."""
     return 1 + int(job.stream.max(initial=NO_STREAM))
 
 
 def count_threads(job: JobArrays) -> int:
-    """How many launching threads the busiest rank has."""
+    """Return how many launching threads the busiest rank has."""
     return 1 + int(job.thread.max(initial=0))
-
-
-def _begins(counts: Sequence[int]) -> Ints:
-    return np.array([0, *accumulate(counts)], np.int64)
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *parts])

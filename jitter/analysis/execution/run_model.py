@@ -26,7 +26,7 @@ from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
 from jitter.core.kernels import COLLECTIVE, SYNC
-from jitter.core.numeric.arrays import Bools, Ints, KindCodes
+from jitter.core.numeric.arrays import Bools, Ints, KindCodes, spread_positions
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512
@@ -134,7 +134,7 @@ class RunModel:
         keys = list(self._source.steps)
         if self._source.rows <= _SURVEYED_ROWS:
             return keys
-        chosen = {keys[int(at)] for at in np.linspace(0, len(keys) - 1, _SURVEYED_STEPS)}
+        chosen = {keys[at] for at in spread_positions(len(keys), _SURVEYED_STEPS)}
         seen = {(m.sequence, m.rank) for key in chosen for m in self._members(key)}
         ranks, sequences = {rank for _, rank in seen}, {sequence for sequence, _ in seen}
         for key in keys:
@@ -258,7 +258,7 @@ class RunModel:
         program = self.programs[team]
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
         having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
-        sampled = {having[i] for i in np.linspace(0, len(having) - 1, min(wanted, len(having))).astype(int)}
+        sampled = {having[at] for at in spread_positions(len(having), wanted)}
         tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
         thread = threads_of(program, (self.team_times(key, team) for key in tried))
         chosen = self._sampled_ranks(team, len(sampled))
@@ -275,7 +275,7 @@ class RunModel:
         own = np.flatnonzero(self._teams == team)
         most = max(1, _MOST_SAMPLED // max(1, steps * self._operations[team]))
         chosen = np.zeros(len(self._teams), np.bool_)
-        chosen[own[np.linspace(0, len(own) - 1, min(most, len(own))).astype(int)]] = True
+        chosen[own[spread_positions(len(own), most)]] = True
         return chosen
 
     @cached_property

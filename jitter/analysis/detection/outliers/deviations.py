@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.detection.outliers.significance import QN_TO_SIGMA
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
@@ -218,7 +219,4 @@ def _qn(total: Floats) -> float:
     ]
     differences = np.concatenate(apart)
     known = differences[~np.isnan(differences)]
-    return _QN * float(np.quantile(known, 0.25)) if len(known) else 0.0
-
-
-_QN: Final = 2.2219  # factor from the quartile of differences to the standard deviation of a normal distribution
+    return QN_TO_SIGMA * float(np.quantile(known, 0.25)) if len(known) else 0.0

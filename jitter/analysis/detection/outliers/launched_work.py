@@ -22,7 +22,7 @@ from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.recorded.run_reader import LaunchShapes, RunReader
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 
 _MIN_VARIATION: Final = 0.01
 """Of a rank's GPU time, from step to step: with less, launches are not read."""
@@ -106,7 +106,7 @@ def compare_launched_work(
     most = _MAX_CELLS // (operations * ranks)
     if most < thresholds.min_steps_for_scatter:
         return None
-    chosen = sorted({int(at) for at in np.linspace(0, len(total) - 1, min(most, len(total)))})
+    chosen: list[int] = spread_positions(len(total), most).tolist()
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _MAX_PROBED)])
     if _sized_share(few.own[:, 0], few.threads[:, 0]) < _MIN_SIZED_SHARE:
         return None

@@ -5,7 +5,6 @@ A rank without peers is compared with its own other steps, and so is a rank in s
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -13,11 +12,10 @@ from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.recorded.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 
-_T = TypeVar("_T")
 _WINDOW_SHARE = 0.98
 """Of a step's GPU excess: the operations that hold this part of it are compared by kernel."""
 
@@ -194,14 +192,11 @@ def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tu
         for number, other in enumerate(analysis.keys)
         if number not in late and outlier.rank in run.ranks(other, outlier.team)
     ]
-    return [(step, [outlier.rank]) for step in (key, *_spread(there, analysis.thresholds.max_compared_steps))]
+    chosen = [there[at] for at in spread_positions(len(there), analysis.thresholds.max_compared_steps)]
+    return [(step, [outlier.rank]) for step in (key, *chosen)]
 
 
 def _with_peers(rank: int, ranks: Iterable[int], most: int) -> list[int]:
     """Return the rank and at most `most` of the team's other `ranks`, in order."""
-    return sorted([rank, *_spread([other for other in ranks if other != rank], most)])
-
-
-def _spread(some: Sequence[_T], most: int) -> list[_T]:
-    """Return at most `most` elements, evenly distributed from the first to the last."""
-    return [some[at] for at in np.linspace(0, len(some) - 1, min(len(some), most)).astype(int).tolist()]
+    others = [other for other in ranks if other != rank]
+    return sorted([rank, *(others[at] for at in spread_positions(len(others), most))])

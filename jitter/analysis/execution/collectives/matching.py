@@ -3,13 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.program import Program
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Ints, begins_of, joined
 
 Group = tuple[object, ...] | None
 """Identity of a collective's group; None: the trace does not state it."""
@@ -115,9 +114,9 @@ def flatten_collectives(
 ) -> CollectiveArrays:
     """Flatten the collectives; `operations` is how many each team's program has, `numbers` the ranks' in the run."""
     members = [np.array([numbers[rank] for rank in block.ranks], np.int64) for block in matching.blocks]
-    first_place = np.array([0, *accumulate(operations[block.team] for block in matching.blocks)], np.int64)
+    first_place = begins_of(operations[block.team] for block in matching.blocks)
     number_at, attendance_at = np.full((2, int(first_place[-1])), -1, np.int64)
-    first_group = np.array([0, *accumulate(collective.groups for collective in matching.collectives)], np.int64)
+    first_group = begins_of(collective.groups for collective in matching.collectives)
     first, rank, place, group, so_far = [0], [], [], [], 0
     for number, collective in enumerate(matching.collectives):
         for one in collective.members:
@@ -128,22 +127,22 @@ def flatten_collectives(
             place.append(np.full(len(one.group), one.place))
             group.append(first_group[number] + one.group)
         first.append(so_far)
-    every, groups = _joined(members), _joined(group)
+    every, groups = joined(members), joined(group)
     absent = _number_absent(matching.collectives, len(every))
     block, column = np.zeros((2, len(every)), np.int64)
     block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
-    column[every] = _joined([np.arange(len(own)) for own in members])
+    column[every] = joined([np.arange(len(own)) for own in members])
     return CollectiveArrays(
         np.array(first, np.int64),
         first_group,
-        _joined(rank),
-        _joined(place),
+        joined(rank),
+        joined(place),
         groups,
-        np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=int(first_group[-1])))]),
+        begins_of(np.bincount(groups, minlength=int(first_group[-1]))),
         np.argsort(groups, kind="stable"),
-        np.array([0, *accumulate(map(len, absent))], np.int64),
-        _joined([np.array(own, np.int64) for own in absent]),
-        np.array([0, *accumulate(len(own) for own in members)], np.int64),
+        begins_of(map(len, absent)),
+        joined([np.array(own, np.int64) for own in absent]),
+        begins_of(len(own) for own in members),
         every,
         block,
         column,
@@ -165,10 +164,6 @@ def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[i
     number = {rank: alike.setdefault(tuple(own), ranks + len(alike)) for rank, own in where.items()}
     numbered = {own: sorted({number[rank] for rank in own}) for own in numbers}
     return [numbered.get(own, []) for own in groups]
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 class _Attended(NamedTuple):

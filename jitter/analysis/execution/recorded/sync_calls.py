@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import StepSyncCalls
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Ints, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord
@@ -49,9 +49,7 @@ class RunSyncCalls:
                 if holder is not None and holder.record is one.record:
                     self._first[number, row_of[rank]], self._last[number, row_of[rank]] = cuts[at], cuts[at + 1]
             so_far += len(start[-1])
-        self._start_ns, self._end_ns, self._thread, self._name = (
-            np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (start, end, thread, name)
-        )
+        self._start_ns, self._end_ns, self._thread, self._name = map(joined, (start, end, thread, name))
         self._names = tuple(names)
 
     def of(self, key: StepKey) -> StepSyncCalls:

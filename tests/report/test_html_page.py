@@ -9,10 +9,12 @@ import pytest
 from bokeh.models import Legend
 
 import jitter
+from jitter.analysis.diagnosis.model import WhatIf
 from jitter.analysis.execution.self_times import START
 from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.notebook import Figures
+from jitter.report.page import render_findings
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
@@ -189,6 +191,27 @@ def test_one_rank(tmp_path):
     assert "no rank waited" not in text
     assert {"Step time", "Time to kernel end"} < set(titles(page))
     assert any(title.endswith("over the median of its other steps") for title in titles(page))
+
+
+def test_what_a_single_rank_loses_comes_before_what_cannot_be_compared(tmp_path):
+    lake = simulated(tmp_path, "--ranks", "1", "--steps", "6", "--kernels", "60")
+    assert lake.diagnose().efficiency
+    assert {share.part for share in lake.diagnose().split if share.ns > 0} == {"unexplained"}
+    page = render_html(lake)
+    told = Text(page).all
+    assert told.index("With or without jitter") < told.index("How much does jitter cost?")
+    assert "All ranks alike" not in told
+    assert 'class="loss-split"' not in page  # a bar of one colour tells nothing
+
+
+def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
+    page = RunReport(lake)
+    one = page.diagnosis.culprits[0]
+    unsaved = replace(page.diagnosis, culprits=(replace(one, gain_ns=0, share_ns=0),), what_if=WhatIf(0, 9_000_000))
+    page.diagnosis = unsaved
+    told = Text(str(render_findings(page))).all
+    assert "time saved if fixed not measurable" in told
+    assert "too little to measure, because other work is about as late; every rank at the median speed: 9.00 ms" in told
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):

@@ -92,7 +92,7 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     beyond = " beyond this loss" if all(one.is_beyond_loss for one in diagnosis.culprits) else ""
     fixed = f"fixing all findings would save about {format_time(saved)}{beyond}"
     if saved <= 0:
-        fixed = "what fixing all findings would save is too small to measure"
+        fixed = "fixing all findings would save too little to measure, because other work is about as late"
     return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
 
 

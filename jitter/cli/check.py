@@ -37,7 +37,7 @@ class Limits(NamedTuple):
         return found
 
 
-@click.command()
+@click.command(short_help="Check a run against limits: PASS, FAIL or UNKNOWN.")
 @lake_argument
 @click.option("--max-loss", metavar="LIMIT", help="Largest loss to jitter, as a part of the run's time: 5%.")
 @click.option(

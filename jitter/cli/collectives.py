@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jitter.core.step_key import StepKey
 
 
-@click.command()
+@click.command(short_help="Show calls, sizes, bandwidth and waiting of collectives.")
 @lake_argument
 @click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--group", metavar="NAME", help="Only collectives of this process group (or ranks: 0,1,2,3).")

@@ -17,7 +17,7 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 """The path of the page without `-o`."""
 
 
-@click.command()
+@click.command(short_help="Compare a run with an earlier one.")
 @click.argument("runs", nargs=-1, metavar="BASE... NEW", type=click.Path(path_type=Path))
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--base-steps", "base_numbers", metavar="A-B", help="Use these steps of the base. Default: as --steps.")

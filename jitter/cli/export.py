@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jitter.api import Lake
 
 
-@click.command()
+@click.command(short_help="Write CSV files, a timeline for Perfetto or a baseline.")
 @lake_argument
 @click.option(
     "--csv", "folder", type=click.Path(path_type=Path), help="Write one CSV file per GPU and step into this folder."

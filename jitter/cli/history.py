@@ -24,7 +24,7 @@ _db_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="Keep the runs of a job; show where step times change.")
 def history() -> None:
     """Keep the runs of a job, show how its step time changes, and check new runs against their spread.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jitter.ingestion.ingest import IngestReport
 
 
-@click.command()
+@click.command(short_help="Read traces into a lake: one file per GPU and step.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o",

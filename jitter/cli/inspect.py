@@ -12,7 +12,7 @@ from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
 
 
-@click.command()
+@click.command(short_help="Show what an ingest would read; write nothing.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @ingest_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: text.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jitter.query.run_query import RelationInfo
 
 
-@click.command()
+@click.command(short_help="Run SQL over the lake.")
 @click.argument("words", nargs=-1, metavar="[LAKE] SELECT")
 @click.option("--relations", "listing", is_flag=True, help="List the relations and their columns; run no query.")
 @click.option(

@@ -5,7 +5,7 @@ import click
 from jitter.core.errors import UsageError
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(short_help="Print the commands that record a job.", context_settings={"ignore_unknown_options": True})
 @click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch"]))
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(

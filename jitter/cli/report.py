@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitter.core.step_key import StepKey
 
 
-@click.command()
+@click.command(short_help="Say what jitter costs, which GPU causes it, and where.")
 @click.argument("paths", nargs=-1, metavar="[LAKE | TRACES...]", type=click.Path(path_type=Path))
 @click.option(
     "-L",

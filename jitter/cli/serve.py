@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitter.core.step_key import StepKey
 
 
-@click.command()
+@click.command(short_help="Serve the report to a browser: any step, any ranks.")
 @lake_argument
 @click.option(
     "--address",

@@ -8,7 +8,7 @@ import click
 from jitter.cli.options import force_option, lake_argument, table_output_option
 
 
-@click.command()
+@click.command(short_help="List the steps: time, loss, ranks, cause.")
 @lake_argument
 @click.option(
     "--format",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jitter.api import Lake
 
 
-@click.command()
+@click.command(short_help="Print a metric of a step: kernels by ranks.")
 @lake_argument
 @click.option(
     "--metric",

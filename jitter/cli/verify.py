@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitter.lake.integrity.verify import Verification
 
 
-@click.command()
+@click.command(short_help="Check the files of a lake against their checksums.")
 @lake_argument
 @click.option("--sources", is_flag=True, help="Also read the traces again, where they still lie, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: one line per problem.")

@@ -20,7 +20,7 @@ from jitter.ingestion.transform.collective_calls import compile_collective_patte
 from jitter.ingestion.transform.joins.launch_join import GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern
+from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, describe_unmatched_pattern
 from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
 from jitter.readers.validation import BatchValidator
 
@@ -130,6 +130,8 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
         for batch in batches:
             capture.add(batch)
         _shorten_names(recording, capture.long_texts)
+        if task.step_pattern is not None and not capture.markers:
+            recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
         joined = capture.join(recording.names)
         uses = joined.gpus()
         if not uses:

@@ -88,6 +88,14 @@ def test_a_slip_of_the_pen_gets_a_suggestion(arguments: list[str], told: str, ca
     assert told in err
 
 
+def test_every_command_is_described_whole_at_80_columns(monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.split("Commands:\n")[1].splitlines()
+    assert len(lines) == 16
+    assert all(line.endswith(".") and not line.endswith("...") and len(line) <= 80 for line in lines)
+
+
 @pytest.mark.parametrize("verb", [["table"], ["steps"], ["export", "--csv", "out"]])
 def test_without_a_lake_it_is_3(verb: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.chdir(tmp_path)

@@ -72,6 +72,17 @@ def test_the_options_of_ingest_apply_to_traces_alone(here: Path, capsys: pytest.
     assert "--rank is for traces" in capsys.readouterr().err
 
 
+def test_a_step_pattern_that_matches_nothing_shows_the_markers(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ingest", "traces", "--step-pattern", r"batch (?P<step>\d+)", "--jobs", "1"]) == ExitCode.DONE
+    notes = [line for line in capsys.readouterr().err.splitlines() if "--step-pattern" in line]
+    assert len(notes) == 1  # not one a rank
+    assert "matches no range of the trace; ranges with numbers (N): 'epochN_stepN-rankN-" in notes[0]
+    assert (
+        main(["ingest", "traces", "--step-pattern", r"step(?P<step>\d+)", "-o", "good", "--jobs", "1"]) == ExitCode.DONE
+    )
+    assert "--step-pattern" not in capsys.readouterr().err
+
+
 def test_a_folder_without_traces_is_unusable(here: Path, capsys: pytest.CaptureFixture[str]):
     (here / "empty").mkdir()
     assert main(["report", "empty"]) == ExitCode.UNUSABLE_INPUT

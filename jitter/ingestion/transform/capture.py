@@ -28,6 +28,7 @@ from jitter.readers import Batch
 if TYPE_CHECKING:
     from jitter.ingestion.transform.joins.duckdb_join import DuckDbJoin
 
+_MAX_OTHER_NUMBERED = 100
 SPILL_BYTES = 64 << 20
 """Bytes of rows above which a recording is written to disk as it is read."""
 
@@ -62,6 +63,9 @@ class Capture:
         """Ranges whose text states a step number, by process."""
         self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
         """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
+        self.other_numbered: list[str] = []
+        """Texts with numbers that a pattern of the user's does not match, one of those that differ in numbers only."""
+        self._other_kinds: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -168,6 +172,11 @@ class Capture:
             return lambda process, thread, start_ns, end_ns: self._collective_calls.append(
                 CollectiveCall(process, thread, start_ns, end_ns, *call)
             )
+        if self._pattern.pattern != DEFAULT_STEP_PATTERN and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
+            kind = re.sub(r"\d+", "N", text)
+            if kind != text and kind not in self._other_kinds:
+                self._other_kinds.add(kind)
+                self.other_numbered.append(text)
         return None
 
 

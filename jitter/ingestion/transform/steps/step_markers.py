@@ -66,6 +66,21 @@ def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
     return pattern
 
 
+def describe_unmatched_pattern(texts: Iterable[str]) -> str:
+    """Say that a pattern of the user's matches no range, with some of the `texts` that have numbers: steps first.
+
+    Numbers are shown as N, so that all ranks of a job say the same.
+    """
+    default = compile_step_pattern(None)
+    first = sorted(texts, key=lambda text: (parse_marker(default, None, text, 0, None) is None, len(text)))
+    shown = ", ".join(repr(re.sub(r"\d+", "N", text)[:_MAX_TEXT_LENGTH]) for text in first[:_MAX_TEXTS])
+    return "--step-pattern matches no range of the trace; " + (
+        f"ranges with numbers (N): {shown}" if shown else "no range has a number"
+    )
+
+
+_MAX_TEXTS = 3
+_MAX_TEXT_LENGTH = 60
 _NUMBER = re.compile(r"\d[\d,]*")
 _KIND_LENGTH = 48
 _MOST_DIGITS = {"step": 18, "epoch": 18, "rank": 9}

@@ -2,7 +2,7 @@
 
 import re
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from jitter.core.collective_names import OPERATIONS, collective_operation, find_collective_name, parse_operation
 
@@ -14,14 +14,11 @@ __all__ = [
     "MEMORY",
     "OPERATIONS",
     "SYNC",
-    "Kind",
     "collective_operation",
     "is_collective",
     "parse_operation",
     "short_name",
 ]
-
-Kind = Literal["compute", "collective", "memory"]
 
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""

@@ -16,7 +16,7 @@ from isal import igzip
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.batches import BatchBuilder
-from jitter.readers.amd.file_names import NAMING_HINT, rank_in_file_name
+from jitter.readers.amd.file_names import NAMING_HINT
 from jitter.readers.amd.rocprofv3.json_batches import TABLES, ToolBatches
 from jitter.readers.amd.rocprofv3.json_records import Agent, Kind, Metadata, Symbol, Text, Tool
 from jitter.readers.amd.rocprofv3.json_stream import JsonStream
@@ -61,21 +61,14 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     rows = BatchBuilder()
     problems: list[str] = []
     kernels = reported = done = 0
-    with _opened(path) as file:
+    with _opened(path) as file, _reading(path):
         stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None)
-        with _reading(path):
-            tools = list(_tools(stream))
+        tools = list(_tools(stream))
         length, stream.limit = stream.position, None
         for position, tool in enumerate(tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
             parts = ToolBatches(tool, stream, rows, process)
-            batches = parts.batches()
-            while True:
-                # only around the reading: errors of the consumer of batches are not damage
-                with _reading(path):
-                    batch, read = next(batches, (None, 0))
-                if batch is None:
-                    break
+            for batch, read in parts.batches():
                 kernels += batch.rows.num_rows if batch.table == "activities" else 0
                 done += read
                 advance(size * done // length - reported)
@@ -86,11 +79,8 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     if not kernels:
         raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --kernel-trace")
     advance(size - reported)
-    recording.processes, recording.names = rows.processes, rows.names
     named = _NAME.fullmatch(path.name)
-    pids = frozenset(process.pid for process in rows.processes if process.pid is not None)
-    recording.rank_in_name = rank_in_file_name(named["stem"] if named else path.name.partition(".")[0], pids)
-    recording.problems += [*problems, *rows.problems()]
+    rows.complete(recording, named["stem"] if named else path.name.partition(".")[0], problems)
 
 
 def _tools(stream: JsonStream) -> Iterator[Tool]:

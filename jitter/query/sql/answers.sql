@@ -1,13 +1,13 @@
 -- The diagnosis of each step, one row per step. A query of it diagnoses the whole run.
 CREATE VIEW answers AS
-SELECT epoch,                  -- null: markers name none
+SELECT epoch,                  -- null: the markers state none
        step,                   -- its number
-       step_time_ns,           -- null for the first of a stretch
-       loss_ns,                -- what jitter costs: its time less that with every own time at its median
+       step_time_ns,           -- null for the first of consecutive steps
+       loss_ns,                -- its time less the time it would take if every rank ran at the median speed
        loss_fraction,          -- of the step's time
-       min_rank,               -- the one that waits longest
-       max_rank,               -- the one with the most excess on the critical path
-       kernel_index,           -- where the max rank left the others
+       min_rank,               -- the rank that waits longest
+       max_rank,               -- the rank with the most excess on the critical path
+       kernel_index,           -- where the delay of the max rank begins
        kernel_name,            -- of that kernel
        start_ns,               -- of the max rank's excess: before its first kernel
        cpu_ns,                 -- of the max rank's excess: between launches

@@ -1,6 +1,6 @@
 -- Where each rank's time goes in each step; the parts add up to the step.
 CREATE VIEW breakdown AS
-SELECT epoch,       -- null: markers name none
+SELECT epoch,       -- null: the markers state none
        step,        -- number
        rank,        -- the job's global rank
        step_ns,     -- from its first activity to that of the next step, or to its last end

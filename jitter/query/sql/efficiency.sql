@@ -3,6 +3,6 @@ CREATE VIEW efficiency AS
 SELECT kind,                   -- compute_bound, communication, synchronization, small_kernels, …
        finding,                -- one sentence
        share,                  -- of the steps' time; null: unknown
-       gain_ns,                -- what the run saves without it, by replay; null: it has no price
-       evidence                -- in words, with the numbers
+       gain_ns,                -- time that the run saves without it, by replay; null: unknown
+       evidence                -- sentences with numbers
 FROM efficiency_rows

@@ -1,7 +1,7 @@
 -- Events on the hosts: synchronising calls and data loading.
 CREATE VIEW host AS
 SELECT TRY_CAST(regexp_extract(filename, 'rank=(\d+)/[^/]+$', 1) AS INTEGER) AS rank,  -- the job's global rank
-       epoch,                  -- null: markers name none
+       epoch,                  -- null: the markers state none
        step,                   -- null: outside every step
        kind,                   -- sync, data_loading, checkpoint, validation or operation
        name,                   -- of the call or range

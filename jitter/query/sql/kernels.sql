@@ -1,6 +1,6 @@
 -- Every GPU activity of every rank and step, copies and fills included. Times are on the rank's own clock.
 CREATE VIEW kernels AS
-SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BIGINT) AS epoch,  -- null: markers name none
+SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BIGINT) AS epoch,  -- null: the markers state none
        TRY_CAST(regexp_extract(filename, 'step=(\d+)/[^/]+$', 1) AS BIGINT) AS step,  -- a filter on it opens that step's files only
        rank,                   -- the job's global rank
        ordinal,                -- launch order in the rank's step, from 0
@@ -27,7 +27,7 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        dtype,                  -- of a collective
        group_name,             -- the communicator or process group
        group_ranks,            -- ranks that take part
-       group_size,             -- how many take part
+       group_size,             -- number of ranks that take part
        sequence,               -- number of the collective in its group
        source_rank,            -- rank that sends, of a send or a receive
        destination_rank,       -- rank that receives
@@ -36,6 +36,6 @@ SELECT TRY_CAST(regexp_extract(filename, 'epoch=(\d+)/step=\d+/[^/]+$', 1) AS BI
        copy_direction,         -- of a copy: host_to_device, device_to_host, …
        operator,               -- the framework's operator that launched it; null: not recorded
        scope,                  -- annotations and modules around the launch, outermost first, with / between them
-       phase,                  -- forward, backward, optimizer or communication; null: not told
+       phase,                  -- forward, backward, optimizer or communication; null: not recorded
        source_line             -- innermost frame of the program in the Python stack: file(line): function
 FROM read_parquet(getvariable('kernels_files'), filename = true, hive_partitioning = false, union_by_name = getvariable('kernels_union'))

@@ -1,6 +1,6 @@
 -- Numbers in the texts of step markers besides step, epoch and rank, one row each: batch sizes, sequence lengths.
 CREATE VIEW marker_numbers AS
-SELECT epoch,     -- null: markers name none
+SELECT epoch,     -- null: the markers state none
        step,      -- number
        rank,      -- the job's global rank
        position,  -- which number of the marker, from 0

@@ -1,6 +1,6 @@
 -- The metrics of every kernel, rank and step. metrics(2003) reads one step and is much faster; metrics(3, 1) is step 3 of epoch 1.
 CREATE VIEW metrics AS
-SELECT epoch,                  -- null: markers name none
+SELECT epoch,                  -- null: the markers state none
        step,                   -- its number
        rank,                   -- the job's global rank
        cohort,                 -- which ranks are compared with each other
@@ -15,7 +15,7 @@ SELECT epoch,                  -- null: markers name none
        launch_start_ns,        -- null: no launch recorded
        duration_ns,            -- end − start
        gap_ns,                 -- since the kernel before it on the main stream
-       ttke_ns,                -- time to kernel end: gaps and durations up to here
+       ttke_ns,                -- time to kernel end: sum of gaps and durations so far
        launch_latency_ns,      -- start − launch
        duration_deviation_ns,  -- from the cohort's mean
        gap_deviation_ns,       -- from the cohort's mean

@@ -3,5 +3,5 @@ CREATE VIEW problems AS
 SELECT source,                 -- digest of the source, in sources, or of the log
        file,                   -- where the trace or log lay
        rank,                   -- null: a log, or nothing of it is in the lake
-       problem                 -- in words
+       problem                 -- one sentence
 FROM problems_rows

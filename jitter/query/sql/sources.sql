@@ -3,11 +3,11 @@ CREATE VIEW sources AS
 SELECT digest,                 -- names the source
        file,                   -- where the trace lay
        size,                   -- bytes
-       format,                 -- the reader that took it
-       profiler_version,       -- as the trace tells it
+       format,                 -- the format that it was read as
+       profiler_version,       -- as the trace states it
        rank,                   -- null: nothing of it is in the lake
-       rank_told_by,           -- how the rank is known
-       host,                   -- null: the trace does not name it
+       rank_told_by,           -- evidence for the rank
+       host,                   -- null: the trace does not state it
        device,                 -- as the recording numbers it
        pid,                    -- of the recorded process
        clock,                  -- utc or unknown

@@ -1,6 +1,6 @@
 -- The recorded steps, one row per rank and step.
 CREATE VIEW steps AS
-SELECT epoch,                  -- null: markers name none
+SELECT epoch,                  -- null: the markers state none
        step,                   -- its number
        rank,                   -- the job's global rank
        source,                 -- digest of the source, in sources
@@ -8,7 +8,7 @@ SELECT epoch,                  -- null: markers name none
        start_ns,               -- the rank's own clock
        end_ns,                 -- null: the range has no end in the trace
        cut,                    -- launches in it have no kernel, or its range has no end
-       launches_without_kernel,  -- lost by the profiler
+       launches_without_kernel,  -- their kernels are missing in the trace
        kernels,                -- compute and collectives
        memory_activities,      -- copies and fills
        sequence,               -- equal digests: the same kernels in the same order

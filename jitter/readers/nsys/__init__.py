@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
@@ -14,6 +15,7 @@ from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, Tables, dam
 from jitter.readers.sqlite import DAMAGE
 
 _PID_BITS = 0xFF_FFFF
+_Item = TypeVar("_Item")
 
 
 class NsysReader:
@@ -69,18 +71,12 @@ class _Export:
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
-        try:
-            yield from self._batches(advance)
-        except DAMAGE as error:
-            raise damage_error(self._tables.path, error, self._tables.export_type) from error
-
-    def _batches(self, advance: Advance) -> Iterator[Batch]:
         rows = NsysBatches(self._tables, self._origin)
         parts = rows.parts()
-        total = sum(map(self._tables.rows, parts))
+        total = sum(self._guarded(lambda: (self._tables.rows(table) for table in parts)))
         seen = reported = 0
         for part in parts.values():
-            for batch in part():
+            for batch in self._guarded(part):
                 seen += batch.rows.num_rows
                 # the total is an estimate: the rest is reported at the end
                 due = self._tables.size * min(seen, total) // max(total, 1)
@@ -89,8 +85,15 @@ class _Export:
                 self._add_processes(rows)
                 if batch.rows.num_rows:
                     yield batch
-        self._finish(rows)
+        list(self._guarded(lambda: self._finish(rows)))
         advance(self._tables.size - reported)
+
+    def _guarded(self, part: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
+        # only around the reading: errors of `advance`, which may write to a closed pipe, are not damage
+        try:
+            yield from part()
+        except DAMAGE as error:
+            raise damage_error(self._tables.path, error, self._tables.export_type) from error
 
     def _add_processes(self, rows: NsysBatches) -> None:
         origin = self._origin
@@ -104,12 +107,13 @@ class _Export:
                 )
             )
 
-    def _finish(self, rows: NsysBatches) -> None:
+    def _finish(self, rows: NsysBatches) -> Iterator[None]:
         """Complete the recording with names, ranks and problems, which are known after the last row."""
         names, missing, invalid = resolve_names(self._tables, rows.names.keys)
         self.recording.names = names
         self._add_ranks(rows)
         self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
+        yield from ()
 
     def _add_ranks(self, rows: NsysBatches) -> None:
         for process, key in zip(self.recording.processes, rows.processes.keys, strict=True):

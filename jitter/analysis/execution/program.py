@@ -59,7 +59,7 @@ class Example(NamedTuple):
     names: Sequence[str]
     streams: Sequence[int]
     threads: Sequence[int]
-    """The launching threads, however they are called."""
+    """The launching threads, by any distinct numbers."""
     collectives: Sequence[str | None] = ()
     """The recorded collective operations; empty where none is recorded."""
 
@@ -75,7 +75,7 @@ class Program:
     """The commonest; its operations are all in the program under their own names."""
 
     def fit(self, signature: Signature, example: Example) -> None:
-        """Lay what the program was not made from along it; what finds no place there stays without."""
+        """Add the places of a signature that the program was not made from; operations without a place get -1."""
         words: dict[_Word, int] = {}
         theirs = [words.setdefault(_word(op), len(words)) for op in self.operations]
         own_operations = _operations(example)
@@ -107,7 +107,10 @@ class _Place:
 
 
 def lay_out(counts: Mapping[Signature, int], content: Callable[[Signature], Example]) -> Program:
-    """Make the program of what occurred as often as `counts` says (0: cut); `content` gives an example of each."""
+    """Return the program of these signatures.
+
+    `counts` is in how many complete steps each occurred, 0 if in cut ones only; `content` returns an example of each.
+    """
     words: dict[_Word, int] = {}
     order: list[_Place] = []
     found: dict[Signature, list[_Place]] = {}
@@ -159,7 +162,7 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
 
 
 def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
-    """For each operation the number of its place, None where it has none."""
+    """Return the number of each operation's place, None where it has none."""
     partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
     matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
     for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
@@ -174,7 +177,7 @@ def _pair_leftovers(
     own: range,
     theirs: range,
 ) -> None:
-    """Between two matched operations: the first without a partner takes the first free place of its kind and stream."""
+    """Give operations between two matched ones, in order, the first free place of their kind and stream."""
     free = theirs.start
     for at in own:
         op = operations[at]
@@ -186,7 +189,7 @@ def _pair_leftovers(
 
 
 def number_streams(main_stream: int | None, streams: Sequence[int | None]) -> dict[int | None, int]:
-    """Number a rank's streams: the main one is 0, the others by first appearance."""
+    """Return the number of each of a rank's streams: 0 for the main one, the others by first appearance."""
     numbers: dict[int | None, int] = {} if main_stream is None else {main_stream: MAIN}
     for stream in streams:
         numbers.setdefault(stream, len(numbers) + (main_stream is None))

@@ -53,7 +53,7 @@ class StepSyncCalls:
     names: tuple[str, ...]
 
     def of(self, ranks: Ints) -> tuple[Ints, Ints]:
-        """(ranks,) where the calls of each of these begin, and how many there are."""
+        """Return, (ranks,) each, where the calls of these ranks begin, and how many there are."""
         if not len(self.ranks):
             return np.zeros(len(ranks), np.int64), np.zeros(len(ranks), np.int64)
         at = np.minimum(np.searchsorted(self.ranks, ranks), len(self.ranks) - 1)
@@ -61,7 +61,7 @@ class StepSyncCalls:
         return np.where(there, self.first[at], 0), np.where(there, self.last[at] - self.first[at], 0)
 
     def by(self, rank: int) -> list[tuple[str, int]]:
-        """One rank's: the name and the thread of each."""
+        """Return the name and the thread of each call of one rank."""
         (first,), (count,) = self.of(np.array([rank]))
         which = slice(first, first + count)
         return [(self.names[name], thread) for name, thread in zip(self.name[which], self.thread[which], strict=True)]
@@ -69,7 +69,7 @@ class StepSyncCalls:
 
 @dataclass(frozen=True)
 class IdenticalRanks:
-    """Ranks that did the same."""
+    """Ranks that ran the same operations in the same order in one step."""
 
     ranks: Ints
     signature: Signature
@@ -92,7 +92,7 @@ class IdenticalRanks:
 def group_identical_ranks(
     activities: StepActivities, syncs: StepSyncCalls, origins: Mapping[int, int]
 ) -> Iterator[IdenticalRanks]:
-    """Divide ranks by what they did, in the order of their first ranks; `origins` are each one's on its clock."""
+    """Yield groups of ranks with equal operations, by their first ranks; `origins` are by rank, on its clock."""
     first, count = syncs.of(activities.ranks)
     for members, calls in _by_names(syncs.name, first, count):
         zero = activities.zero_ns[members, None]
@@ -135,7 +135,7 @@ def find_places_of_calls(times: IntTimes, begun: Ints, where: Ints) -> None:
 
 
 def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
-    """Put ranks that made the same calls together: their rows, and (those, calls) which calls; by the first rank."""
+    """Return ranks with equal calls together: their rows, and, (these ranks, calls), positions of their calls."""
     found = []
     for calls in np.unique(count).tolist():
         rows = np.flatnonzero(count == calls)
@@ -145,7 +145,7 @@ def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
 
 
 def _alike(rows: Ints) -> list[Ints]:
-    """Rows of an array that are equal: where each of them stands, by the first."""
+    """Return the positions of equal rows of an array together, in the order of their first."""
     same: Bools = (rows == rows[:1]).all(axis=1)
     if same.all():
         return [np.arange(len(rows))]
@@ -156,7 +156,7 @@ def _alike(rows: Ints) -> list[Ints]:
 
 
 def _shape(kind: KindCodes, names: tuple[str, ...]) -> bytes:
-    """Digest of where copies and synchronising calls stand, and of the calls' names."""
+    """Return a digest of the positions of copies and synchronising calls, and of the calls' names."""
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)
     shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(names).encode())

@@ -30,17 +30,17 @@ from jitter.core.numeric.arrays import Bools, Ints, KindCodes, spread_positions
 from jitter.core.step_key import StepKey
 
 _SAMPLED_CELLS = 512
-"""Cells of a team from which the rules are inferred."""
-
-
+"""Ranks × steps of a team from which its dependencies are inferred."""
 _MOST_SAMPLED = 4_000_000
-"""Operations of cells."""
+"""Operations × ranks × steps of a team: of a larger sample, some ranks at even distances."""
 _SURVEYED_ROWS = 5_000_000
+"""Rows of the run up to which all of its steps are surveyed."""
 _SURVEYED_STEPS = 6
+"""Steps of a longer run that are surveyed, besides those with new ranks or sequences."""
 _STEPS_OF_THREADS = 3
-"""Steps in which threads are seen to take turns, or not."""
+"""Steps that tell whether the threads of a rank take turns."""
 _TRIED_STEPS = 4
-"""Steps in which collectives without a recorded group are tried for being left together."""
+"""Steps that tell whether ranks leave a collective without a recorded group together."""
 
 
 class Member(NamedTuple):
@@ -63,9 +63,9 @@ class Source:
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
-    """Rank to row in the step (ordinal) to the group of the collective there."""
+    """By rank and row in the step (ordinal) the group of the collective there."""
     rows: int
-    """StepActivities in all."""
+    """Rows of all steps and ranks."""
 
 
 class InferredModel(NamedTuple):
@@ -79,10 +79,10 @@ class InferredModel(NamedTuple):
 
 
 class RunModel:
-    """The whole run; rows are read step by step, as often as the steps are gone through."""
+    """What is inferred from the whole run. Rows are read step by step, each time the steps are gone through."""
 
     def __init__(self, source: Source, understood: InferredModel | None = None) -> None:
-        """`understood`, if another has inferred it from the same run already."""
+        """Infer from the rows of `source`; `understood` is what another process inferred from the same run."""
         self._source = source
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
@@ -110,7 +110,7 @@ class RunModel:
 
     @cached_property
     def team_of(self) -> dict[int, int]:
-        """Each rank's team."""
+        """The team of each rank."""
         survey = self._survey
         cohort_of = {m.rank: m.cohort for key in self._source.steps for m in self._members(key)}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
@@ -118,7 +118,7 @@ class RunModel:
 
     @cached_property
     def _survey(self) -> "_Survey":
-        """A first look at what ranks did: in every step of a short run, of a long one in steps that show all of it."""
+        """What the ranks ran in the surveyed steps."""
         survey = _Survey()
         for key in self._surveyed():
             group_of = self._group_of_rank(key)
@@ -130,7 +130,7 @@ class RunModel:
         return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
-        """All steps if they can be kept; else some at even distances, and one for each sequence and rank besides."""
+        """Return all steps of a short run; else some at even distances, and those that add a sequence or a rank."""
         keys = list(self._source.steps)
         if self._source.rows <= _SURVEYED_ROWS:
             return keys
@@ -147,7 +147,7 @@ class RunModel:
 
     @cached_property
     def programs(self) -> dict[int, Program]:
-        """Each team's."""
+        """The program of each team."""
         counts: dict[int, Counter[Signature]] = defaultdict(Counter)
         for rank, own in self._survey.by_rank.items():
             counts[self.team_of[rank]].update(own)
@@ -157,7 +157,7 @@ class RunModel:
         return self._source.example(*self._survey.examples[signature])
 
     def collective_places(self, team: int) -> Ints:
-        """Places of the collectives in a team's program."""
+        """Return the places of the collectives in a team's program."""
         return np.array([at for at, op in enumerate(self.programs[team].operations) if op.kind == COLLECTIVE], np.int64)
 
     @cached_property
@@ -167,22 +167,22 @@ class RunModel:
 
     @cached_property
     def number_of(self) -> dict[int, int]:
-        """Rank to its number."""
+        """The number of each rank, as in `rank_numbers`."""
         return {rank: number for number, rank in enumerate(self.rank_numbers.tolist())}
 
     @cached_property
     def _teams(self) -> Ints:
-        """(ranks of the run,) by number."""
+        """(ranks of the run,) the team of each, by number."""
         return np.array([self.team_of[rank] for rank in self.rank_numbers.tolist()], np.int64)
 
     @cached_property
     def job(self) -> JobArrays:
-        """All programs and dependencies, flat."""
+        """All programs and dependencies as flat arrays."""
         return job_arrays([self.sizes[team] for team in sorted(self.programs)], self.programs, self.dependencies)
 
     @cached_property
     def collective_arrays(self) -> CollectiveArrays:
-        """All collectives, flat."""
+        """All collectives as flat arrays."""
         return flatten_collectives(self.matching, self._operations, self.number_of)
 
     @cached_property
@@ -190,11 +190,11 @@ class RunModel:
         return {team: len(program.operations) for team, program in self.programs.items()}
 
     def team_times(self, key: StepKey, team: int) -> TeamTimes:
-        """One team's step, laid out along its program."""
+        """Return one team's step, (operations, ranks), along its program."""
         return of_team(self.step_times(key, self._teams == team), self.rank_numbers, team, self._operations[team])
 
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
-        """One rank's step, (operations, 1)."""
+        """Return one rank's step, (operations, 1)."""
         team = self.team_of[rank]
         return of_rank(
             self.step_times(key, self.rank_numbers == rank),
@@ -204,7 +204,7 @@ class RunModel:
         )
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
-        """Read a step of all ranks, or of those of the run that are wanted."""
+        """Read a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
         here = np.zeros(len(self.rank_numbers), np.bool_)
         here[[self.number_of[member.rank] for member in self._members(key)]] = True
         if wanted is not None:
@@ -222,7 +222,7 @@ class RunModel:
         return step
 
     def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:
-        """The places of a group's operations in a team's program; what the survey did not see is fitted into it."""
+        """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""
         program = self.programs[team]
         if group.signature not in program.places:
             program.fit(group.signature, self._source.example(key, rank))
@@ -234,7 +234,7 @@ class RunModel:
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
-        """(operations, ranks): the rows of one team's step in the files of these ranks, -1 where there is none."""
+        """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
         found = np.full((self._operations[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
         for group in self._source.rank_groups(key):
@@ -245,16 +245,16 @@ class RunModel:
         return found
 
     def ranks(self, key: StepKey, team: int) -> list[int]:
-        """A team's ranks that have a step."""
+        """Return a team's ranks that have a step."""
         return [m.rank for m in self._members(key) if self.team_of[m.rank] == team]
 
     @cached_property
     def dependencies(self) -> dict[int, Dependencies]:
-        """Each team's."""
+        """The dependencies of each team's program."""
         return {team: self.infer_rules(team, self._source.steps) for team in self.programs}
 
     def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Dependencies:
-        """Infer what waits for what from these steps alone."""
+        """Infer the dependencies of a team's program from these steps alone."""
         program = self.programs[team]
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
         having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
@@ -271,7 +271,7 @@ class RunModel:
         return infer(program, thread, *cells.sample())
 
     def _sampled_ranks(self, team: int, steps: int) -> Bools:
-        """(ranks of the run,) the team's; of a team with too many cells to keep as many as can be, evenly spread."""
+        """Return the mask, (ranks of the run,), of a team's ranks to sample: all, or evenly spread ones."""
         own = np.flatnonzero(self._teams == team)
         most = max(1, _MOST_SAMPLED // max(1, steps * self._operations[team]))
         chosen = np.zeros(len(self._teams), np.bool_)
@@ -280,7 +280,7 @@ class RunModel:
 
     @cached_property
     def matching(self) -> CollectiveMatching:
-        """Members of each collective."""
+        """The members of each collective."""
         attended: dict[int, list[tuple[int, Group]]] = {}
         for key in self._source.steps:
             missing = [m for m in self._members(key) if m.rank not in attended and not m.cut]
@@ -302,7 +302,7 @@ class RunModel:
         return match(self.programs, self.team_of, attended, apart) if apart else found
 
     def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
-        """(team, place) of collectives that their supposed members do not leave together."""
+        """Return (team, place) of collectives that their supposed members do not leave together in most steps tried."""
         steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
@@ -316,22 +316,22 @@ class RunModel:
 
     @cached_property
     def schedule(self) -> Schedule:
-        """In which order to compute."""
+        """The order in which operations and collectives are computed."""
         return schedule(self.programs, self.dependencies, self.matching)
 
     def prepare(self) -> None:
-        """Infer all there is to infer."""
+        """Infer everything now, so that several threads may use it."""
         self.understood, self.job, self.collective_arrays, self.remembered  # noqa: B018
 
     def tracker(self) -> StateTracker:
-        """Follow the ranks' state through the steps: what one step leaves for the next."""
+        """Return a tracker of the ranks' state from step to step, which knows nothing of them yet."""
         job = self.job
         queue = int(job.queue.max(initial=0))
         return StateTracker(unknown_state(len(self.rank_numbers), count_streams(job), count_threads(job), queue))
 
     @cached_property
     def remembered(self) -> int:
-        """How many steps back what holds up a step may lie: the one before, and as many as the launch queue holds."""
+        """Number of earlier steps that can delay a step: the one before, and as many as the launch queue holds."""
         held = [
             -(-rules.queue // max(1, sum(op.kind != SYNC for op in self.programs[team].operations)))
             for team, rules in self.dependencies.items()

@@ -23,8 +23,9 @@ _SAME_PLACE_KERNELS: Final = 3
 def teams(
     usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, KindCodes]
 ) -> dict[int, int]:
-    """Number the teams: rank to team. `usual` is the signature that each rank's steps have most often, `kinds` what its
-    operations are.
+    """Return the team of each rank, numbered from 0.
+
+    `usual` is the signature that each rank's steps have most often, `kinds` are the kinds of its operations.
     """
     places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
     waiting = dict(usual)
@@ -44,7 +45,7 @@ def teams(
 
 
 def _places(kind: KindCodes) -> tuple[Ints, int]:
-    """How many compute kernels stand before each collective, and how many there are."""
+    """Return the number of compute kernels before each collective, and of all compute kernels."""
     compute = np.cumsum(kind == COMPUTE)
     return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
 

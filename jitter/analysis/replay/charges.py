@@ -55,7 +55,7 @@ class Charges:
     __hash__ = None  # type: ignore[assignment]
 
     def where(self, chosen: Bools | Ints) -> "Charges":
-        """Some of them."""
+        """Return the chosen charges."""
         return Charges(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def joined(self, other: "Charges") -> "Charges":

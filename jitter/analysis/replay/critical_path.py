@@ -67,7 +67,7 @@ class PathWalker:
 
     @classmethod
     def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":
-        """Make the one for a run's steps."""
+        """Return the walker of a run's steps."""
         return cls(run.job, run.collective_arrays, run.rank_numbers, run.schedule.uncoupled, baseline_transfers)
 
     def walk(self, step: RecordedStep, baseline: SelfTimes) -> StepWalk:
@@ -169,7 +169,7 @@ class PathWalker:
 
 
 def _previous_on_stream(job: JobArrays) -> Ints:
-    """(operations,) the place of the one before each on its stream, whether a rank has that or not; -1: none."""
+    """Return, (operations,), the place of the operation before each on its stream; -1 for none."""
     found = np.full(len(job.stream), -1, np.int64)
     for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
         streams = job.stream[first:after]

@@ -24,7 +24,7 @@ class StepEnds:
         }
 
     def aligning(self, team: int) -> list[int]:
-        """Places of collectives that all of a team leave together."""
+        """Return the places of collectives that all of a team leave together."""
         return self._aligning[team]
 
     def cells(self, step: StepTimes) -> Ints:
@@ -42,7 +42,7 @@ class StepEnds:
 
 
 def _aligning_places(run: RunModel) -> dict[int, list[int]]:
-    """By team the places of collectives that the whole team leaves together."""
+    """Return, by team, the places of collectives that the whole team leaves together."""
     matching: CollectiveMatching = run.matching
     blocks_of: dict[int, set[int]] = {team: set() for team in run.programs}
     for number, block in enumerate(matching.blocks):
@@ -63,7 +63,7 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
 
 
 def _last_known(end: Floats, places: Sequence[int]) -> int | None:
-    """The place of the latest median end over ranks, among the operations that a rank recorded."""
+    """Return the place of the latest median end over ranks, of those that any rank recorded; None without any."""
     best: tuple[float, int] | None = None
     if not places:
         return None

@@ -153,13 +153,13 @@ class _Path:
         return found
 
     def _stop_before(self, rank: int, at: float) -> int | None:
-        """The last collective of a rank that ends by then, that compute does not hide, and whose group is known."""
+        """Return a rank's last collective that ends by then, is not hidden by compute, and has a known group."""
         mine, stops = self._rank(rank), self._stops[rank]
         place = int(np.searchsorted(mine.end[stops], at, side="right"))
         return int(stops[place - 1]) if place else None
 
     def _typical(self, rank: int, stop: int) -> tuple[int, int]:
-        """The rank of the median arrival at a collective, and the collective there; `rank` itself among equals."""
+        """Return the rank of the median arrival at a collective, and its collective; `rank` among equals."""
         mine = self._rank(rank)
         group, is_before = int(mine.group[stop]), bool(mine.is_before[stop])
         step = self._before if is_before else self._step
@@ -254,7 +254,7 @@ def _cut(found: _Activities, begin: float, finish: float, launch_ns: float) -> _
 
 
 def _covered(at: Floats, start: Floats, end: Floats) -> Bools:
-    """(boundaries - 1,) whether anything runs between two boundaries."""
+    """Return, (boundaries - 1,), whether anything runs between two boundaries."""
     count = np.zeros(len(at), np.int64)
     np.add.at(count, np.searchsorted(at, start), 1)
     np.add.at(count, np.searchsorted(at, end), -1)
@@ -263,7 +263,7 @@ def _covered(at: Floats, start: Floats, end: Floats) -> Bools:
 
 
 def _idle_parts(found: _Activities, at: Floats, idle: Ints, launch_ns: float) -> Ints:
-    """(idle intervals,) why the GPU is idle: its next activity was launched too late, or it was there already."""
+    """Return, (idle intervals,), the part of each: launch or late start if the next activity was launched too late."""
     following = np.searchsorted(found.start, at[idle + 1] - 1e-6)
     parts = np.full(len(idle), int(PathPart.REST))
     there = following < len(found.start)

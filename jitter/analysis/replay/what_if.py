@@ -18,14 +18,16 @@ from jitter.core.numeric.stats import lower_median
 
 @dataclass(frozen=True)
 class Scenario:
-    """The repair: (rank, part) to the positions of the steps in which it applies; transfers likewise."""
+    """Self times and transfers at the baseline, each in some steps, given by their positions in the run."""
 
     own: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
+    """(rank, part) to steps."""
     transfers: Mapping[tuple[int, int], frozenset[int]] = field(default_factory=dict)
     """(collective, group) to steps."""
     paces: Mapping[int, tuple[float, frozenset[int]]] = field(default_factory=dict)
-    """Rank to how many times as long its kernels take as they should, and in which steps: there they take less."""
+    """Rank to the factor by which its kernels take too long, and the steps in which their times are divided by it."""
     everything: bool = False
+    """Whether all self times and transfers are at the baseline."""
 
     @property
     def repairs(self) -> bool:

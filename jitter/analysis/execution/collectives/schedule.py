@@ -1,4 +1,4 @@
-"""In which order the operations of all blocks of ranks can be computed, so that what each waits for is known."""
+"""The order in which the operations of all blocks of ranks are computed, so that what each waits for is known."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class RunOperations(NamedTuple):
 
 
 class EndCollective(NamedTuple):
-    """All have arrived: compute when this collective ends."""
+    """Compute the end of this collective: all of its ranks have arrived."""
 
     collective: int
 
@@ -41,7 +41,7 @@ class Schedule(NamedTuple):
 def schedule(
     programs: Mapping[int, Program], rules: Mapping[int, Dependencies], matching: CollectiveMatching
 ) -> Schedule:
-    """Order the work of all blocks."""
+    """Return the order of all blocks' operations and of all collectives."""
     of_place: list[dict[int, int]] = [{} for _ in matching.blocks]
     for number, collective in enumerate(matching.collectives):
         for member in collective.members:
@@ -109,7 +109,7 @@ class _Block:
 
 
 def _slowing(program: Program, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
-    """By place of a compute kernel the collectives since the one before it, whose ends tell how far they slow it."""
+    """Return, by place of a compute kernel, the collectives since the kernel before it: they may slow it."""
     found: dict[int, Sequence[int]] = {}
     since: list[int] = []
     for place, kind in enumerate(program.kinds.tolist()):
@@ -121,7 +121,7 @@ def _slowing(program: Program, collective_at: Mapping[int, int]) -> dict[int, Se
 
 
 def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
-    """By place the collectives that must be over before it: those it waits for, and the one before on its stream."""
+    """Return, by place, the collectives that must be over before it: those it waits for, the last one on its stream."""
     found: dict[int, Sequence[int]] = {}
     last: dict[int, int] = {}
     waits = rules.by_place

@@ -20,11 +20,11 @@ class CarriedState(NamedTuple):
     """(ranks, places) the latest starts, ascending: what the launch queue holds; -inf for a free place."""
 
     def copy(self) -> "CarriedState":
-        """The same in arrays of its own."""
+        """Return a copy, with arrays of its own."""
         return CarriedState(*(values.copy() for values in self))
 
     def forget(self, ranks: Bools) -> None:
-        """Let nothing be known of these ranks."""
+        """Make the state of these ranks unknown."""
         self.stream_end[ranks] = self.back[ranks] = np.nan
         self.pending[ranks] = -np.inf
 
@@ -44,7 +44,7 @@ class StateTracker:
         self._last: list[StepKey | None] = [None] * len(state.back)
 
     def enter(self, key: StepKey, here: Bools) -> Bools:
-        """Come to a step; return which ranks do not come from the step before: nothing is known of their state.
+        """Enter a step; return the mask of ranks that do not come from the step before, whose state is unknown.
 
         `here` (ranks,) are the ranks that have the step; the state of the others stays.
         """
@@ -88,6 +88,6 @@ def turn_pending(pending: Floats, rank: int, head: int, size: int, room: Floats)
 
 
 def same_state(one: Floats, other: Floats) -> Bools:
-    """(…,) where two states are equal; the unknown equals the unknown."""
+    """Return, (…,), where two states are equal; unknown equals unknown."""
     found: Bools = (one == other) | (np.isnan(one) & np.isnan(other))
     return found

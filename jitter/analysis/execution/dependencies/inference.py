@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 
 
 class RowDependency(NamedTuple):
-    """As `Wait`, between rows of a lake: `ordinal` is the launch order of a row in the commonest sequence."""
+    """A `Wait` between rows of a lake: `ordinal` is the launch order of a row in the commonest sequence."""
 
     ordinal: int
     on_ordinal: int
@@ -53,13 +53,13 @@ class RowDependency(NamedTuple):
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The rules of one program."""
+    """The dependencies between the operations of one program."""
 
     waits: tuple[Wait, ...]
     thread: Ints
-    """(operations,) which host thread's calls it follows; all 0 where the threads hand over to each other."""
+    """(operations,) the host thread whose calls it follows; all 0 where the threads hand over to each other."""
     queue: int | None
-    """How many launches may be pending before the host has to wait; None: no limit was seen."""
+    """Limit of pending launches, at which the host has to wait; None: no limit was seen."""
     launch_ns: float
     """Usual time from the end of a launch to the start of its kernel, where only that held it back."""
     stream_ns: float
@@ -71,7 +71,7 @@ class Dependencies:
 
     @cached_property
     def by_place(self) -> dict[int, tuple[int, ...]]:
-        """Place to the places it waits for."""
+        """By place the places it waits for."""
         found: dict[int, tuple[int, ...]] = {}
         for wait in self.waits:
             found[wait.op_index] = (*found.get(wait.op_index, ()), wait.on_op_index)
@@ -258,7 +258,7 @@ def is_right_after(room: Floats, cell: int) -> bool:
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:
-    """Usual times from a launch's return, and from the stream's last end, to the start, where that alone held back."""
+    """Return the usual times from a launch's return, and from the stream's last end, to starts that only this held."""
     launch_held = sample.submit - sample.end_before > RIGHT_AFTER_NS
     stream_held = sample.end_before - sample.submit > RIGHT_AFTER_NS
     launch = (sample.start - sample.submit)[launch_held]

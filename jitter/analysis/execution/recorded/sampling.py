@@ -30,7 +30,7 @@ class SampledSteps:
     """Follows one team's ranks through some steps, each after the one before it where that is there."""
 
     def __init__(self, program: Program, thread: Ints, ranks: int) -> None:
-        """`thread` (operations,) is whose calls each operation's follows; `ranks` how many the run has."""
+        """`thread` (operations,) is the thread that each operation follows; `ranks` is how many the run has."""
         self._program = program
         self._job = job_arrays([ranks], {0: program}, {0: Dependencies((), thread, None, 0.0, 0.0)})
         threads = 1 + int(thread.max(initial=0))
@@ -41,11 +41,11 @@ class SampledSteps:
         self._last: StepKey | None = None
 
     def pass_by(self, key: StepKey, step: StepTimes) -> None:
-        """Take in only how a step leaves its ranks; it has this team's alone."""
+        """Follow a step of this team's ranks without taking it into the sample."""
         self._follow(key, step)
 
     def add(self, key: StepKey, step: StepTimes) -> None:
-        """Take a step into the sample; it has this team's ranks alone."""
+        """Take a step of this team's ranks into the sample."""
         here = np.flatnonzero(step.row >= 0)
         stream_end, ready = self._follow(key, step)
         times = (step.start, step.end, step.call, step.back, ready.submit, ready.end_before)
@@ -61,7 +61,7 @@ class SampledSteps:
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
 
     def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
-        """State of the ranks before the step, by stream, and the step's ready times."""
+        """Return the last ends on the ranks' streams before the step, and the step's ready times."""
         self._tracker.enter(key, step.row >= 0)
         state = self._tracker.state
         before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
@@ -69,7 +69,7 @@ class SampledSteps:
         return before, ready
 
     def sample(self) -> tuple[Sample, list[Launches]]:
-        """The cells of all steps added, and some ranks' launches, each stretch of consecutive steps by itself."""
+        """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps."""
         launches = [Launches(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._launches.values()]
         return Sample(*map(np.concatenate, zip(*self._parts, strict=True))), launches
 
@@ -85,7 +85,7 @@ def find_ready_times_of_step(
 
 
 def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
-    """(operations,) whose calls each follows: one chain, 0, unless the threads' launches interleave in these steps.
+    """Return, (operations,), the thread that each follows: all 0, one chain, unless launches interleave in these steps.
 
     Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
     each other.
@@ -98,7 +98,7 @@ def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
 
 
 def _take_turns(own: Ints, steps: Iterable[TeamTimes]) -> bool:
-    """Whether the threads' calls follow each other however often they switch, none beginning while another's lasts.
+    """Return whether the threads' calls follow each other: none begins while another thread's call lasts.
 
     So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
     """

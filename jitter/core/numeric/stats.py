@@ -29,6 +29,12 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
     return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)
 
 
+def known_median(values: Floats) -> float:
+    """Return the median of the known values; 0 without any."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
 def mad_sigma(values: Floats) -> float:
     """Return the standard deviation estimated from the median absolute deviation of the known values; 0 without any."""
     known = values[~np.isnan(values)]

@@ -11,7 +11,7 @@ from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,9 @@ def find_slow_collectives(
     first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
     late = np.stack(seen) - usual
     families = [(family, family.late(late, first_group)) for family in _families(matching)]
+    usual_step_ns = known_median(step_ns)
     found = []
-    everywhere = _everywhere(families, step_ns, thresholds)
+    everywhere = _everywhere(families, usual_step_ns, thresholds)
     if everywhere is not None:
         everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
         every = tuple(
@@ -103,9 +104,10 @@ def find_slow_collectives(
     for slow in found:
         elsewhere[list(slow.steps)] = False
     for family, own in families:
-        total, noise = np.nansum(own, axis=1)[elsewhere], _chance(own)
+        total = np.nansum(own, axis=1)[elsewhere]
+        noise = max(_chance(own), estimate_sigma(total), 1.0)
         for column, ranks in enumerate(family.ranks):
-            one = _outside(total, noise, column, step_ns, thresholds)
+            one = _outside(total[:, column], noise, usual_step_ns, thresholds)
             if one is not None:
                 steps, excess, sigmas = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
@@ -116,18 +118,18 @@ def find_slow_collectives(
 
 
 def _everywhere(
-    families: Sequence[tuple[_Family, Floats]], step_ns: Floats, thresholds: Thresholds
+    families: Sequence[tuple[_Family, Floats]], usual_step_ns: float, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
-    """The steps in which the collectives of nearly all groups of all kinds are slow."""
+    """Return the steps in which the collectives of nearly all groups of all kinds are slow, with excess and sigmas."""
     if sum(len(family.ranks) for family, _ in families) < 2:
         return None  # one group is all there is
     steps: set[int] | None = None
-    sigmas, total = np.inf, np.zeros(len(step_ns))
+    sigmas, total = np.inf, np.zeros(1)
     for family, own in families:
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
-        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)[:, None]
-        total = total + least[:, 0]
-        one = _outside(least, _chance(own), 0, np.array([np.nan]), thresholds)
+        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
+        total = total + least
+        one = _outside(least, max(_chance(own), estimate_sigma(least[:, None]), 1.0), 0.0, thresholds)
         here = set() if one is None else set(one[0])
         steps = here if steps is None else steps & here
         sigmas = min(sigmas, 0.0 if one is None else one[2])
@@ -135,12 +137,11 @@ def _everywhere(
         return None
     ordered = tuple(sorted(steps))
     excess = float(total[list(ordered)].sum())
-    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step * len(ordered) else None
+    return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step_ns * len(ordered) else None
 
 
 def _chance(own: Floats) -> float:
-    """The standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
+    """Return the standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
     apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
     known = ~np.isnan(apart).any(axis=1)
     spread = np.empty(len(apart))
@@ -151,26 +152,23 @@ def _chance(own: Floats) -> float:
 
 
 def _outside(
-    total: Floats, chance: float, column: int, step_ns: Floats, thresholds: Thresholds
+    own: Floats, noise: float, usual_step_ns: float, thresholds: Thresholds
 ) -> tuple[tuple[int, ...], float, float] | None:
-    """Return the steps in which a column of totals (steps, groups) exceeds its noise, with excess and sigmas."""
-    if not len(total):
+    """Return the steps in which one group's totals, (steps,), exceed the noise, excess and sigmas; None if none."""
+    if not len(own):
         return None
-    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
-    noise = max(chance, estimate_sigma(total), 1.0)
-    own = total[:, column]
     outside = own >= thresholds.step_sigmas * noise
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
     if len(own) > 1 and mean >= thresholds.run_sigmas * spread and np.median(own) >= mean / 2:
         outside = np.ones(len(own), np.bool_)
     excess = float(own[outside].sum())
-    if not outside.any() or excess < thresholds.min_excess_share * usual_step * outside.sum():
+    if not outside.any() or excess < thresholds.min_excess_share * usual_step_ns * outside.sum():
         return None
     return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:
-    """Collectives by the groups into which they divide the ranks."""
+    """Return the collectives by the groups into which they divide the ranks."""
     found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
     is_single = sum(len(block.ranks) for block in matching.blocks) < 2
     for number, meeting in enumerate(matching.collectives):

@@ -12,6 +12,7 @@ from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
 _AS_SLOW = 0.5
@@ -33,7 +34,7 @@ def find_clusters(
 
     """
     steps, ranks = deviations.total_ns.shape[1:]
-    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    usual_step = known_median(step_ns)
     if ranks < thresholds.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
         return []
     timed = int((~np.isnan(step_ns)).sum())

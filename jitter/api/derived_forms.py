@@ -40,7 +40,7 @@ def write_derived_forms(
     if "catalog" in forms:
         catalog.refresh(lake.root, lambda: LakeFolder(lake.root).intact_records()[0])
     if "timings" in forms:
-        build_timing_cache(lake.root, lake.sources, progress)
+        build_timing_cache(lake.timing_caches, lake.sources, progress)
     if "compacted" in forms:
         compact_large_steps(lake.root, {key: len(lake.ranks_of(key)) for key in steps}, progress)
     if "answers" in forms:

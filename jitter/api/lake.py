@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
+    from jitter.lake.derived.timing_cache import TimingCaches
 
 
 class Lake(LakeContents):
@@ -212,7 +213,15 @@ class Lake(LakeContents):
         """Return the reader of these steps that an analysis uses."""
         from jitter.analysis.execution.recorded.run_reader import RunReader
 
-        return RunReader(self.root, self._by_step, self.kernel_indices, steps, self.recorded_sizes or None)
+        sizes = self.recorded_sizes or None
+        return RunReader(self.root, self._by_step, self.kernel_indices, steps, sizes, self.timing_caches)
+
+    @cached_property
+    def timing_caches(self) -> "TimingCaches":
+        """The times that a diagnosis reads, in one file per recording."""
+        from jitter.lake.derived.timing_cache import TimingCaches
+
+        return TimingCaches(self.root)
 
     @cached_property
     def recorded_sizes(self) -> "RecordedSizes":

@@ -26,10 +26,12 @@ def open_lake(path: Path) -> "Lake":
     announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
     from jitter import api
     from jitter.core.arrow import hide_pandas
+    from jitter.core.memory import keep_freed_memory
     from jitter.core.parallel.processes import reduce_gc
 
     hide_pandas()
     reduce_gc()
+    keep_freed_memory()
     return api.open(path)
 
 

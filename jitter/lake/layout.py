@@ -11,7 +11,7 @@ COMPACTED_STEPS = Path("derived", "compact")
 """Steps of a large lake, the rows of many ranks in one file."""
 TIMING_CACHE = Path("derived", "timings")
 """The times that a diagnosis reads, one file per recording."""
-TIMING_CACHE_VERSION = 3
+TIMING_CACHE_VERSION = 4
 """Version of the layout of these files, and part of their names."""
 ANSWER_CACHE = Path("derived", "answers")
 """Diagnoses of a large lake."""

@@ -145,7 +145,7 @@ def test_paths(lake: Path, without_epoch: Path):
         "catalog.sqlite",
         *(f"sources/{digest}.json" for digest in digests),
         *(f"host/rank={rank}/{digest}.parquet" for digest, rank in digests.items()),
-        *(f"derived/timings/{digest}.v3.arrow" for digest in digests),
+        *(f"derived/timings/{digest}.v4.arrow" for digest in digests),
     }
 
 

@@ -20,7 +20,7 @@ import jitter.lake.derived.timing_cache
 from jitter.cli import main
 from jitter.core.schema import KERNELS
 from jitter.lake.derived.build_timing_cache import build_timing_cache
-from jitter.lake.derived.timing_cache import TimingCache, TimingCacheWriter
+from jitter.lake.derived.timing_cache import TimingCache, TimingCaches, TimingCacheWriter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
 from jitter.lake.records import SourceRecord, StepRecord
@@ -66,7 +66,7 @@ def assert_tells(extract: TimingCache, step: StepRecord, rows: list[dict[str, An
     piece = extract.span(step)
     assert piece is not None
     nothing = int(np.iinfo(extract.dtype).min)
-    found = [None if time == nothing else time for times in extract.times(piece) for time in times.tolist()]
+    found = [None if time == nothing else time for time in extract.times(piece).tolist()]
     assert found == [None if row[name] is None else row[name] - step.start_ns for name in TIMES for row in rows]
     assert [KINDS[code] for code in extract.kinds(piece)] == [row["kind"] for row in rows]
     assert piece.threads == sorted({row["launch_thread"] for row in rows} - {None})
@@ -154,7 +154,7 @@ def with_metadata(content: bytes, changed: dict[bytes, bytes]) -> bytes:
 
 def other_kinds(content: bytes) -> bytes:
     rows = pa.ipc.open_file(content).read_all()
-    kinds = pa.array(np.full(rows.num_rows, 3, np.int8))
+    kinds = pa.array([[3] * len(own) for own in rows["kind"]], pa.list_(pa.int8()))
     return written(rows.set_column(rows.schema.get_field_index("kind"), rows.schema.field("kind"), kinds))
 
 
@@ -169,16 +169,56 @@ def test_any_arrow_library_reads_it(root: Path):
     record = records(root)[0]
     rows = pa.ipc.open_file(root / timing_cache_file(record.digest)).read_all()
     rows.validate(full=True)
-    assert rows.schema.names == [*TIMES, "kind"]
+    assert rows.schema.names == ["times", "kind"]
     header = json.loads(rows.schema.metadata[b"jitter.timing_cache"])
     assert [step["rows"] for step in header["steps"]] == [step.rows for step in record.steps]
     first = record.steps[0]
     own = pq.ParquetFile(root / "kernels" / f"epoch={first.epoch}" / f"step={first.step}" / "rank=0.parquet").read()
-    for name in TIMES:
-        wanted = [None if value is None else value - first.start_ns for value in own[name].to_pylist()]
-        assert rows[name][: first.rows].to_pylist() == wanted
+    every = [value for name in TIMES for value in own[name].to_pylist()]
+    assert rows["times"][0].as_py() == [None if value is None else value - first.start_ns for value in every]
     kinds = rows.schema.field("kind").metadata[b"values"].decode().split(",")
-    assert [kinds[code] for code in rows["kind"][: first.rows].to_pylist()] == own["kind"].to_pylist()
+    assert [kinds[code] for code in rows["kind"][0].as_py()] == own["kind"].to_pylist()
+
+
+def test_a_report_verifies_each_once(
+    root: Path, answers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    opened = []
+    plain = TimingCache.__init__
+
+    def counted(self: TimingCache, path: Path, record: SourceRecord) -> None:
+        opened.append(path.name)
+        plain(self, path, record)
+
+    monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 0)
+    monkeypatch.setattr(TimingCache, "__init__", counted)
+    assert report(root, capsys) == answers
+    assert sorted(opened) == sorted(timing_cache_file(record.digest).name for record in records(root))
+
+
+def test_a_released_one_tells_the_same(root: Path):
+    record = records(root)[0]
+    extract = TimingCache(root / timing_cache_file(record.digest), record)
+    spans = [span for step in record.steps if (span := extract.span(step)) is not None]
+    before = [extract.times(span).tolist() for span in spans]
+    extract.release()
+    assert [extract.times(span).tolist() for span in spans] == before
+
+
+def test_releasing_what_was_read_changes_no_answer(
+    root: Path, answers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    released = []
+    plain = TimingCache.release
+
+    def counted(self: TimingCache) -> None:
+        released.append(self)
+        plain(self)
+
+    monkeypatch.setattr(jitter.analysis.execution.recorded.activity_reader, "_MOST_RESIDENT_BYTES", 0)
+    monkeypatch.setattr(TimingCache, "release", counted)
+    assert report(root, capsys) == answers
+    assert len(released) > 2 * len(records(root))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +240,7 @@ def test_an_empty_one_of_a_large_lake_is_built_again(root: Path, monkeypatch: py
     path = root / timing_cache_file(found[0].digest)
     whole = path.read_bytes()
     path.write_bytes(b"")
-    build_timing_cache(root, found)
+    build_timing_cache(TimingCaches(root), found)
     assert path.read_bytes() == whole
 
 

@@ -50,10 +50,13 @@ class RunSteps:
         """Description of the run with which a worker computes a range of steps."""
         return Shared(self.run.understood, self.alone)
 
-    def steps(self, first: int = 0, last: int | None = None) -> Iterator[RecordedStep]:
-        """Go through steps from the `first` up to but not including the `last` (all); prefetch unless tiny or large."""
+    def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedStep]:
+        """Go through steps from the `first` up to but not including the `last` (all).
+
+        With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
+        """
         found = self._steps(first, last)
-        return prefetch(found) if _SMALL_STEP <= self.largest_step < _LARGE_STEP else found
+        return prefetch(found) if ahead and _SMALL_STEP <= self.largest_step < _LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""

@@ -10,7 +10,7 @@ from jitter.core.errors import LakeError
 from jitter.core.parallel.processes import WorkerPool, cpu_count
 from jitter.core.schema import HOST
 from jitter.lake import derived, staging
-from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TimingCache, TimingCacheWriter
+from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TimingCaches, TimingCacheWriter
 from jitter.lake.host_events import read_host_events
 from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
@@ -18,7 +18,7 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 
 
 def build_timing_cache(
-    root: Path, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
+    caches: TimingCaches, sources: Sequence[SourceRecord], progress: Callable[[int, int], None] | None = None
 ) -> None:
     """Build the timing caches that these recordings lack, if that is at least `derived.MANY_FILES` files to read.
 
@@ -27,13 +27,14 @@ def build_timing_cache(
     `progress` is called with (recordings done, recordings in all). Does nothing if that is not possible: the ranks'
     own files hold the same times.
     """
+    root = caches.root
     if not os.access(root, os.W_OK) or sum(len(record.steps) for record in sources) < derived.MANY_FILES:
         return
     missing: list[SourceRecord] = []
     wanted: list[SourceRecord] = []
     for record in sources:
         try:
-            TimingCache(root / timing_cache_file(record.digest), record)
+            caches.open(record)
         except FileNotFoundError:
             if sum(step.rows for step in record.steps) <= MAX_ROWS:
                 missing.append(record)

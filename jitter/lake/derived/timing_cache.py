@@ -1,15 +1,16 @@
 """The timing cache of one recording: the times that a diagnosis reads, in one memory-mapped Arrow IPC file.
 
 A diagnosis goes through all steps but reads four times and the kind of each activity. Their file has one row per
-activity, step after step. Times count from the step's start, as int32 where all fit. The schema's metadata hold a JSON
-document under `jitter.timing_cache`: what the file was made from, where each step's rows lie, and the synchronising
-calls. Measured on 960 ranks x 10 steps x 904 activities: see `jitter.lake.derived`.
+step, of two lists: `times`, all activities' starts, then their ends, launches and returns of launches; and `kind`. So
+one step's times lie in one piece. Times count from the step's start, as int32 where all fit. The schema's metadata hold
+a JSON document under `jitter.timing_cache`: what the file was made from, where each step's activities lie, and the
+synchronising calls. Measured on 960 ranks x 10 steps x 904 activities: see `jitter.lake.derived`.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,10 +20,11 @@ import xxhash
 
 from jitter.core import arrow
 from jitter.core.kernels import KINDS
+from jitter.core.memory import release_pages
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.host_events import SyncCalls, select_sync_calls
-from jitter.lake.layout import TIMING_CACHE_VERSION
+from jitter.lake.layout import TIMING_CACHE_VERSION, timing_cache_file
 from jitter.lake.records import SourceRecord, StepRecord
 
 TIMES: Final = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
@@ -46,9 +48,11 @@ class StepSpan(msgspec.Struct, frozen=True):
     sequence: str
     threads: list[int]
     """Threads that launched at least one activity of the step."""
+    kinds: str
+    """Digest of the activities' kinds."""
     batch: int
     first_row: int
-    """Within its batch."""
+    """Its first activity, of those of its batch."""
 
 
 class _Header(msgspec.Struct):
@@ -73,7 +77,7 @@ class TimingCacheWriter:
         self._waiting: list[tuple[StepRecord, pa.Table]] = []
         self._waiting_rows = 0
         self._spans: list[StepSpan] = []
-        self._batches: list[tuple[IntTimes, KindCodes]] = []
+        self._batches: list[_Batch] = []
         self._rows = 0
         self._has_groups = False
 
@@ -99,6 +103,7 @@ class TimingCacheWriter:
         thread_ids = arrow.to_numpy(threads.dictionary)
         thread_codes = arrow.to_numpy(threads.indices, null=len(thread_ids))
         self._has_groups |= any(rows[name].null_count < rows.num_rows for name in ("group_name", "group_ranks"))
+        kinds = _kind_codes(rows["kind"])
         for step, (first, last) in zip(steps, pairwise(bounds), strict=True):
             launched = np.bincount(thread_codes[first:last], minlength=len(thread_ids) + 1)[:-1].nonzero()[0]
             self._spans.append(
@@ -107,12 +112,14 @@ class TimingCacheWriter:
                     rows=last - first,
                     sequence=step.sequence,
                     threads=sorted(thread_ids[launched].tolist()),
+                    kinds=xxhash.xxh3_128_hexdigest(kinds[first:last].tobytes()),
                     batch=len(self._batches),
                     first_row=first,
                 )
             )
-        starts = np.repeat([step.start_ns for step in steps], np.diff(bounds))
-        self._batches.append((_times_since(rows, starts), _kind_codes(rows["kind"])))
+        times = _times_since(rows, np.repeat([step.start_ns for step in steps], np.diff(bounds)))
+        of_steps = np.concatenate([times[:, first:last].ravel() for first, last in pairwise(bounds)])
+        self._batches.append(_Batch(bounds, of_steps, kinds))
 
     def write(self, path: Path, record: SourceRecord, host: pa.Table | None) -> bool:
         """Write the added steps, of this record, and the host's synchronising calls; return whether there is a file.
@@ -123,10 +130,8 @@ class TimingCacheWriter:
             self._add_batch()
         if not self._batches:
             return False
-        dtype = np.dtype(max((times.dtype for times, _ in self._batches), key=lambda dtype: dtype.itemsize))
-        batches = [
-            [*(_nullable(_widen(own, dtype)) for own in times), pa.array(kinds)] for times, kinds in self._batches
-        ]
+        dtype = np.dtype(max((batch.times.dtype for batch in self._batches), key=lambda dtype: dtype.itemsize))
+        batches = [batch.columns(dtype) for batch in self._batches]
         schema = _schema(dtype, self._header(record, host), batches)
         content = pa.BufferOutputStream()
         with pa.ipc.new_file(content, schema) as writer:
@@ -153,6 +158,25 @@ class TimingCacheWriter:
         )
 
 
+class _Batch(NamedTuple):
+    """Some steps."""
+
+    bounds: list[int]
+    """(steps + 1,) where the activities of each begin."""
+    times: IntTimes
+    """(4 × activities,)."""
+    kinds: KindCodes
+    """(activities,)."""
+
+    def columns(self, dtype: np.dtype[np.signedinteger]) -> list[pa.Array]:
+        """Return the two columns, one list a step."""
+        of_times = pa.array([len(TIMES) * bound for bound in self.bounds], pa.int32())
+        return [
+            pa.ListArray.from_arrays(of_times, _nullable(_widen(self.times, dtype))),
+            pa.ListArray.from_arrays(pa.array(self.bounds, pa.int32()), pa.array(self.kinds)),
+        ]
+
+
 class StaleCacheError(ValueError):
     """A timing cache that was made from another reading of the recording."""
 
@@ -170,7 +194,8 @@ class TimingCache:
             raise ValueError(f"{path}: is damaged") from error
 
     def _open(self, path: Path, record: SourceRecord) -> None:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self._file = pa.memory_map(str(path)).read_buffer()
+        reader = pa.ipc.open_file(self._file)
         metadata = reader.schema.metadata or {}
         content = metadata.get(_HEADER_KEY, b"")
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
@@ -189,21 +214,22 @@ class TimingCache:
             np.array(header.call_thread, np.int64),
             tuple(header.call_names[name] for name in header.call_name),
         )
-        if reader.schema.names != [*TIMES, "kind"]:
+        if reader.schema.names != ["times", "kind"]:
             raise ValueError(f"{path}: is damaged")
-        self._times: list[list[IntTimes]] = []
-        self._kinds: list[KindCodes] = []
-        for batch in batches:
-            *times, kinds = map(_values, batch.columns)
-            self._times.append(times)
-            self._kinds.append(kinds)
-        self.dtype = self._times[0][0].dtype
+        self._times: list[IntTimes] = [_values(batch["times"]) for batch in batches]
+        self._kinds: list[KindCodes] = [_values(batch["kind"]) for batch in batches]
+        self.dtype = self._times[0].dtype
         """Of the times: int32 or int64."""
-        if sum(map(len, self._kinds)) != sum(span.rows for span in header.steps):
+        rows = sum(span.rows for span in header.steps)
+        if (sum(map(len, self._times)), sum(map(len, self._kinds))) != (len(TIMES) * rows, rows):
             raise ValueError(f"{path}: is cut off")
         if any(kinds.view(np.uint8).max(initial=0) >= len(KINDS) for kinds in self._kinds):
             raise ValueError(f"{path}: is damaged")
         self._spans = {span.start_ns: span for span in header.steps}
+
+    def release(self) -> None:
+        """Release the memory of what was read; the file stays mapped."""
+        release_pages(self._file.address, self._file.size)
 
     def span(self, step: StepRecord) -> StepSpan | None:
         """Return where a step lies; None if the cache does not hold the step as its record describes it."""
@@ -214,10 +240,25 @@ class TimingCache:
         """Return the positions in `KINDS` of a step's activities, one byte each."""
         return self._kinds[span.batch][span.first_row : span.first_row + span.rows].tobytes()
 
-    def times(self, span: StepSpan) -> list[IntTimes]:
-        """Return `TIMES` of a step, each of shape (rows), in ns from its start; see `arrays.unknown_value`."""
-        rows = slice(span.first_row, span.first_row + span.rows)
-        return [values[rows] for values in self._times[span.batch]]
+    def times(self, span: StepSpan) -> IntTimes:
+        """Return `TIMES` of a step, shape (4 × rows), in ns from its start; see `arrays.unknown_value`."""
+        first, count = len(TIMES) * span.first_row, len(TIMES) * span.rows
+        return self._times[span.batch][first : first + count]
+
+
+class TimingCaches:
+    """The timing caches of a lake, each opened and verified once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._opened: dict[str, TimingCache] = {}
+
+    def open(self, record: SourceRecord) -> TimingCache:
+        """Return the cache of one recording; raise the errors of `TimingCache`."""
+        if record.digest not in self._opened:
+            found = self._opened[record.digest] = TimingCache(self.root / timing_cache_file(record.digest), record)
+            found.release()
+        return self._opened[record.digest]
 
 
 def _made_from(record: SourceRecord) -> str:
@@ -230,6 +271,7 @@ def _checksum(header: bytes, batches: Iterable[Sequence[pa.Array]]) -> bytes:
     for columns in batches:
         for column in columns:
             digest.update(f"{len(column)} {column.type}".encode())
+            digest.update(column.buffers()[1])
             digest.update(_values(column).data)
     return digest.hexdigest().encode()
 
@@ -237,8 +279,8 @@ def _checksum(header: bytes, batches: Iterable[Sequence[pa.Array]]) -> bytes:
 def _schema(dtype: np.dtype[np.signedinteger], header: bytes, batches: Sequence[Sequence[pa.Array]]) -> pa.Schema:
     return pa.schema(
         [
-            *(pa.field(name, pa.from_numpy_dtype(dtype)) for name in TIMES),
-            pa.field("kind", pa.int8(), nullable=False, metadata={"values": ",".join(KINDS)}),
+            pa.field("times", pa.list_(pa.from_numpy_dtype(dtype))),
+            pa.field("kind", pa.list_(pa.int8()), metadata={"values": ",".join(KINDS)}),
         ],
         metadata={_HEADER_KEY: header, _CHECKSUM_KEY: _checksum(header, batches)},
     )
@@ -252,8 +294,9 @@ def _nullable(values: IntTimes) -> pa.Array:
 
 
 def _values(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the content of an integer column without a copy, nulls included."""
-    return np.frombuffer(column.buffers()[1], f"i{column.type.bit_width // 8}", len(column))
+    """Return the integers of a column of lists without a copy, nulls included."""
+    values = column.values
+    return np.frombuffer(values.buffers()[1], f"i{values.type.bit_width // 8}", len(values))
 
 
 def _times_since(rows: pa.Table, start_ns: Ints) -> IntTimes:

@@ -37,9 +37,9 @@ def names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     seen: set[str] = set()
     measure = local_executor.measure_steps
 
-    def watched(*told):
+    def watched(*told, **options):
         seen.add(threading.current_thread().name)
-        return measure(*told)
+        return measure(*told, **options)
 
     monkeypatch.setattr(local_executor, "measure_steps", watched)
     return seen

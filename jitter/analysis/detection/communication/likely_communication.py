@@ -8,7 +8,6 @@ differ by a constant, so the difference of two ranks' ends of such a kernel is c
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -125,16 +124,23 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
     duration = end - start
     if len(start) < _MIN_SAMPLES or np.median(np.ptp(duration, axis=1)) <= _MIN_SPREAD * np.median(duration):
         return False
-    paired = np.zeros(start.shape[1], np.bool_)
-    for one, other in combinations(range(start.shape[1]), 2):
-        if paired[one] and paired[other]:
+    ranks = start.shape[1]
+    paired, alone = np.zeros(ranks, np.bool_), 0
+    for one in range(ranks):
+        if paired[one]:
             continue
-        apart, together = _deviation(start[:, one] - start[:, other]), _deviation(end[:, one] - end[:, other])
-        if apart > _MIN_APART_NS and together < _MAX_END_SHARE * apart:
-            paired[[one, other]] = True
+        apart = _deviations(start - start[:, one : one + 1])
+        together = _deviations(end - end[:, one : one + 1])
+        partners = (apart > _MIN_APART_NS) & (together < _MAX_END_SHARE * apart)
+        paired |= partners
+        paired[one] = partners.any()
+        alone += not paired[one]
+        if ranks - alone < _MIN_PAIRED * ranks:
+            return False
     return bool(paired.mean() >= _MIN_PAIRED)
 
 
-def _deviation(values: Floats) -> float:
-    """Return the median absolute deviation from the median."""
-    return float(np.median(np.abs(values - np.median(values))))
+def _deviations(values: Floats) -> Floats:
+    """Return the median absolute deviation from the median of each column."""
+    found: Floats = np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    return found

@@ -41,7 +41,10 @@ class ThreadedStepExecutor:
             return measure_steps(steps, 0, count)
         steps.prepare()
         with ThreadPoolExecutor(threads, thread_name_prefix="steps") as pool:
-            ranges = [pool.submit(measure_steps, steps, *one) for one in step_ranges(count, _RANGES * threads)]
+            # one thread reads while another one computes
+            ranges = [
+                pool.submit(measure_steps, steps, *one, ahead=False) for one in step_ranges(count, _RANGES * threads)
+            ]
             try:
                 return [seen for found in ranges for seen in found.result()]
             except BaseException:

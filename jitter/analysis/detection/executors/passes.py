@@ -77,10 +77,10 @@ class StepExecutor(Protocol):
         """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
 
 
-def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
-    """Measure each step of a range by itself."""
+def measure_steps(steps: RunSteps, first: int, last: int, *, ahead: bool = True) -> list[StepStatistics]:
+    """Measure each step of a range by itself; `ahead`: read the next step meanwhile."""
     run, times, found = steps.run, StepDurations(), []
-    for step in steps.steps(max(first - 1, 0), last):
+    for step in steps.steps(max(first - 1, 0), last, ahead=ahead):
         cells = steps.ends.cells(step.times)
         which = cells >= 0
         time_ns = times.of(step.key, run.rank_numbers[which], step.times.end[cells[which]])

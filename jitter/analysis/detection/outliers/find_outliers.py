@@ -81,8 +81,9 @@ def find_outliers(
     found = []
     for part in parts:
         sample = _sample(deviations, part, thresholds, tests)
+        persistent = _find_persistent(sample, thresholds)
         for column in range(ranks):
-            one = _persistent(sample, column, thresholds) or _in_steps(sample, column, thresholds)
+            one = persistent.get(column) or _in_steps(sample, column, thresholds)
             if one is None:
                 continue
             excess = float(np.nansum(sample.total[one.steps, column]))
@@ -114,6 +115,10 @@ class _Sample(NamedTuple):
     """Of freedom of `unusual`; 0 if there are too few other ranks."""
     trials: int
     """Tests that are made of the run with each of the two questions."""
+    sigmas: Floats
+    """(steps, ranks) total above the rank's usual value and above 0, in standard deviations; 0 where unknown."""
+    tails: Floats
+    """(steps, ranks) probability of more; 1 where unknown."""
 
 
 class _Found(NamedTuple):
@@ -140,9 +145,9 @@ def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, 
         middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
         with np.errstate(invalid="ignore"):
             away = np.sort(np.abs(apart - middle[:, None]), axis=1)
-        known = (~np.isnan(away)).sum(axis=1)
+        counts = (~np.isnan(away)).sum(axis=1)
         within = MAD_TO_SIGMA * np.nan_to_num(
-            np.take_along_axis(away, ((np.maximum(known, 1) - 1) // 2)[:, None], axis=1)
+            np.take_along_axis(away, ((np.maximum(counts, 1) - 1) // 2)[:, None], axis=1)
         )
     noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + within**2 + operations**2), 1.0)
     share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
@@ -155,47 +160,73 @@ def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, 
             (share * float(np.nanmedian(deviations.usual_ns[part]))) ** 2 + (np.median(operations) ** 2) / known_steps
         )
         unusual, scale, degrees = spread_of_others(levels, floor, thresholds.spread_degrees)
-    return _Sample(total, level, noise, unusual, np.maximum(scale, 1.0), degrees, 2 * ranks * tests)
+    known = ~np.isnan(total)
+    sigmas = np.where(known, np.nan_to_num(total) - np.maximum(level, 0.0), 0.0) / noise
+    tails = np.where(known, student_tail(sigmas, thresholds.tail_degrees), 1.0)
+    scale = np.maximum(scale, 1.0)
+    return _Sample(total, level, noise, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails)
 
 
-def _persistent(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:
-    """Return the rank's excess in its usual step, if it is real and unusual."""
+class _UsualStep(NamedTuple):
+    """One rank's usual step, before any test of it."""
+
+    column: int
+    level_ns: float
+    noise_ns: float
+    sigmas: float
+    degrees: int
+    """Of freedom of `sigmas`."""
+    unusual_ns: float
+    """How far it is above the centre of the other ranks' usual values."""
+
+
+def _find_persistent(sample: _Sample, thresholds: Thresholds) -> dict[int, _Found]:
+    """Return, by column, the ranks' excesses in their usual steps that are real and unusual."""
+    ranks = range(sample.total.shape[1])
+    usual = [one for column in ranks if (one := _usual_step(sample, column, thresholds)) is not None]
+    columns = np.array([one.column for one in usual], np.int64)
+    chances = student_tail(np.array([one.sigmas for one in usual]), np.array([one.degrees for one in usual]))
+    if sample.degrees:
+        unusual_ns = np.array([one.unusual_ns for one in usual])
+        chances = np.maximum(chances, student_tail(unusual_ns / sample.scale[columns], sample.degrees))
+    chances = np.minimum(chances * sample.trials, 1.0)
+    found = {}
+    for one, chance in zip(usual, chances.tolist(), strict=True):
+        if chance > thresholds.max_chance:
+            continue
+        # a step that is far below the usual one is not among its steps
+        own, known = sample.total[:, one.column], ~np.isnan(sample.total[:, one.column])
+        with np.errstate(invalid="ignore"):
+            steps = known & (own >= one.level_ns - np.maximum(one.level_ns / 2, 3 * sample.noise[:, one.column]))
+        if steps[known].all():
+            # nor is a step an exception of which no rank's total is known: the first one, by its start
+            steps = steps | np.isnan(sample.total).all(axis=1)
+        found[one.column] = _Found(steps, one.level_ns / one.noise_ns, chance, persistent=True)
+    return found
+
+
+def _usual_step(sample: _Sample, column: int, thresholds: Thresholds) -> _UsualStep | None:
+    """Measure a rank's usual step; return None for one that is not above 0, or not known."""
     own = sample.total[:, column]
     known = ~np.isnan(own)
     count = int(known.sum())
-    if count < 2 or sample.total.shape[1] == 1:
+    if count < 2 or sample.total.shape[1] == 1 or sample.level[column] < 0:
         return None
     values = own[known]
-    if np.median(values) <= 0 or sample.level[column] < 0:
+    if np.median(values) <= 0:
         return None
-    level = sample.level[column] or float(values.min())
+    level = float(sample.level[column]) or float(values.min())
     noise = float(np.median(sample.noise[known, column]))
     sigma = max(float(values.std(ddof=1)) if count >= thresholds.min_steps_for_scatter else 0.0, noise)
-    unusual_ns, independent = sample.unusual[column], effective_count(values)
+    unusual_ns, independent = float(sample.unusual[column]), effective_count(values)
     if (line := drift_line(values)) is not None:
         # of a drift the mean counts, and how steps differ from the line
         sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.noise[known])))
         independent = float(count)
-        unusual_ns += float(values.mean()) - sample.level[column]
+        unusual_ns += float(values.mean()) - float(sample.level[column])
         level = float(values.mean())
-    sigmas = level / sigma * math.sqrt(independent)
     degrees = min(max(count - 1, thresholds.tail_degrees), thresholds.max_degrees)
-    real = float(student_tail(sigmas, degrees)) * sample.trials
-    unusual = (
-        float(student_tail(unusual_ns / sample.scale[column], sample.degrees)) * sample.trials
-        if sample.degrees
-        else 0.0
-    )
-    chance = min(max(real, unusual), 1.0)
-    if chance > thresholds.max_chance:
-        return None
-    # a step that is far below the usual one is not among its steps
-    with np.errstate(invalid="ignore"):
-        steps = known & (own >= level - np.maximum(level / 2, 3 * sample.noise[:, column]))
-    if steps[known].all():
-        # nor is a step an exception of which no rank's total is known: the first one, by its start
-        steps = steps | np.isnan(sample.total).all(axis=1)
-    return _Found(steps, level / noise, chance, persistent=True)
+    return _UsualStep(column, level, noise, level / sigma * math.sqrt(independent), degrees, unusual_ns)
 
 
 def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:
@@ -203,10 +234,8 @@ def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | 
 
     For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance.
     """
-    own = sample.total[:, column]
-    known = ~np.isnan(own)
-    sigmas = np.where(known, np.nan_to_num(own) - max(sample.level[column], 0.0), 0.0) / sample.noise[:, column]
-    tails = np.where(known, student_tail(sigmas, thresholds.tail_degrees), 1.0)
+    known = ~np.isnan(sample.total[:, column])
+    sigmas, tails = sample.sigmas[:, column], sample.tails[:, column]
     ordered, count = np.sort(tails), int(known.sum())
     counts = [1 << power for power in range(count.bit_length()) if 1 << power <= count]
     chances = [binomial_tail(one, count, float(ordered[one - 1])) for one in counts]

@@ -122,21 +122,33 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
 
     """
     ranks = len(levels)
-    centre, scale = np.zeros(ranks), np.zeros(ranks)
     few = ranks - 1 < _ROBUST_FROM
-    for rank in range(ranks):
-        others = np.sort(np.delete(levels, rank))
-        if few:
+    if few:
+        centre, scale = np.zeros(ranks), np.zeros(ranks)
+        for rank in range(ranks):
+            others = np.sort(np.delete(levels, rank))
             kept = others[:-1] if len(others) >= 3 else others
             centre[rank] = kept.mean()
             scale[rank] = kept.std(ddof=1) if len(kept) > 1 else 0.0
-        else:
-            centre[rank] = np.median(others)
-            scale[rank] = MAD_TO_SIGMA * np.median(np.abs(others - centre[rank]))
+    else:
+        centre, scale = _medians_of_others(levels), np.zeros(ranks)
+        for value in np.unique(centre):  # three at most
+            same = centre == value
+            scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
     own = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))
     degrees = own + degrees_of_floor
     sigma = np.sqrt((own * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(1 + 1 / max(ranks - 1, 1))
     return levels - centre, sigma, degrees
+
+
+def _medians_of_others(values: Floats) -> Floats:
+    """Return, for each of the values, the median of the other ones."""
+    order = np.argsort(values)
+    ordered, place = values[order], np.argsort(order)
+    # the value itself is left out: the values above it move down by one place
+    low, high = ((at + (place <= at)) for at in ((len(values) - 2) // 2, (len(values) - 1) // 2))
+    found: Floats = (ordered[low] + ordered[high]) / 2
+    return found
 
 
 _ROBUST_FROM: Final = 6

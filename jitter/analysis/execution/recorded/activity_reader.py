@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -12,44 +13,59 @@ from jitter.core.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, unknown_value
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.timing_cache import TIMES, StepSpan, TimingCache
+from jitter.lake.derived.timing_cache import TIMES, StepSpan, TimingCache, TimingCaches
 from jitter.lake.host_events import SyncCalls
 from jitter.lake.layout import timing_cache_file
 from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _CODES = {word: code for code, word in enumerate(KINDS)}
+_MOST_RESIDENT_BYTES: Final = 64 << 20
+"""Read from mapped files until their pages are released."""
 
 
 class ActivityReader:
     """Reads the rows of a step; the timing caches are opened once."""
 
-    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
-        self._root, self._held = root, held
-        self._caches: dict[str, TimingCache | None] = {}
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]], caches: TimingCaches) -> None:
+        self._root, self._held, self._caches = root, held, caches
+        self._opened: dict[str, TimingCache | None] = {}
+        self._bytes_read = 0
+        """Since pages were last released."""
         digests = {its.record.digest for found in held.values() for its in found.values()}
         announce_reads(root / timing_cache_file(digest) for digest in digests)
 
     def of_step(self, key: StepKey) -> Iterator[StepActivities]:
         """Yield the activities of a step's ranks, together for ranks with equal sequences of kernels and kinds."""
         lacking: list[int] = []
-        alike: dict[tuple[str, bytes, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
+        alike: dict[tuple[str, str, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
         for rank, held in sorted(self._held[key].items()):
             cache, span = self._find(held)
             if cache is None or span is None:
                 lacking.append(rank)
             else:
-                which = (held.step.sequence, cache.kinds(span), cache.dtype)
+                which = (span.sequence, span.kinds, cache.dtype)
                 alike.setdefault(which, []).append((rank, cache, span))
-        for (sequence, kinds, _), members in alike.items():
-            ranks = [rank for rank, _, _ in members]
-            times = np.empty((len(ranks), len(TIMES), len(kinds)), members[0][1].dtype)
+        for (sequence, _, dtype), members in alike.items():
+            _, first, like = members[0]
+            times = np.empty((len(members), len(TIMES) * like.rows), dtype)
             for own, (_, cache, span) in zip(times, members, strict=True):
-                for row, values in zip(own, cache.times(span), strict=True):
-                    row[:] = values
-            yield self._together(key, ranks, sequence, kinds, times)
+                own[:] = cache.times(span)
+            self._release_read(times.nbytes)
+            ranks = [rank for rank, _, _ in members]
+            shaped = times.reshape(len(members), len(TIMES), like.rows)
+            yield self._together(key, ranks, sequence, first.kinds(like), shaped)
         if lacking:
             yield from self._from_files(key, lacking)
+
+    def _release_read(self, count: int) -> None:
+        """Count bytes that were read; release all that was read when they are many."""
+        self._bytes_read += count
+        if self._bytes_read > _MOST_RESIDENT_BYTES:
+            self._bytes_read = 0
+            for cache in self._opened.values():
+                if cache is not None:
+                    cache.release()
 
     def calls(self, record: SourceRecord) -> SyncCalls | None:
         """A recording's synchronising calls; None if it has no timing cache."""
@@ -83,11 +99,11 @@ class ActivityReader:
         return cache, None if cache is None else cache.span(held.step)
 
     def _cache(self, record: SourceRecord) -> TimingCache | None:
-        if record.digest not in self._caches:
-            self._caches[record.digest] = None
+        if record.digest not in self._opened:
+            self._opened[record.digest] = None
             with suppress(OSError, ValueError):  # lost, damaged, or of another reading: as good as absent
-                self._caches[record.digest] = TimingCache(self._root / timing_cache_file(record.digest), record)
-        return self._caches[record.digest]
+                self._opened[record.digest] = self._caches.open(record)
+        return self._opened[record.digest]
 
     def _from_files(self, key: StepKey, ranks: Sequence[int]) -> Iterator[StepActivities]:
         found = read_step(self._root, key, self._held[key], (*TIMES, "kind"), ranks)

@@ -23,6 +23,7 @@ from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrow import encode_lists, to_list
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
+from jitter.lake.derived.timing_cache import TimingCaches
 from jitter.lake.host_events import HostEvents, SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
@@ -49,11 +50,12 @@ class RunReader:
         indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
         recorded_sizes: RecordedSizes | None = None,
+        caches: TimingCaches | None = None,
     ) -> None:
         self._sizes = recorded_sizes
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._activities = ActivityReader(root, held)
+        self._activities = ActivityReader(root, held, TimingCaches(root) if caches is None else caches)
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}

@@ -1,0 +1,39 @@
+"""Settings of this process's memory. Without effect where the system is not Linux or its C library is not glibc."""
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any, Final
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+_KEPT_BYTES: Final = 1 << 30
+_LARGEST_ARRAY_BYTES: Final = 32 << 20
+"""The most that glibc accepts as threshold."""
+_DONTNEED: Final = 4
+
+
+def keep_freed_memory() -> None:
+    """Let the C library reuse the memory of freed arrays. Only for processes that belong to jitter.
+
+    Otherwise each array of some megabytes is new memory, which the kernel has to clear: a sixth of the time of a report
+    on a large lake.
+    """
+    library = _library()
+    if hasattr(library, "mallopt"):
+        library.mallopt(_ARENA_MAX, 1)  # what one thread frees another one reuses
+        library.mallopt(_MMAP_THRESHOLD, _LARGEST_ARRAY_BYTES)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def release_pages(address: int, size: int) -> None:
+    """Take the pages of a mapped file out of this process's memory; they are mapped again when they are read."""
+    library = _library()
+    if hasattr(library, "madvise"):
+        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _DONTNEED)
+
+
+@cache
+def _library() -> Any:
+    return ctypes.CDLL(None) if sys.platform == "linux" else None

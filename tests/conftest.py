@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import jitter
 from jitter.simulate import Fault, Job, simulate, write
@@ -13,6 +14,9 @@ from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
 
 __all__ = ["browser", "dask_cluster"]
+
+settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure
+settings.load_profile("without deadline")
 
 
 def pytest_configure() -> None:

@@ -148,7 +148,7 @@ class RunAnalysis:
         for number, path in enumerate(self.paths):
             passed = path.charges.where(path.charges.part == TimePart.TRANSFER)
             groups = np.unique(first[passed.collective] + passed.group)
-            total += float(np.nansum(self._transfers[number][groups[~verified[groups]]]))
+            total += float(np.nansum(self._seen[number].transfers[groups[~verified[groups]]]))
         whole = float(self.assumed_step_ns.sum())
         return total / whole if whole > 0 else 0.0
 

@@ -27,7 +27,11 @@ def answer_steps(
     A step without a critical path (its ranks share no collective) has the min and max rank of `ttke_extremes`.
     """
     paths = evidence.analysis.paths
-    answers = [_answer(number, path, evidence, groups) for number, path in enumerate(paths)]
+    here: list[list[FindingGroup]] = [[] for _ in paths]
+    for group in groups:
+        for number in group.steps:
+            here[number].append(group)
+    answers = [_answer(number, path, evidence, here[number]) for number, path in enumerate(paths)]
     for number, path in enumerate(paths):
         if not len(path.charges) and not evidence.is_single_rank:
             least, greatest = ttke_extremes(path.key)
@@ -35,7 +39,7 @@ def answer_steps(
     return tuple(answers)
 
 
-def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[FindingGroup]) -> StepAnswer:
+def _answer(number: int, path: StepPath, evidence: Evidence, here: Sequence[FindingGroup]) -> StepAnswer:
     analysis = evidence.analysis
     step_ns, loss_ns = analysis.step_ns[number], analysis.loss_ns[number]
     is_timed = not np.isnan(step_ns)
@@ -51,7 +55,7 @@ def _answer(number: int, path: StepPath, evidence: Evidence, groups: Sequence[Fi
     if max_rank is not None and own[max_rank] <= 0:
         max_rank = None
     waited = {rank: ns for rank, ns in path.waited_ns.items() if ns > 0}
-    cause = _cause(number, max_rank, groups, evidence.is_single_rank)
+    cause = _cause(max_rank, here, evidence.is_single_rank)
     return StepAnswer(
         key=path.key,
         step_time_ns=round(float(step_ns)) if is_timed else None,
@@ -81,12 +85,11 @@ def _split(parts: Sequence[float], after: Mapping[TimePart, float]) -> Split:
     return Split(start, cpu, later, round(sum(parts[part] for part in OWN_PARTS)) - start - cpu - later)
 
 
-def _cause(number: int, max_rank: int | None, groups: Sequence[FindingGroup], is_single_rank: bool) -> Cause:
-    """Return the cause of the group with the step's max rank, else of slow communication in this step.
+def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: bool) -> Cause:
+    """Return the cause of the step's group with its max rank, else of its slow communication.
 
     A single rank is the rank of every finding.
     """
-    here = [group for group in groups if number in group.steps]
     if max_rank is None and is_single_rank and here:
         return max(here, key=lambda group: group.excess_ns).cause
     for group in here:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
@@ -54,7 +55,7 @@ class FindingGroup:
         own = (one.candidate for one in self.findings)
         return frozenset(one.part for one in own if not isinstance(one, SlowCommunication))
 
-    @property
+    @cached_property
     def steps(self) -> tuple[int, ...]:
         """Positions in the run of the steps in which it occurs."""
         return tuple(sorted({step for finding in self.findings for step in finding.steps}))

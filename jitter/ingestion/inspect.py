@@ -28,7 +28,7 @@ class InspectedSource:
     error: JitterError | None
     warnings: tuple[str, ...]
     log: LogRecord | None = None
-    """Set if the source is a log; `format` is the one that most of its records have."""
+    """Set if the source is a log; `format` is the one that most of its records have, None if none can be read."""
 
 
 def inspect(
@@ -68,7 +68,9 @@ def inspect(
 def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
     shown = {str(path.resolve()): path for path in paths}
     return [
-        InspectedSource(shown[record.file], max(record.formats, key=record.formats.__getitem__), (), None, (), record)
+        InspectedSource(
+            shown[record.file], max(record.formats, key=record.formats.__getitem__, default=None), (), None, (), record
+        )
         for record in report.logs.added
     ]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 
@@ -94,6 +95,18 @@ def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
         ("communicators", "edges"),
         ("gpu_clocks",),
     }
+
+
+def test_inspect_lists_a_damaged_dump_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "run" / "nccl_trace_rank_1"
+    path.parent.mkdir()
+    path.write_bytes(pickle.dumps({"pg_config": {}, "entries": [{"record_id": 0}] * 9})[:-20])
+    assert main(["inspect", str(tmp_path)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"{path}  no records  label run"
+    assert second.strip().startswith("flight-recorder: 1 line of the pickle cannot be read")
+    assert main(["inspect", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0]["format"] is None
 
 
 def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

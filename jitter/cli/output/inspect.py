@@ -71,7 +71,8 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
             lines += [f"    {problem}" for problem in record.problems]
         if finding.log is not None:
             rows = ", ".join(f"{relation} {format_count(n, 'row')}" for relation, n in finding.log.relations.items())
-            lines.append(f"{finding.path}  {' + '.join(finding.log.formats)}  label {finding.log.label}  {rows}")
+            formats = " + ".join(finding.log.formats) or "no records"
+            lines.append(f"{finding.path}  {formats}  label {finding.log.label}  {rows}".rstrip())
             lines += [f"    {problem}" for problem in finding.log.problems]
         lines += [f"    {warning}" for warning in finding.warnings]
         if finding.error is not None:

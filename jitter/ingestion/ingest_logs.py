@@ -9,6 +9,7 @@ from jitter.ingestion.convert import file_digest
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import log_problems
 from jitter.lake.log_records import LogRecord, intact_log_records, log_digest, publish_log, remove_log
+from jitter.readers import describe_error
 
 
 @dataclass
@@ -43,6 +44,11 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None, re
         except OSError as error:
             reason = error.strerror or str(error)
             report.rejected.append((path, UnreadableTraceError(f"{path}: cannot be read ({reason})", "check the file")))
+            continue
+        except Exception as error:  # any error of one log must leave the others unaffected
+            what = f"{path}: could not be read: {describe_error(error)}"
+            hint = "this is a bug of jitter: please report it, if possible with the file"
+            report.rejected.append((path, JitterError(what, hint)))
             continue
         for former in [one for one in held.values() if one.file == record.file]:
             remove_log(folder, held.pop(former.digest))

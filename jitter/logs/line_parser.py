@@ -73,7 +73,14 @@ class LineParser:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Add what the last lines complete."""
+        """Add what the last lines complete; ValueError where it is broken."""
+
+    def end(self) -> None:
+        """Take the end of the file; what the last lines complete is lost if it is broken."""
+        try:
+            self.finish()
+        except (ValueError, OverflowError):
+            self.context.problems.note(self.format, "what its last lines state cannot be read")
 
     def add(self, relation: str, **values: object) -> None:
         """Add a row and count it as a record of the format."""

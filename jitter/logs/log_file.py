@@ -118,7 +118,7 @@ def _read_lines(stream: BinaryIO, context: Context) -> None:
                 lines = list(enumerate(chunk.split(b"\n"), first)) if lines is None else lines
                 parser.read(lines)
     for parser in (nccl, *parsers):
-        parser.finish()
+        parser.end()
 
 
 def _chunks(stream: BinaryIO, context: Context) -> Iterator[tuple[bytes, int]]:

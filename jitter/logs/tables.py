@@ -37,6 +37,9 @@ class Tables:
             value = row[at]
             if value is not None and not -limit <= value < limit:
                 raise ValueError(f"{value} does not fit")
+        for at, limit in shape.integer_lists:
+            if row[at] and not (-limit <= min(row[at]) and max(row[at]) < limit):
+                raise ValueError(f"{max(row[at])} does not fit")
         for at in shape.reals:
             if row[at] is not None and not isfinite(row[at]):
                 raise ValueError(f"{row[at]} is no measurement")
@@ -94,6 +97,8 @@ class _Shape(NamedTuple):
 
     names: tuple[str, ...]
     integers: tuple[tuple[int, int], ...]
+    """Columns and their limits, exclusive."""
+    integer_lists: tuple[tuple[int, int], ...]
     reals: tuple[int, ...]
     texts: tuple[int, ...]
 
@@ -103,6 +108,11 @@ def _shape(schema: pa.Schema) -> _Shape:
     return _Shape(
         tuple(schema.names[:-1]),
         tuple((at, 1 << (kind.bit_width - 1)) for at, kind in columns if kinds.is_integer(kind)),
+        tuple(
+            (at, 1 << (kind.value_type.bit_width - 1))
+            for at, kind in columns
+            if kinds.is_list(kind) and kinds.is_integer(kind.value_type)
+        ),
         tuple(at for at, kind in columns if kinds.is_floating(kind)),
         tuple(at for at, kind in columns if kinds.is_string(kind)),
     )

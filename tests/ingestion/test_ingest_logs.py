@@ -13,6 +13,7 @@ from jitter.cli import main
 from jitter.core.errors import LakeError
 from jitter.ingestion.inspect import inspect
 from jitter.logs import SCHEMAS
+from jitter.logs.gpu.nvidia_smi_csv import NvidiaSmiCsvParser
 from jitter.simulate import Job, simulate, write, write_logs
 
 HERE = jitter.LocalExecutor()
@@ -95,6 +96,17 @@ def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
         ("communicators", "edges"),
         ("gpu_clocks",),
     }
+
+
+def test_a_bug_of_a_parser_stops_no_other_log(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(parser: NvidiaSmiCsvParser, line: bytes, number: int) -> None:
+        raise KeyError("timestamp")
+
+    monkeypatch.setattr(NvidiaSmiCsvParser, "line", fail)
+    report = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    assert {name for log in report.logs.added for name in log.formats} == {"nccl-tests", "nccl-debug"}
+    (error,) = report.refused
+    assert "could not be read: KeyError: 'timestamp'" in str(error)
 
 
 def test_inspect_lists_a_damaged_dump_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

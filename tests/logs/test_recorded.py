@@ -192,6 +192,23 @@ def test_a_damaged_dump_takes_linear_time():
     assert time.process_time() - start < 5
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("bind.log", b"3 -- GPUS 99999999999 -- pid 12's current affinity mask: ff\n"),
+        (
+            "plugin.json",
+            b'{"name": "AllReduce", "cat": "COLL", "ph": "b", "id": 1, "ts": 1e308, "args": {"Rank": 0}}\n',
+        ),
+        ("mpi_profile.1.3", b"Data for MPI rank 3 of 8\ntotal communication time = " + b"9" * 400 + b".0 seconds\n"),
+    ],
+)
+def test_a_number_that_no_column_holds_loses_its_record(name: str, content: bytes):
+    log = parsed(content, name)
+    assert log.tables == {}
+    assert [problem.count for problem in log.problems] == [1]
+
+
 def test_an_entry_that_quotes_its_own_key():
     entry = ENTRY | {"frames": [{"name": "profiling_name"}]}
     cut = parsed(json.dumps(DUMP | {"entries": [entry]}).encode()[:-2], "trace_1")

@@ -48,7 +48,7 @@ class ProfilerPluginParser(LineParser):
         for event in self._begun.values():
             try:
                 self._add(event, None)
-            except ValueError:
+            except (ValueError, OverflowError):
                 self.context.problems.note(self.format, "an operation without an end cannot be read")
 
     def _add(self, begin: dict[str, Any], end: dict[str, Any] | None) -> None:

@@ -86,7 +86,8 @@ class Step:
             places.setdefault(place, []).append(call)
             if place and launched[place - 1] == call[0]:
                 own = rows[place - 1]
-                own["back"] = min(max(own["start"], own["call"]), own["back"])
+                is_behind = place > 1 and rows[place - 2]["end"] > call[0]
+                own["back"] = call[0] if is_behind else min(max(own["start"], own["call"]), own["back"])
         for at in range(len(rows) - 1, 0, -1):
             if launched[at] is not None and launched[at] == launched[at - 1]:
                 rows[at]["call"] = rows[at]["back"] = None
@@ -230,13 +231,20 @@ def test_of_a_launch_of_several_the_first_alone_keeps_the_call():
     assert (back[:, 0] - 5000).tolist() == pytest.approx([20, np.nan, np.nan, 35], nan_ok=True)
 
 
-@pytest.mark.parametrize(("start", "back"), [(45, 45), (8, 10), (99, 90)])
+@pytest.mark.parametrize(("start", "back"), [(45, 45), (38, 40), (99, 90)])
 def test_a_blocking_copys_launch_ends_where_its_wait_begins(start: int, back: int):
     """With the copy, no sooner than the call began, no later than it returned."""
-    rows = [row(20, 1, 5), row(start, 10, 90), row(200, 100, 110)]
-    group = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
+    rows = [row(20, 1, 5), row(start, 40, 90), row(200, 100, 110)]
+    group = only(Step([COMPUTE, MEMORY, COMPUTE], {0: rows}, {0: [(FAR + 40, FAR + 90, "cudaMemcpy")]}))
     assert group.kind.tolist() == [COMPUTE, MEMORY, SYNC, COMPUTE]
     assert (_columns(group)[3][:, 0] - 5000).tolist() == [5, back, 90, 110]
+
+
+def test_a_blocking_copy_behind_a_busy_gpu_waits_from_its_call_on():
+    """The kernel before ends at 30: what the call at 10 waits for is no time of the host."""
+    rows = [row(20, 1, 5), row(45, 10, 90)]
+    group = only(Step([COMPUTE, MEMORY], {0: rows}, {0: [(FAR + 10, FAR + 90, "cudaMemcpy")]}))
+    assert (_columns(group)[3][:, 0] - 5000).tolist() == [5, 10, 90]
 
 
 def test_ranks_that_wait_elsewhere_stand_apart():

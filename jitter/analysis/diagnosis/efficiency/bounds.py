@@ -14,6 +14,7 @@ from jitter.analysis.metrics.communication.table import tabulate_collectives
 from jitter.analysis.metrics.communication.time_shares import SHARES
 from jitter.core.collective_names import find_collective_name
 from jitter.core.formatting import format_percent
+from jitter.core.kernels import copy_direction
 
 COMPUTE_BOUND: Final = 0.05
 """Exposed communication below this share of the steps leaves a job compute-bound."""
@@ -89,7 +90,8 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
             told = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
             found.append(EfficiencyFinding("communication", told, float(most["share"])))
             continue
-        compute = sum(row["share"] for row in rows) - sum(row["share"] for row in of_network)
+        copies = [row for row in rows if copy_direction(row["name"]) is not None]
+        compute = sum(row["share"] for row in rows) - sum(row["share"] for row in [*of_network, *copies])
         exposed = 0.0 if most is None else float(most["share"])
         if exposed < COMPUTE_BOUND and compute >= _COMPLETE:
             told = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"

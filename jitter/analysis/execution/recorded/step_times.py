@@ -83,7 +83,7 @@ def fill_rows(
     """Put whole numbers, (ranks, 4, activities), and calls, (ranks, calls), in launch order along the program.
 
     Of the activities of one launch (a graph's) the first alone keeps the call's times. A blocking copy's launch ends
-    where its wait begins: no later than the copy itself.
+    where its wait begins: at once if the GPU is busy with the launch before, else no later than the copy starts.
     """
     for rank in range(len(row)):
         if row[rank] < 0:
@@ -103,7 +103,8 @@ def fill_rows(
             after = at + 1  # the calls that the host made when it had launched this one, or was launching it
             while after < len(places) and is_call[after]:
                 if begun[rank, waited + after - at - 1] == called and called != nothing:
-                    returned = min(max(started, called), times[rank, 3, activity])
+                    is_behind = activity > 0 and times[rank, 1, activity - 1] > called
+                    returned = called if is_behind else min(max(started, called), times[rank, 3, activity])
                 after += 1
             if activity > 0 and called == times[rank, 2, activity - 1]:
                 called = returned = nothing

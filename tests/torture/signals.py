@@ -63,6 +63,7 @@ def _signalled(
     """Run a command that gets a signal; return whether it came before jitter's first line, and what is wrong."""
     environment = os.environ | {"TMPDIR": str(temporary)}
     at_import = number != signal.SIGKILL and chance.random() < 0.5
+    signals = 1  # so many are sent
     if at_import:
         environment["PYTHONPATH"] = os.pathsep.join([str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment["AT_IMPORT"] = f"{chance.randint(1, chance.choice(MOST_IMPORTS))} {number.value}"
@@ -72,6 +73,7 @@ def _signalled(
     )  # fmt: skip
     if not at_import or command[0] == "serve":  # which ends by a signal only
         time.sleep(LONGEST_WAIT_S if at_import else chance.random() * LONGEST_WAIT_S)
+        signals += at_import
         send = os.killpg if chance.random() < 0.5 else os.kill  # a terminal or a scheduler; a person
         send(process.pid, number)
     try:
@@ -84,7 +86,8 @@ def _signalled(
         return False, None if process.returncode in (0, -number) else f"exit {process.returncode}: {said[-500:]}"
     # while Python itself starts, the signal has Python's effect
     is_early = process.returncode == -number and ("/jitter/" not in said)
-    is_ended = process.returncode == 128 + number and said.splitlines()[-1:] == [word]
+    # a second signal a while after the first ends the command at once
+    is_ended = process.returncode == 128 + number and (said.splitlines()[-1:] == [word] or (signals == 2 and not said))
     if is_early or ("Traceback" not in said and (process.returncode == 0 or is_ended)):
         return is_early, None
     moment = f" at import {environment.get('AT_IMPORT')}" if at_import else ""

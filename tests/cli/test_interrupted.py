@@ -117,6 +117,29 @@ def test_a_signal_at_the_start_of_a_worker_waits_for_the_start():
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nthe worker has ended\n", "")
 
 
+DEAD_WORKERS = """
+import os, signal, time
+from jitter.core.parallel.processes import WorkerPool
+
+try:
+    with WorkerPool(2, ["math"], kill_on_error=True) as pool:
+        first = pool.submit(os.getpid)
+        pool.submit(time.sleep, 600)
+        os.kill(first.result(), signal.SIGKILL)
+        raise ZeroDivisionError
+except ZeroDivisionError:
+    print("ended")
+"""
+
+
+def test_a_pool_ends_after_its_workers_died():
+    """A scheduler signals all processes of a job at once: no end may wait for an answer of a worker."""
+    ended = subprocess.run(
+        [sys.executable, "-c", DEAD_WORKERS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
+
+
 AT_NTH_IMPORT = Path(signal_at_import.__path__[0])
 
 

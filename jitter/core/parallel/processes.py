@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool as WorkerDied
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Semaphore
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -59,7 +59,9 @@ class WorkerPool:
         current calls are completed.
         """
         context = server_context(*preload)
-        self._stop = context.Event() if kill_on_error else None
+        self._workers = workers
+        # one unit a worker; not an Event, whose set() waits for ever for a worker that died while it waited
+        self._stop = context.Semaphore(0) if kill_on_error else None
         start = (self._stop, initializer, initargs)
         self._executor = ProcessPoolExecutor(workers, context, _start_worker, start)
 
@@ -96,7 +98,8 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if kind is not None and self._stop is not None:
-            self._stop.set()
+            for _ in range(self._workers):
+                self._stop.release()
         self.shutdown(cancel=kind is not None)
 
 
@@ -140,13 +143,13 @@ def reduce_gc() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def _start_worker(stop: Event | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+def _start_worker(stop: Semaphore | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
     """Initialize a worker process."""
     from jitter.core.arrow import hide_pandas
 
     _exit_with_parent()
     if stop is not None:
-        exit_after(stop.wait)
+        exit_after(stop.acquire)
     reduce_gc()
     hide_pandas()
     if initializer is not None:

@@ -6,7 +6,6 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from jitter.analysis.metrics.lcs import lcs_length
-from jitter.core.step_key import StepKey
 
 Value = TypeVar("Value")
 KernelSignature = tuple[str, bool]
@@ -19,7 +18,6 @@ class RankSequence(NamedTuple):
     """One rank's program in one step. `sequence` is the digest of its kernels in launch order."""
 
     rank: int
-    step: StepKey
     sequence: str
     cut: bool
 

@@ -164,8 +164,7 @@ class KernelIndices:
 
     def _members_of(self, key: StepKey) -> list[RankSequence]:
         return [
-            RankSequence(rank, key, found.step.sequence, found.step.cut)
-            for rank, found in sorted(self._held[key].items())
+            RankSequence(rank, found.step.sequence, found.step.cut) for rank, found in sorted(self._held[key].items())
         ]
 
     def _example(self, sequence: str) -> tuple[StepKey, int]:

@@ -255,8 +255,8 @@ def test_ranks_that_wait_elsewhere_stand_apart():
     assert {ranks: group.row.tolist() for ranks, group in found.items()} == {(0, 2): [0, -1, 1], (1,): [0, 1, -1]}
 
 
-def test_sheets_come_by_their_first_rank():
-    """However few calls it made, and whoever else made as many."""
+def test_groups_come_by_their_first_rank():
+    """Also where it made few calls, and other ranks as many."""
     rows = [row(20, 1, 5), row(40, 30, 35)]
     one, two = (FAR + 7, FAR + 9, "cudaFree"), (FAR + 10, FAR + 12, "cudaMemcpy")
     step = Step([COMPUTE] * 2, dict.fromkeys(range(5), rows), {0: [one, two], 1: [one], 2: [one, two], 3: [two]})

@@ -5,9 +5,6 @@ import pytest
 from jitter.analysis.execution.program import Example, lay_out
 from jitter.analysis.metrics.cohorts import RankSequence, assign_cohorts, find_commonest_sequences
 from jitter.analysis.metrics.kernel_index import align_step
-from jitter.core.step_key import StepKey
-
-S0, S1, S2 = (StepKey(None, n) for n in range(3))
 
 
 def content(digest):
@@ -19,13 +16,13 @@ def is_collective(name):
     return name == "R"
 
 
-def ran(*sequences, step=S0, cut=()):
-    return [RankSequence(rank, step, sequence, rank in cut) for rank, sequence in enumerate(sequences) if sequence]
+def ran(*sequences, cut=()):
+    return [RankSequence(rank, sequence, rank in cut) for rank, sequence in enumerate(sequences) if sequence]
 
 
 def cohorts_of(members):
     by_rank = {}
-    for member in sorted(members, key=lambda member: member.step.order):
+    for member in members:
         by_rank.setdefault(member.rank, []).append(member)
     return assign_cohorts(by_rank, content)
 
@@ -94,9 +91,9 @@ def test_the_rule_repeats_on_the_rest():
 
 def test_a_rank_stands_for_what_it_ran_most_often_uncut():
     members = [
-        *ran("abcd", "mnop", step=S0),
-        *ran("abcd", "abcd", step=S1),
-        *ran("abcd", "abcd", step=S2, cut={1}),
+        *ran("abcd", "mnop"),
+        *ran("abcd", "abcd"),
+        *ran("abcd", "abcd", cut={1}),
     ]
     # rank 1: mnop and abcd once each uncut; the first it ran decides
     assert cohorts_of(members) == {0: 0, 1: 1}
@@ -105,14 +102,14 @@ def test_a_rank_stands_for_what_it_ran_most_often_uncut():
 
 @pytest.mark.parametrize("cut", [set(), {2}])
 def test_the_usual_sequence_of_a_cohort_is_uncut(cut):
-    members = [*ran("ab", "abc", "abc", step=S0, cut=cut | {1}), *ran("ab", "abc", step=S1, cut={1})]
+    members = [*ran("ab", "abc", "abc", cut=cut | {1}), *ran("ab", "abc", cut={1})]
     assert find_commonest_sequences(members, {0: 0, 1: 0, 2: 0}) == {0: "ab"}
 
 
 def test_the_kernel_index_and_the_program_align_differently():
     """An autotuned kernel: the program gives it the place of the kernel it replaces, the kernel index gives it none."""
     sequences = {"abc": [("a", False), ("b1", False), ("c", False)], "aXc": [("a", False), ("b2", False), ("c", False)]}
-    members = [RankSequence(rank, S0, sequence, False) for rank, sequence in enumerate(["abc", "abc", "aXc"])]
+    members = [RankSequence(rank, sequence, False) for rank, sequence in enumerate(["abc", "abc", "aXc"])]
     found = align_step(members, 0, sequences.__getitem__, is_collective, None)
     assert found.partners["aXc"] == [0, None, 2]
 

@@ -115,14 +115,20 @@ class RunResults:
 
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""
-        from jitter.analysis.diagnosis.evidence.job_logs import EVIDENCE_RELATIONS, job_logs
+        from jitter.analysis.diagnosis.evidence.job_logs import EVIDENCE_RELATIONS, JobLogs
+        from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, below_in_every_step
         from jitter.lake.records import step_times_utc
 
-        lake = self._lake
-        tables = {name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS}
-        measured = lake.communication(steps) if tables["bandwidth"] and steps else None
-        devices = {record.rank: record.device for record in lake.sources if record.rank is not None}
-        return job_logs(tables, measured, lake.hosts, devices, step_times_utc(lake.sources))
+        lake, slow = self._lake, []
+        if self._benchmark and steps:
+            slow = below_in_every_step(lake.communication(steps), self._benchmark, BELOW_BASELINE)
+        return JobLogs(
+            **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
+            slow_network=slow,
+            hosts=lake.hosts,
+            devices={record.rank: record.device for record in lake.sources if record.rank is not None},
+            step_times_ns=step_times_utc(lake.sources),
+        )
 
     @cached_property
     def _benchmark(self) -> "Baseline | None":

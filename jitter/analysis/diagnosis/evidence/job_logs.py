@@ -6,19 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from jitter.analysis.metrics.communication.baseline import (
-    BELOW_BASELINE,
-    Baseline,
-    BaselineRow,
-    below_in_every_step,
-)
-from jitter.analysis.metrics.communication.measure import Communication
+from jitter.analysis.metrics.communication.baseline import BaselineRow
 from jitter.core.step_key import StepKey
 
 Rows = Sequence[Mapping[str, Any]]
-EVIDENCE_RELATIONS: Final = (
-    *("bandwidth", "communicators", "edges", "gpu_clocks", "gpu_errors", "bindings", "topology"),
-)
+EVIDENCE_RELATIONS: Final = ("communicators", "edges", "gpu_clocks", "gpu_errors", "bindings", "topology")
+"""The relations of `JobLogs`."""
 SAMPLING_NS: Final = 5_000_000_000
 """Clock logs take a sample every few seconds, and steps are shorter: a sample this near belongs to the step, ns."""
 
@@ -66,24 +59,3 @@ def _within(rows: Rows, times: Sequence[tuple[int, int]]) -> Rows:
                 continue
         kept.append(row)
     return kept
-
-
-def job_logs(
-    tables: Mapping[str, Rows],
-    measured: Communication | None,
-    hosts: Mapping[int, str | None],
-    devices: Mapping[int, int | None],
-    step_times_ns: Mapping[StepKey, tuple[int, int]],
-) -> JobLogs:
-    """Put the relations `EVIDENCE_RELATIONS` together with the run's measured communication."""
-    slow: list[BaselineRow] = []
-    if measured is not None:
-        slow = below_in_every_step(measured, Baseline("nccl-tests", tables["bandwidth"]), BELOW_BASELINE)
-    relations = {name: tables[name] for name in EVIDENCE_RELATIONS if name != "bandwidth"}
-    return JobLogs(
-        **relations,
-        slow_network=slow,
-        hosts=hosts,
-        devices=devices,
-        step_times_ns=step_times_ns,
-    )

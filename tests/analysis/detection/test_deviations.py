@@ -14,10 +14,10 @@ from jitter.analysis.detection.outliers.deviations import (
     StepDeviations,
     TeamDeviations,
     collect_deviations,
-    estimate_sigma,
     subtract_median_of_others,
 )
 from jitter.analysis.detection.outliers.find_outliers import find_outliers
+from jitter.analysis.detection.outliers.significance import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.numeric.stats import lower_median, mad_sigma

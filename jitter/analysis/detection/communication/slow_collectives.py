@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import estimate_sigma
+from jitter.analysis.detection.outliers.significance import estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart

@@ -24,7 +24,7 @@ from jitter.analysis.detection.outliers.significance import (
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.numeric.arrays import Bools, Floats
-from jitter.core.numeric.stats import MAD_TO_SIGMA
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
 from jitter.core.numeric.student_t import student_tail
 
 StepPositions = tuple[int, ...]
@@ -77,7 +77,7 @@ def find_outliers(
     steps, ranks = deviations.total_ns.shape[1:]
     if ranks == 1 and steps < thresholds.min_steps_without_peers:
         return []
-    usual_step = float(np.nanmedian(step_ns)) if not np.isnan(step_ns).all() else 0.0
+    usual_step = known_median(step_ns)
     found = []
     for part in parts:
         sample = _sample(deviations, part, thresholds, tests)

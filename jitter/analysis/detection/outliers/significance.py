@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, nth_difference
+from jitter.core.numeric.stats import MAD_TO_SIGMA, mad_sigma, nth_difference
 
 QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
@@ -182,3 +182,27 @@ def drift_line(values: Floats) -> Floats | None:
         return None
     line: Floats = np.polyval(np.polyfit(steps, values, 1), steps).astype(np.float64)
     return line
+
+
+def estimate_sigma(total: Floats) -> float:
+    """Return the standard deviation, ns, of totals (steps, columns) from step to step.
+
+    Estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) on each column's
+    differences between steps, pooled over columns. A constant offset of a column does not count, and up to half of the
+    steps may be outliers. A steady drift does not count either: the result is at most the deviation of the changes from
+    step to step. With fewer than `min_steps_for_scatter` steps it is the spread over columns, 0 if these are too few.
+    """
+    steps, columns = total.shape
+    if steps < THRESHOLDS.min_steps_for_scatter:
+        return mad_sigma(total) if columns >= THRESHOLDS.min_ranks_for_noise else 0.0
+    plain = _qn(total)
+    return plain if steps < THRESHOLDS.min_steps_for_drift else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
+
+
+def _qn(total: Floats) -> float:
+    apart = [
+        np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), THRESHOLDS.max_scatter_lag))
+    ]
+    differences = np.concatenate(apart)
+    known = differences[~np.isnan(differences)]
+    return QN_TO_SIGMA * float(np.quantile(known, 0.25)) if len(known) else 0.0

@@ -1,6 +1,8 @@
 """The contents of a lake, by its records: recordings, logs, steps, ranks and hosts, and the rows of its files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +34,7 @@ class LakeContents:
         self.logs = read_log_records(root)
         """One record per log in the lake."""
         self._by_step = records_by_step(self.sources)
+        self._kept_columns: dict[StepKey, StepColumns] = {}
         if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
 
@@ -98,7 +101,19 @@ class LakeContents:
         """
         from jitter.lake.step_reader import read_step
 
+        kept = self._kept_columns.get(key) if ranks is None else None
+        if kept is not None and set(columns) <= set(kept.table.column_names):
+            return replace(kept, table=kept.table.select(list(columns)))
         return read_step(self.root, key, self._by_step[key], columns, ranks)
+
+    @contextmanager
+    def keep_columns(self, key: StepKey, columns: Sequence[str]) -> Iterator[None]:
+        """Read columns of one step once for all calls in the block. Raises the errors of `step_columns`."""
+        self._kept_columns[key] = self.step_columns(key, columns)
+        try:
+            yield
+        finally:
+            self._kept_columns.pop(key, None)
 
     def _chosen(self, steps: Sequence[int | StepKey] | None) -> tuple[StepKey, ...]:
         return tuple(self.steps if steps is None else map(self._key, steps))

@@ -2,9 +2,13 @@
 
 import pytest
 
+from jitter.lake import step_reader
 from jitter.report.html import render_html
 from jitter.report.views import step_tables as module
+from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_tables import PARTS, build_step_tables
+from jitter.report.views.step_view import KernelNames
+from jitter.report.views.stream_shares import build_stream_shares
 from tests.support.page import Text
 from tests.support.report_lakes import report_job
 
@@ -21,6 +25,25 @@ def test_each_rank_has_its_step_by_part(lake):
     for row in tables.ranks:
         assert sum(row[f"{part}_ns"] for part in PARTS) == row["step_ns"]
     assert tables.ranks_left_out == 0
+
+
+def test_a_section_reads_the_rows_of_its_tables_once(lake, monkeypatch):
+    page, key = RunReport(lake), lake.steps[1]
+    grid, names = page.grid(key), KernelNames()
+    view = page.view(grid, names)
+    tables, streams = build_step_tables(lake, key), build_stream_shares(lake, key, view.max_rank, view.min_rank)
+    read, plain = [], step_reader.read_step
+
+    def counted(*given):
+        read.append(given)
+        return plain(*given)
+
+    monkeypatch.setattr(step_reader, "read_step", counted)
+    section = page.section(grid, names)
+    assert len(read) == 1
+    assert (section.tables, section.streams) == (tables, streams)
+    build_step_tables(lake, key)
+    assert len(read) > 2  # nothing is kept afterwards
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_kept(lake, monkeypatch):

@@ -23,7 +23,7 @@ from jitter.report.views.excess_heatmap import (
 from jitter.report.views.run_overview import RunOverview, build_run_overview
 from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_tables import StepTables, build_step_tables
+from jitter.report.views.step_tables import STEP_TABLE_COLUMNS, StepTables, build_step_tables
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
 from jitter.report.views.stream_shares import StreamShare, build_stream_shares
 
@@ -107,6 +107,9 @@ class RunReport:
         """Return the texts and the data of the figures of a step."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
         cohorts, path = len(set(self.lake.cohorts.values())), step.path
+        with self.lake.keep_columns(step.key, STEP_TABLE_COLUMNS):
+            tables = build_step_tables(self.lake, step.key)
+            streams = build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank)
         return StepSection(
             step,
             describe_step(step, view, self.lake.hosts, cohorts, None if path is None else path.communication_ns),
@@ -114,8 +117,8 @@ class RunReport:
             place,
             self._name(view.max_rank, "" if view.values else "max "),
             self._name(view.min_rank, "min "),
-            build_step_tables(self.lake, step.key),
-            build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank),
+            tables,
+            streams,
         )
 
     def _name(self, rank: int | None, word: str) -> str:

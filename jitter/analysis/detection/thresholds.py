@@ -1,4 +1,7 @@
-"""Every threshold of detection and diagnosis, each with its unit and its reason."""
+"""The thresholds that decide findings and their confidence, each with its unit and its reason (guide: `confidence`).
+
+Constants that only one method uses (its sample, its resolution) stand with that method.
+"""
 
 from dataclasses import dataclass
 from typing import Final

@@ -183,12 +183,17 @@ def match(
     """
     unrecorded = any(group is None for found in attended.values() for _, group in found)
     whole = _whole_job(programs, team_of, attended)
-    instances: dict[tuple[Group, int], list[_Attended]] = defaultdict(list)
+    # a group may list hundreds of ranks: hashed once, not at each attendance
+    groups = {id(group): group for found in attended.values() for _, group in found}
+    number_of: dict[Group, int] = {}
+    numbers = {at: number_of.setdefault(group, len(number_of)) for at, group in groups.items()}
+    listed: dict[object, tuple[int, ...]] = {number: _ranks_of(group) for group, number in number_of.items()}
+    instances: dict[tuple[object, int], list[_Attended]] = defaultdict(list)
     unpaired = 0
     for rank, found in attended.items():
-        order: dict[Group, int] = defaultdict(int)
+        order: dict[object, int] = defaultdict(int)
         for place, group in found:
-            key = group
+            key: object = numbers[id(group)]
             if group is None:
                 operation = programs[team_of[rank]].operations[place].collective
                 if (team_of[rank], place) in alone or (not whole and operation == "send_recv"):
@@ -207,16 +212,16 @@ def match(
     held_at: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
-    for (group, _), members in instances.items():
+    for (which, _), members in instances.items():
         held_at[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
-        named = everyone if group == ("all",) else _ranks_of(group)
+        named = everyone if which == ("all",) else listed.get(which, ())
         if len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
         tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
         tuple(_collective(held, ordered, numbered, absent) for held in held_at.values()),
         unrecorded,
-        len({rank for found in attended.values() for _, group in found for rank in _ranks_of(group)}),
+        len(set().union(*listed.values())),
         unpaired,
     )
 
@@ -231,8 +236,9 @@ def _collective(
     for number, members in enumerate(held):
         for member in members:
             block, column = numbered[member.rank]
-            at = groups.setdefault((block, member.place), np.full(len(blocks[block]), -1, np.int64))
-            at[column] = number
+            if (block, member.place) not in groups:
+                groups[block, member.place] = np.full(len(blocks[block]), -1, np.int64)
+            groups[block, member.place][column] = number
     return Collective(
         tuple(
             Participants(block, place, group) for (block, place), group in sorted(groups.items(), key=lambda g: g[0])

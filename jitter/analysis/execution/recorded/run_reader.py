@@ -195,21 +195,32 @@ class RunReader:
         codes, groups = encode_lists(collectives["group_ranks"])
         peers = zip(*(collectives[name].to_pylist() for name in ("source_rank", "destination_rank")), strict=True)
         places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
+        # ranks that are alike are one object, and so are groups: they may list hundreds
+        shared: dict[tuple[object, ...], tuple[object, ...]] = {}
+        ranks_by_code = [shared.setdefault(tuple(listed), tuple(listed)) for listed in groups]
         told = []
-        names: dict[tuple[object, ...], dict[int, set[str | None]]] = {}
+        names: dict[int, dict[int, set[str | None]]] = {}
         for (rank, ordinal), code, name, pair in zip(places, codes.tolist(), named, peers, strict=True):
             # a send meets its receive, not the group's other transfers
-            ranks_of = tuple(pair if None not in pair else groups[code] if code >= 0 else ())
+            own = ranks_by_code[code] if code >= 0 else ()
+            ranks_of = own if None in pair else shared.setdefault(pair, pair)
             told.append((rank, ordinal, name, ranks_of))
-            names.setdefault(ranks_of, {}).setdefault(rank, set()).add(name)
+            names.setdefault(id(ranks_of), {}).setdefault(rank, set()).add(name)
         # several groups may have the same ranks; a name that only one rank knows (an address) tells nothing
-        agreed = {ranks_of for ranks_of, own in names.items() if len({frozenset(one) for one in own.values()}) == 1}
+        agreed = {at for at, own in names.items() if len({frozenset(one) for one in own.values()}) == 1}
+        known: dict[tuple[int, str | None], Group] = {}
         for rank, ordinal, name, ranks_of in told:
-            if ranks_of:
-                found[rank][ordinal] = ("ranks", *ranks_of) if ranks_of not in agreed else ("ranks", *ranks_of, name)
-            else:
-                found[rank][ordinal] = None if name is None else ("name", name)
+            at = id(ranks_of)
+            if (at, name) not in known:
+                known[at, name] = _group(ranks_of, name, at in agreed)
+            found[rank][ordinal] = known[at, name]
         return found
+
+
+def _group(ranks: tuple[object, ...], name: str | None, is_name_agreed: bool) -> Group:
+    if ranks:
+        return ("ranks", *ranks, name) if is_name_agreed else ("ranks", *ranks)
+    return None if name is None else ("name", name)
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int, None]:

@@ -226,6 +226,8 @@ def test_nothing_is_clipped(page, width, height):
     assert frame > 0.5 * width  # neither tools nor a scale of colours take the place of the map
     table = "document.querySelector('#steps .scroll')"
     assert width < 1280 or page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
+    page.evaluate("document.querySelector('.key:not([hidden]) .others').parentElement.append(' long'.repeat(12))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     evidence = page.locator(".evidence div").first.bounding_box()
     assert evidence["x"] + evidence["width"] <= width
 

@@ -84,8 +84,9 @@ def _signalled(
     word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}.get(number)
     if word is None:
         return False, None if process.returncode in (0, -number) else f"exit {process.returncode}: {said[-500:]}"
-    # while Python itself starts, the signal has Python's effect
-    is_early = process.returncode == -number and ("/jitter/" not in said)
+    # while Python itself starts, the signal has Python's effect, and SIGINT may be exit 1
+    is_pythons = process.returncode == -number or (process.returncode == 1 and "KeyboardInterrupt" in said)
+    is_early = is_pythons and "/jitter/" not in said
     # a second signal a while after the first ends the command at once
     is_ended = process.returncode == 128 + number and (said.splitlines()[-1:] == [word] or (signals == 2 and not said))
     if is_early or ("Traceback" not in said and (process.returncode == 0 or is_ended)):

@@ -1,8 +1,7 @@
 """Model of the run: each team's program, dependencies, collective members; and the recorded steps."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from jitter.analysis.execution.job_arrays import JobArrays, count_streams, count
 from jitter.analysis.execution.program import Example, Program, lay_out
 from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
 from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
+from jitter.analysis.execution.recorded.source import Member, Source
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
 from jitter.core.kernels import COLLECTIVE, SYNC
@@ -43,31 +43,6 @@ _TRIED_STEPS = 4
 """Steps that tell whether ranks leave a collective without a recorded group together."""
 
 
-class Member(NamedTuple):
-    """One rank in one step that counts (uncut, or cut after the step's last collective)."""
-
-    rank: int
-    cohort: int
-    sequence: str
-    cut: bool
-
-
-@dataclass(frozen=True)
-class Source:
-    """Source of the run's rows."""
-
-    steps: Sequence[StepKey]
-    members: Callable[[StepKey], Sequence[Member]]
-    rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
-    """The ranks of a step, those that did the same together."""
-    example: Callable[[StepKey, int], Example]
-    """Activities of a rank in a step."""
-    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
-    """By rank and row in the step (ordinal) the group of the collective there."""
-    rows: int
-    """Rows of all steps and ranks."""
-
-
 class InferredModel(NamedTuple):
     """Inferences from the whole run: teams, their programs, dependencies, and collective members."""
 
@@ -79,7 +54,7 @@ class InferredModel(NamedTuple):
 
 
 class RunModel:
-    """What is inferred from the whole run. Rows are read step by step, each time the steps are gone through."""
+    """The inferences from the whole run. Rows are read step by step, each time the steps are gone through."""
 
     def __init__(self, source: Source, understood: InferredModel | None = None) -> None:
         """Infer from the rows of `source`; `understood` is what another process inferred from the same run."""

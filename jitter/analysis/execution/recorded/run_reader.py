@@ -15,8 +15,8 @@ from jitter.analysis.execution.collectives.matching import Group
 from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
 from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
 from jitter.analysis.execution.recorded.activity_reader import ActivityReader
+from jitter.analysis.execution.recorded.source import Member, Source
 from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
-from jitter.analysis.execution.run_model import Member, Source
 from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
 from jitter.analysis.metrics.kernel_index import KernelIndex

@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jitter.core.duckdb_file import open_duckdb
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.sql import load_sql
 from jitter.core.step_key import StepKey
@@ -26,6 +27,8 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
 _FOLDER_PREFIX: Final = "jitter-query-"
+
+_CONFIG: Final = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def run_query(
     known = lake_relations(lake)
     with ExitStack() as stack:
         folder = stack.enter_context(_temporary_folder())
-        db = stack.enter_context(_opened(Path(folder)))
+        db = stack.enter_context(open_duckdb(Path(folder, "query.duckdb"), _CONFIG))
         limit = TimeLimit(db, timeout_s)
         try:
             named = parse_query(db, text)
@@ -160,22 +163,12 @@ def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -
 
 def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
     """Return the documentation of all relations."""
-    with _temporary_folder() as folder, _opened(Path(folder)) as db:
+    with _temporary_folder() as folder, open_duckdb(Path(folder, "query.duckdb"), _CONFIG) as db:
         known = lake_relations(lake)
         for relation in known:
             _create(db, relation, Path(folder), None)
         _create_views(db, known)
         return [_describe(db, relation) for relation in known]
-
-
-def _opened(folder: Path) -> duckdb.DuckDBPyConnection:
-    """Open a database in a file, so that what does not fit into memory goes to disk."""
-    db = duckdb.connect(
-        str(folder / "query.duckdb"),
-        config={"autoinstall_known_extensions": False, "autoload_known_extensions": False},
-    )
-    db.execute("SET enable_progress_bar = false")  # else DuckDB draws on stdout wherever Python has no script
-    return db
 
 
 def _lock(db: duckdb.DuckDBPyConnection, root: Path, folder: Path) -> None:

@@ -5,7 +5,6 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -77,9 +76,8 @@ class DuckDbJoin:
     def __init__(self, folder: Path) -> None:
         """Create a database in an empty folder."""
         # not in memory: in-memory tables cannot be evicted, so nothing is left for joins once they fill the limit
-        self._db = duckdb.connect(folder / "capture.duckdb", config=_CONFIG | {"temp_directory": str(folder)})
+        self._db = open_duckdb(folder / "capture.duckdb", _CONFIG | {"temp_directory": str(folder)})
         self._db.execute("PRAGMA disable_checkpoint_on_shutdown")  # the file is never opened again
-        self._db.execute("SET enable_progress_bar = false")  # else DuckDB draws on stdout wherever Python has no script
         self._held: dict[str, list[pa.RecordBatch]] = {"activities": [], "calls": []}
         for table, schema in (("activities", ACTIVITIES), ("calls", CALLS)):
             self._create(table, schema.empty_table())

@@ -27,7 +27,6 @@ Parameters = Sequence[Any] | Mapping[str, Any] | None
 _SHOW = "the relations and their columns: jitter query --relations"
 _BATCH_ROWS = 100_000
 _FOLDER_PREFIX: Final = "jitter-query-"
-
 _CONFIG: Final = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.arrow import table_of_rows
+from jitter.core.duckdb_file import open_duckdb
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql
 from jitter.ingestion.transform.api_calls import (

@@ -13,7 +13,7 @@ from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.contents import LakeContents
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
-from jitter.core.errors import UsageError
+from jitter.core.errors import LakeError, UsageError
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 
@@ -157,12 +157,17 @@ class Lake(LakeContents):
 
         Operations are numbered in launch order of the cohort's commonest sequence. If ranks of the cohort exchange
         data in different orders (pipeline stages), the dependencies are those of its first stage.
+
+        Raises `UsageError` for an unknown cohort, `LakeError` if no rank of it recorded a whole step.
         """
         from jitter.analysis.execution.dependencies.inference import row_dependencies
 
         chosen = self._choose_cohort(cohort)
         run = self.analyze().run
-        team = min(team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen)
+        teams = {team for rank, team in run.team_of.items() if self.cohorts[rank] == chosen}
+        if not teams:
+            raise LakeError(f"{self.root}: no rank recorded a whole step", "see why with: jitter report")
+        team = min(teams)
         return row_dependencies(run.programs[team], run.dependencies[team])
 
     def communication(self, steps: Sequence[int | StepKey] | None = None, group: str | None = None) -> "Communication":

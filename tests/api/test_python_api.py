@@ -4,11 +4,12 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import jitter
-from jitter.core.errors import UsageError
+from jitter.core.errors import LakeError, UsageError
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_help_names_and_describes(name: str):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in vars(jitter.Lake) if not n.startswith("_") and callable(getattr(jitter.Lake, n))]
+    "name", [n for n in dir(jitter.Lake) if not n.startswith("_") and callable(getattr(jitter.Lake, n))]
 )
 def test_every_method_has_a_docstring(name: str):
     assert getattr(jitter.Lake, name).__doc__
@@ -51,6 +52,13 @@ def test_a_step_by_number_or_key(lake: jitter.Lake):
     assert [step.key for step in lake.diagnose([key.step]).steps] == [key]
     with pytest.raises(UsageError, match="no step 7"):
         lake.diagnose([7])
+
+
+def test_dependencies_without_a_whole_step(lake: jitter.Lake, monkeypatch: pytest.MonkeyPatch):
+    """Ranks whose every step is cut have no program."""
+    monkeypatch.setattr(lake, "analyze", lambda: SimpleNamespace(run=SimpleNamespace(team_of={})))
+    with pytest.raises(LakeError, match="no rank recorded a whole step"):
+        lake.dependencies()
 
 
 def test_arrow_and_pandas_tables_agree(lake: jitter.Lake):

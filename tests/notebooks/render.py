@@ -50,7 +50,10 @@ def execute(notebook: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TMPDIR"] = "/tmp"  # long paths cut tables elsewhere
         resources = {"metadata": {"path": folder}}
-        return NotebookClient(notebook, timeout=LIMIT_S, kernel_name="python3", resources=resources).execute()
+        client = NotebookClient(
+            notebook, timeout=LIMIT_S, kernel_name="python3", resources=resources, coalesce_streams=True
+        )
+        return client.execute()
 
 
 def _static(output: Any, browser: Any) -> Any:

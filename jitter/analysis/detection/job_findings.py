@@ -1,6 +1,6 @@
 """Findings about the whole job: what slows all of its ranks, or single ranks at random. Each is one thing to fix."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,3 +44,17 @@ class JobFinding:
     def steps(self) -> tuple[int, ...]:
         """Positions in the run of the steps in which any of the ranks is slow."""
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
+
+
+def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: str, chance: float) -> JobFinding:
+    """Return one finding in place of the outliers of several ranks in one part of their time."""
+    return JobFinding(
+        kind,
+        members[0].part,
+        {one.rank: one.steps for one in members},
+        sum(one.excess_ns for one in members),
+        max(one.sigmas for one in members),
+        (evidence,),
+        chance,
+        tuple(members),
+    )

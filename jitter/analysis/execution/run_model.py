@@ -105,7 +105,7 @@ class RunModel:
         return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
-        """Return all steps of a short run; else some at even distances, and those that add a sequence or a rank."""
+        """Return all steps of a short run; of a long run, evenly spaced ones and those with a new sequence or rank."""
         keys = list(self._source.steps)
         if self._source.rows <= _SURVEYED_ROWS:
             return keys

@@ -63,7 +63,7 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
 
 
 def _last_known(end: Floats, places: Sequence[int]) -> int | None:
-    """Return the place of the latest median end over ranks, of those that any rank recorded; None without any."""
+    """Return the place whose median end over ranks is the latest; None if no rank recorded any of the places."""
     best: tuple[float, int] | None = None
     if not places:
         return None

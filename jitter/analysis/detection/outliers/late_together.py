@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.job_findings import JobFinding, join_outliers
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.core.formatting import format_count
@@ -44,13 +44,5 @@ def _by_part_and_steps(found: Sequence[Outlier], share: float) -> list[list[Outl
 
 
 def _join(members: Sequence[Outlier]) -> JobFinding:
-    return JobFinding(
-        "late_together",
-        members[0].part,
-        {one.rank: one.steps for one in members},
-        sum(one.excess_ns for one in members),
-        max(one.sigmas for one in members),
-        (f"{format_count(len(members), 'rank')} are late in the same steps",),
-        max(one.chance for one in members),
-        tuple(members),
-    )
+    told = f"{format_count(len(members), 'rank')} are late in the same steps"
+    return join_outliers("late_together", members, told, max(one.chance for one in members))

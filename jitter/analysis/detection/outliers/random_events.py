@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.job_findings import JobFinding, join_outliers
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial
 from jitter.analysis.detection.thresholds import Thresholds
@@ -71,16 +71,7 @@ def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Threshold
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return JobFinding(
-        "random_pauses",
-        members[0].part,
-        {one.rank: one.steps for one in members},
-        sum(one.excess_ns for one in members),
-        max(one.sigmas for one in members),
-        (told,),
-        chance,
-        tuple(members),
-    )
+    return join_outliers("random_pauses", members, told, chance)
 
 
 def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:

@@ -108,7 +108,7 @@ def chance_of_sharing(
 
 
 def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
-    """Return every host and device of the run, except those that are the whole run."""
+    """Return every host and every device of the run, unless it holds all ranks."""
     nodes = assign_nodes(locations)
     hosts: dict[object, list[int]] = {}
     devices: dict[int, list[int]] = {}

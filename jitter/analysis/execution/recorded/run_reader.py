@@ -131,7 +131,7 @@ class RunReader:
         return sorted(found, key=lambda member: member.rank)
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
-        """Return a step's ranks, those that did the same together. The last few steps are cached; thread-safe."""
+        """Return a step's ranks in groups that did the same. The last few steps are cached. Thread-safe."""
         with self._one_looks:
             if key in self._rank_groups:
                 self._rank_groups.move_to_end(key)

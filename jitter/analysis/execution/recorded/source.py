@@ -26,7 +26,7 @@ class Source:
     steps: Sequence[StepKey]
     members: Callable[[StepKey], Sequence[Member]]
     rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
-    """The ranks of a step, those that did the same together."""
+    """The ranks of a step, in groups that did the same."""
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.executors.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
-    from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
+    from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
     from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
@@ -106,7 +106,7 @@ class RunResults:
         if not lake.logs:
             return answers
 
-        from jitter.analysis.diagnosis.evidence.logs import add_log_evidence
+        from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 
         logs = self._logs(steps)
         diagnosis = add_log_evidence(answers.diagnosis, logs)
@@ -115,7 +115,7 @@ class RunResults:
 
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""
-        from jitter.analysis.diagnosis.evidence.job_logs import EVIDENCE_RELATIONS, JobLogs
+        from jitter.analysis.diagnosis.evidence.logs.relations import EVIDENCE_RELATIONS, JobLogs
         from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, below_in_every_step
         from jitter.lake.records import step_times_utc
 

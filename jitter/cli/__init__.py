@@ -14,7 +14,7 @@ import click
 
 from jitter._version import __version__
 from jitter.cli.output import stdio
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
@@ -49,7 +49,7 @@ class _Verbs(click.Group):
         """Import the module of a verb; None for an unknown verb."""
         if cmd_name not in _VERBS:
             return None
-        command: click.Command = getattr(import_module(f"jitter.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"jitter.cli.commands.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(

@@ -1,12 +1,9 @@
 """Open and prepare a lake for a command, with a progress line on a terminal."""
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from jitter.cli.output.progress import preparation_progress
 from jitter.core.errors import UsageError
 from jitter.core.parallel.prefetch import announce_reads
 
@@ -16,8 +13,6 @@ if TYPE_CHECKING:
     from jitter.api import Lake
     from jitter.core.parallel.executors import Executor
     from jitter.core.step_key import StepKey
-
-_DELAY_S = 1.0
 
 
 def open_lake(path: Path) -> "Lake":
@@ -33,11 +28,6 @@ def open_lake(path: Path) -> "Lake":
     reduce_gc()
     keep_freed_memory()
     return api.open(path)
-
-
-def preparation_progress() -> "PreparationProgress | None":
-    """Return a progress line for `Lake.prepare`; None unless stderr is a terminal."""
-    return PreparationProgress() if sys.stderr.isatty() else None
 
 
 def prepare_diagnosis(
@@ -56,23 +46,3 @@ def check_lake_path(path: Path) -> None:
         str(path).encode()
     except UnicodeEncodeError:
         raise UsageError(f"{path}: the path of a lake must be UTF-8", "choose another path") from None
-
-
-class PreparationProgress:
-    """A progress line on stderr while derived data of a large lake are made, shown after a second."""
-
-    def __init__(self) -> None:
-        self._began_s: float | None = None
-        self._shown = ""
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show `done` of `total`."""
-        now_s = time.monotonic()
-        self._began_s = now_s if self._began_s is None else self._began_s
-        if done == total:
-            if self._shown:
-                click.echo(f"\r{' ' * len(self._shown)}\r", err=True, nl=False)
-            self._began_s, self._shown = None, ""
-        elif now_s - self._began_s >= _DELAY_S:
-            self._shown = f"preparing the lake (only once): {done} of {total}"
-            click.echo(f"\r{self._shown}", err=True, nl=False)

@@ -25,7 +25,7 @@ from jitter.comparison.document import (
     Team,
     ThroughputEntry,
 )
-from jitter.core.kernels import MEMORY
+from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.freshness import made_from

@@ -6,7 +6,7 @@ from jitter.comparison.effect.step_effect import StepEffect
 from jitter.comparison.kernel_changes import KernelComparison
 from jitter.comparison.model import CulpritChanges, PartChange, Verdict
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_time
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 
 _MIN_SHARE = 0.3
 """Part of the difference from which on a part of the split is named besides the largest."""

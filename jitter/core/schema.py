@@ -3,6 +3,8 @@
 Times are int64 nanoseconds on the recording's own clock. Unknown values are null, never 0 or -1.
 """
 
+from typing import Final
+
 import pyarrow as pa
 
 NAME_ID = pa.int32()
@@ -152,3 +154,7 @@ HOST = pa.schema(
     ]
 )
 """Synchronising calls, data loading, checkpoints and validation on a rank's host: `LAKE/host/rank=R/SOURCE.parquet`."""
+OFF_CPU: Final = "off CPU"
+"""Name of a host operation: the operating system had suspended the thread."""
+MIGRATION: Final = "off CPU, then on another core"
+"""The same, and the thread went on on another core, whose caches are cold."""

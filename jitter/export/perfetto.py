@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from jitter.core.files import atomic_file
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.export.aligned_step import AlignedStep, RankStep
 from jitter.export.tracks import assign_tracks
 

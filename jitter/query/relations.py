@@ -15,7 +15,7 @@ from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrow import table_of_rows
-from jitter.core.marker_numbers import parse_marker_numbers
+from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path

@@ -15,9 +15,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.core.duckdb_file import open_duckdb
 from jitter.core.errors import JitterError, UsageError
-from jitter.core.sql import load_sql
+from jitter.core.sql import load_sql, open_duckdb
 from jitter.core.step_key import StepKey
 from jitter.lake.parquet import unreadable_file_error
 from jitter.query.parse import parse_query

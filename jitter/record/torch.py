@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jitter.core.errors import UsageError
-from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 
 HOST_MEMBER: Final = "jitter_host"
 """Member of the trace that states the host's name."""

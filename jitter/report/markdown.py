@@ -8,7 +8,7 @@ from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.signatures import MARKDOWN_SIGNATURE
 from jitter.report.terminal import describe_run
 from jitter.report.text.questions import Hosts, answer_questions

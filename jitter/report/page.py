@@ -23,7 +23,7 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.core.step_key import StepKey
 from jitter.report.figures.rank_lines import RankLine
 from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell

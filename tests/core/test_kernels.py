@@ -2,8 +2,8 @@
 
 import pytest
 
-from jitter.core.collective_names import COLLECTIVE_NAMES, CollectiveName, find_collective_name
-from jitter.core.kernels import ALIGNING_OPERATIONS, OPERATIONS, collective_operation, is_collective, short_name
+from jitter.core.names.collectives import COLLECTIVE_NAMES, CollectiveName, find_collective_name
+from jitter.core.names.kernels import ALIGNING_OPERATIONS, OPERATIONS, collective_operation, is_collective, short_name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from jitter.core.marker_numbers import parse_marker_numbers
+from jitter.core.names.marker_numbers import parse_marker_numbers
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import jitter
-from jitter.core.kernels import is_collective
+from jitter.core.names.kernels import is_collective
 from jitter.simulate import Fault, Job, simulate, write
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")

@@ -23,7 +23,7 @@ from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.cli import cli
 from jitter.core.errors import ExitCode, UsageError
-from jitter.core.kernels import OPERATIONS
+from jitter.core.names.kernels import OPERATIONS
 from jitter.core.schema import HOST, KERNELS
 from jitter.ingestion.inspect import inspect
 from jitter.ingestion.ranks.decide_ranks import rank_in_path

@@ -11,7 +11,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis import answer_cache
 from jitter.cli import main
-from jitter.cli.open_lake import PreparationProgress
+from jitter.cli.output.progress import PreparationProgress
 from jitter.core.errors import LakeError
 from jitter.lake import catalog, derived, staging
 from jitter.lake.derived.compaction import compact_steps

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import jitter
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.text.kernel_text import describe_kernels
 from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate

@@ -77,7 +77,7 @@ def test_help_names_faults_and_formats_without_loading_them(capsys: pytest.Captu
     assert "cpu_stall:rank=3,step=2,kernel=17,ms=2.5" in capsys.readouterr().out
     assert main(["sample", "--list-options"]) == 0
     assert "  cpu_ops=0" in capsys.readouterr().out
-    code = "import sys, jitter.cli.sample; sys.exit(bool({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    code = "import sys, jitter.cli.commands.sample; sys.exit(bool({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -9,7 +9,7 @@ from jitter.analysis.execution.rank_groups import IdenticalRanks
 from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.core.kernels import MEMORY
+from jitter.core.names.kernels import MEMORY
 
 
 @dataclass(frozen=True)

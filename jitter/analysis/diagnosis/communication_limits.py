@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from jitter.analysis.detection.communication.likely_communication import CommunicationSurvey
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 
 _MAX_NAMED = 3
 

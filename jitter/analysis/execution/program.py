@@ -18,7 +18,7 @@ import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.lcs import lcs_partners
-from jitter.core.kernels import COLLECTIVE, COMPUTE, collective_operation
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, collective_operation
 from jitter.core.numeric.arrays import Ints
 
 MAIN = 0
@@ -86,7 +86,7 @@ class Program:
 
     @cached_property
     def kinds(self) -> Ints:
-        """(operations,) codes of `jitter.core.kernels`."""
+        """(operations,) codes of `jitter.core.names.kernels`."""
         return np.array([op.kind for op in self.operations], np.int64)
 
     @cached_property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.core.kernels import MEMORY, SYNC
+from jitter.core.names.kernels import MEMORY, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes
 from jitter.core.numeric.compilation import compiled
 

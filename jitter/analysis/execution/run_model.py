@@ -25,7 +25,7 @@ from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.recorded.source import Member, Source
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
-from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Ints, KindCodes, spread_positions
 from jitter.core.step_key import StepKey
 

@@ -24,7 +24,7 @@ from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.time_part import TimePart
-from jitter.core.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median

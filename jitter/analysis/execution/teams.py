@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.cohorts import find_commonest
-from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Ints, KindCodes
 
 _SAME_PLACE: Final = 0.03

@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.metrics.step_kernels import StepKernels
 from jitter.core.arrow import encode_lists
-from jitter.core.kernels import ALIGNING_OPERATIONS
+from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Bools, Ints
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from jitter.analysis.metrics.communication.measure import RankStep
 from jitter.analysis.metrics.communication.time_shares import SHARES
 from jitter.core.errors import UsageError
-from jitter.core.kernels import KINDS
+from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns

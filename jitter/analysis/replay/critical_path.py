@@ -27,7 +27,7 @@ from jitter.analysis.replay.path_loops import (
     walk_back,
 )
 from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.core.kernels import COLLECTIVE
+from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats, Ints
 
 

@@ -10,7 +10,7 @@ from jitter.analysis.execution.dependencies.ready_times import NOT_AWAITED, Read
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_median

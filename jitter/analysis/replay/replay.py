@@ -31,7 +31,7 @@ from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.core.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later

@@ -7,7 +7,7 @@ import numpy as np
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.recorded.step_times import StepTimes, of_team
 from jitter.analysis.execution.run_model import RunModel
-from jitter.core.kernels import ALIGNING_OPERATIONS
+from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 

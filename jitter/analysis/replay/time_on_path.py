@@ -17,7 +17,7 @@ from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
-from jitter.core.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport

@@ -6,9 +6,17 @@ import select
 import sys
 from io import TextIOWrapper
 
+import click
+
 from jitter.core.errors import JitterError
+from jitter.core.formatting import escape_control
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def say(text: str) -> None:
+    """Print a message on stderr as one line, with control characters replaced."""
+    click.echo(escape_control(text), err=True)
 
 
 def prepare_streams() -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
-from jitter.core.kernels import KINDS, MEMORY
+from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import SourceRecord, StepRecord
 

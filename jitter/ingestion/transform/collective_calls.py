@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.core.errors import UsageError
-from jitter.core.kernels import collective_operation, is_collective, parse_operation, short_name
+from jitter.core.names.kernels import collective_operation, is_collective, parse_operation, short_name
 from jitter.core.numeric.arrays import Bools, Ints
 
 _LIBRARY = re.compile(r"p?(?:nccl|rccl)[A-Z]\w*|nvshmemx?_\w+|roc_?shmem\w*_\w+|mscclpp\w*|ucc_(?:collective|coll)_\w+")

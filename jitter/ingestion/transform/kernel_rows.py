@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
-from jitter.core.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, KINDS, MEMORY, copy_direction
 from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import KERNELS
 from jitter.ingestion.transform.collective_calls import Communication

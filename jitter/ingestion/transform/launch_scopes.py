@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.arrow import table_of_rows
-from jitter.core.host_operations import MIGRATION
 from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.schema import MIGRATION
 from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
 from jitter.ingestion.transform.code_ranges import FRAME, MODULE, NO_THREAD, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.scope_names import (

@@ -19,8 +19,8 @@ import pyarrow as pa
 import xxhash
 
 from jitter.core import arrow
-from jitter.core.kernels import KINDS
 from jitter.core.memory import release_pages
+from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.host_events import SyncCalls, select_sync_calls

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context
 
 FORMAT: Final = "nccl-tests-json"

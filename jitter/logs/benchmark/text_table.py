@@ -9,7 +9,7 @@ extra column before `#wrong`; 2025-10 `-S` a time at the end; 2026-07 `-I` four 
 import re
 from typing import Final
 
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.logs.benchmark.measured_block import Block, Measurement, Row
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.nccl.record_head import before_nccl_record

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from jitter.core.bandwidth import element_bytes
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context
 from jitter.logs.recorded.pickle_data import plain_data
 from jitter.logs.values import as_integer

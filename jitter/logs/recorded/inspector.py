@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from jitter.core.bandwidth import size_of_message
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, Lines
 from jitter.logs.prefixes import without_escapes
 from jitter.logs.recorded.json_objects import JsonObjects

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from jitter.core.bandwidth import element_bytes, size_of_message
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.values import as_integer, as_text
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.bandwidth import size_of_message
-from jitter.core.kernels import collective_operation, parse_operation
+from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.readers.amd.batches import decode_text
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from jitter.core.kernels import is_collective
+from jitter.core.names.kernels import is_collective
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct, field
 
 from jitter.core.bandwidth import element_bytes, size_of_input
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 
 _RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
 _operation: Final = lru_cache(1024)(parse_operation)

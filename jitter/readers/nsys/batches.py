@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.host_operations import MIGRATION, OFF_CPU
-from jitter.core.schema import ACTIVITIES
+from jitter.core.schema import ACTIVITIES, MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
 from jitter.readers.nsys.call_chains import CallChains
 from jitter.readers.nsys.metadata import ExportMetadata, process_key

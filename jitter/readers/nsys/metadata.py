@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers.nsys.tables import Tables
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')

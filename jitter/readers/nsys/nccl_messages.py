@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.bandwidth import size_of_message
-from jitter.core.kernels import parse_operation
+from jitter.core.names.kernels import parse_operation
 from jitter.core.numeric.arrays import Codes, Ints
 from jitter.readers.nsys.metadata import process_key
 from jitter.readers.nsys.names import read_registered_strings

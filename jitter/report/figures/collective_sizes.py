@@ -6,7 +6,7 @@ from bokeh.models import CustomJSHover, CustomJSTickFormatter, DataRange1d, Fixe
 from bokeh.plotting import figure
 from bokeh.transform import factor_mark
 
-from jitter.core.kernels import OPERATIONS
+from jitter.core.names.kernels import OPERATIONS
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.palette import BACKGROUND_COLOR, COLLECTIVE_COLOR, OTHERS_COLOR, TEXT_COLOR

@@ -17,7 +17,7 @@ from bokeh.plotting import figure
 from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.figures.frame import (
     figure_title,
     format_time_axis,

@@ -7,7 +7,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource, Range1d
 from bokeh.models.annotations import Span
 
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.figures.kernel_marks import (
     KernelMarks,
     build_marks,

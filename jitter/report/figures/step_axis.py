@@ -18,7 +18,7 @@ from bokeh.models import (
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.figures.frame import figure_title, new_figure, read_script
 from jitter.report.figures.palette import MARK_COLOR
 from jitter.report.text.step_text import describe_cause

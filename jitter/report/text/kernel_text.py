@@ -2,7 +2,7 @@
 
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
 from jitter.core.formatting import abbreviate
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 
 
 def describe_kernels(culprit: Culprit, diagnosis: Diagnosis) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.formatting import abbreviate, escape_control
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.query.answer_rows import answer_row
 
 _MS = 1e6

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Cause, Split, StepAnswer
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.views.step_view import StepView
 
 Hosts = Mapping[int, str | None]

@@ -7,7 +7,7 @@ from jitter.comparison.document import CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.model import CollectiveChange, Comparison, RankChange
 from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank
-from jitter.core.kernels import short_name
+from jitter.core.names.kernels import short_name
 from jitter.report.text.cells import Measure, Shortened, measure_percent, measure_time
 
 _MIN_RANK_CHANGE: Final = 0.005

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.diagnosis.evidence.gpu_logs import gpu_evidence
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
-from jitter.analysis.diagnosis.evidence.logs import add_log_evidence
-from jitter.analysis.diagnosis.evidence.network_logs import network_evidence
-from jitter.analysis.diagnosis.evidence.placement_logs import cpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
+from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
+from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Diagnosis, Loss, WhatIf
 from jitter.core.step_key import StepKey
 

@@ -6,7 +6,7 @@ import pytest
 from jitter.analysis.execution.program import Operation, Program
 from jitter.analysis.execution.recorded.sampling import threads_of
 from jitter.analysis.execution.recorded.step_times import TeamTimes
-from jitter.core.kernels import COMPUTE
+from jitter.core.names.kernels import COMPUTE
 
 NONE = np.nan
 THREADS = [0, 0, 1, 1, 0, 1]

@@ -5,7 +5,7 @@ import pytest
 
 from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from tests.support.loops import WAYS, run_loops
 from tests.support.oracles.replay import Own, replay
 from tests.support.oracles.replay_jobs import OracleJob

@@ -10,7 +10,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.launchers import RANK_VARIABLES, first_number
+from jitter.core.names.launchers import RANK_VARIABLES, first_number
 from jitter.lake.folder import LakeFolder
 from jitter.readers import readers
 from jitter.readers.amd.rocpd.metadata import _variables

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.kernels import is_collective
+from jitter.core.names.kernels import is_collective
 from jitter.readers import readers
 from jitter.readers.amd.rocprofv3 import json_stream
 from jitter.readers.amd.rocprofv3.json_stream import JsonStream

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import jitter
-from jitter.core.host_operations import MIGRATION, OFF_CPU
+from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.readers.nsys.call_chains import CallChains
 from jitter.readers.nsys.sqlite_tables import SqliteTables
 from jitter.readers.nsys.thread_scheduling import COLUMNS, ThreadScheduling

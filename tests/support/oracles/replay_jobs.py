@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 import jitter
 from jitter.analysis.execution.dependencies.inference import Wait
-from jitter.core.kernels import COLLECTIVE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 from tests.support.oracles.replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of
 from tests.support.simulated import accept_changed_files, ingest_run, on_disk, small

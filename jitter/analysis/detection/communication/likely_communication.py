@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
-from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats
 
 GRAPH_NAME = "CUDA graph"

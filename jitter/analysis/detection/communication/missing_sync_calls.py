@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats
 
 _SAMPLED_STEPS: Final = 9

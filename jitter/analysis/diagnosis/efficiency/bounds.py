@@ -12,9 +12,9 @@ from jitter.analysis.metrics.communication.calls import UNMATCHED
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.table import tabulate_collectives
 from jitter.analysis.metrics.communication.time_shares import SHARES
-from jitter.core.collective_names import find_collective_name
 from jitter.core.formatting import format_percent
-from jitter.core.kernels import copy_direction
+from jitter.core.names.collectives import find_collective_name
+from jitter.core.names.kernels import copy_direction
 
 COMPUTE_BOUND: Final = 0.05
 """Exposed communication below this share of the steps leaves a job compute-bound."""

@@ -7,9 +7,9 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.bounds import describe_bound, find_bounds_in_tables
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.efficiency.program import find_program_losses
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
-from jitter.analysis.diagnosis.evidence.network_logs import describe_network
-from jitter.analysis.diagnosis.evidence.placement_logs import describe_placement
+from jitter.analysis.diagnosis.evidence.logs.network import describe_network
+from jitter.analysis.diagnosis.evidence.logs.placement import describe_placement
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, Baseline, below_in_every_step
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.core.formatting import escape_control

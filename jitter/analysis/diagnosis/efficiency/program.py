@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, Effi
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
 from jitter.core.formatting import format_count, format_percent, format_time
-from jitter.core.kernels import COMPUTE, MEMORY, SYNC, copy_direction
+from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 

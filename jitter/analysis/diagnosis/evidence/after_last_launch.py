@@ -11,7 +11,7 @@ import numpy as np
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.charges import Charges
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Ints
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey

@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.evidence.migrations import Recordings, describe_m
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis, Pause
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.formatting import format_time
-from jitter.core.kernels import KINDS, MEMORY
+from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.step_reader import StepColumns

@@ -11,7 +11,7 @@ from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.charges import Charge, Charges
-from jitter.core.kernels import MEMORY
+from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Final
 
-from jitter.core.marker_numbers import parse_marker_numbers
+from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.formatting import format_time
-from jitter.core.host_operations import MIGRATION, OFF_CPU
+from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.records import RankStepRecord

@@ -8,7 +8,7 @@ import numpy as np
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.program import NO_STREAM, Program
-from jitter.core.kernels import COMPUTE
+from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Ints
 
 

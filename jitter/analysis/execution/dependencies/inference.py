@@ -16,7 +16,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.interference import estimate_interference
 from jitter.analysis.execution.dependencies.launch_queue import RIGHT_AFTER_NS, Launches, queue_limit
 from jitter.analysis.execution.program import Program
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later

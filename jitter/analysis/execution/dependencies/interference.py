@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.program import Program
-from jitter.core.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.rank_groups import StepActivities
-from jitter.core.kernels import KINDS
+from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, unknown_value
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey

@@ -13,7 +13,7 @@ from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_
 from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.arrow import table_of_rows
-from jitter.core.duckdb_file import open_duckdb
 from jitter.core.schema import ACTIVITIES, CALLS
-from jitter.core.sql import load_sql
+from jitter.core.sql import load_sql, open_duckdb
 from jitter.ingestion.transform.api_calls import (
     LONG_OPERATION_NS,
     capture_boundary,

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from jitter.core.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers import Process
 from jitter.readers.amd.agents import Agents
 from jitter.readers.amd.rocpd.tables import Session

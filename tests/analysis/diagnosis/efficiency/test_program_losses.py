@@ -10,7 +10,7 @@ import jitter
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, choose_steps, find_program_losses
 from jitter.analysis.replay.program_changes import no_change, price_changes
-from jitter.core.kernels import SYNC
+from jitter.core.names.kernels import SYNC
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import lake_argument, quiet_option
-from jitter.cli.output.messages import say
 from jitter.cli.output.progress import byte_progress
+from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode
 from jitter.core.formatting import escape_control, format_count
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from jitter.cli.options import IngestOptions, force_option, form_options, ingest_options, quiet_option, same_job_option
-from jitter.cli.output.messages import say
-from jitter.cli.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
+from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
+from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, UsageError
 from jitter.lake.layout import DEFAULT_LAKE
 
@@ -104,7 +104,7 @@ def _check_files(chosen: ReportOutputs, force: bool) -> None:
 
 
 def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options: IngestOptions) -> ExitCode:
-    from jitter.cli.ingest import run_ingest
+    from jitter.cli.commands.ingest import run_ingest
     from jitter.cli.output.ingest import print_ingest_report
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, **options)

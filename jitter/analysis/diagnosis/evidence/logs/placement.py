@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.core.formatting import format_count, format_numbers, format_ranks
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import lake_argument
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

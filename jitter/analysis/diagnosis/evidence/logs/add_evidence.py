@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from jitter.analysis.diagnosis.evidence.gpu_logs import gpu_evidence
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs
-from jitter.analysis.diagnosis.evidence.network_logs import network_evidence
-from jitter.analysis.diagnosis.evidence.placement_logs import cpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
+from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
 from jitter.core.formatting import escape_control
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 from jitter.core.errors import JitterError, UsageError
 
 _TRUTH = "truth.json"

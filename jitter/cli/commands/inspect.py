@@ -7,8 +7,8 @@ from typing import Unpack
 import click
 
 from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
-from jitter.cli.output.messages import say
 from jitter.cli.output.progress import byte_progress
+from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode
 
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
 from jitter.core.formatting import format_count, format_ranks
 
 _MOST_NAMED: Final = 4

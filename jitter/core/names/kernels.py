@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from jitter.core.collective_names import OPERATIONS, collective_operation, find_collective_name, parse_operation
+from jitter.core.names.collectives import OPERATIONS, collective_operation, find_collective_name, parse_operation
 
 __all__ = [
     "ALIGNING_OPERATIONS",

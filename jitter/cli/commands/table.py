@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, lake_argument, table_output_option
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, table_output_option
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def query(
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.cli.open_lake import open_lake, preparation_progress, prepare_diagnosis
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.output.progress import preparation_progress
     from jitter.cli.output.rows import write_rows
     from jitter.core.errors import UsageError
     from jitter.query.run_query import describe_relations, run_query

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jitter.cli.options import force_option, lake_argument
-from jitter.cli.output.messages import say
+from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, form_options
-from jitter.cli.report_outputs import ReportOutputs, choose_outputs
+from jitter.cli.output.report_outputs import ReportOutputs, choose_outputs
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:

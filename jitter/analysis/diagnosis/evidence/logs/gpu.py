@@ -5,7 +5,7 @@ from collections.abc import Collection
 from statistics import median
 from typing import Final
 
-from jitter.analysis.diagnosis.evidence.job_logs import JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
 from jitter.core.formatting import format_count
 
 LOWER_CLOCK: Final = 0.95

@@ -1,0 +1,1 @@
+"""Evidence from a job's logs: GPUs, network, placement of ranks."""

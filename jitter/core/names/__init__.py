@@ -1,0 +1,1 @@
+"""Meaning of names in a recording: kernels, communication libraries, markers, launchers."""

@@ -171,7 +171,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.START,
             advice="starts its steps late: check its data loading and its host",
             detect=_late_start,
-            job_advice="start their steps late, each in other steps: check the data loading and the hosts",
+            job_advice="start their steps late: check the data loading and the hosts",
         ),
         "cpu_launch": CauseInfo(
             words="late kernel launches",

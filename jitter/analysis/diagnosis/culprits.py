@@ -101,7 +101,7 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     """Say how much slower the group is than its baseline, per step and rank."""
     ranks = {outlier.rank for outlier in group.outliers}
-    if group.group.scope == "job" and group.parts:
+    if group.known_gain_ns is not None or (group.group.scope == "job" and group.parts):
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
         where = "on these ranks"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
@@ -127,3 +127,32 @@ def test_a_step_that_is_slow_by_its_loss_is_not_slow_for_all():
     steps[3] += 0.3 * STEP
     loss[3] += 0.3 * STEP
     assert find_slow_steps([team(gpus(1, 8, 0.003))], steps, loss, THRESHOLDS) == []
+
+
+@pytest.mark.parametrize("late", [(4, 5, 6, 7), (0, 1, 2, 3)])
+def test_one_of_two_hosts_is_late_in_some_steps(late: tuple[int, ...]):
+    """The other ranks' median of an early rank is then a late one's, and half of the ranks are no spread."""
+    own = gpus(1, 8, 0.003)
+    for step in (2, 5):
+        own[step, list(late)] += 0.5 * STEP
+    found = find_outliers(team(own), np.full(8, STEP), THRESHOLDS)
+    assert {(one.rank, one.part, one.steps) for one in found} == {(rank, TimePart.GPU, (2, 5)) for rank in late}
+    assert [one.excess_ns for one in found] == pytest.approx([STEP] * 4, rel=0.05)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_step_of_more_spread_is_no_step_of_halves(seed: int):
+    own, rng = gpus(seed, 8, 0.003), np.random.default_rng(seed)
+    own[[2, 5]] += rng.normal(0, 0.2 * STEP, (2, 8))
+    assert not find_outliers(team(own), np.full(8, STEP), THRESHOLDS)
+
+
+@pytest.mark.parametrize("late", [tuple(range(7)), (0, 1, 2, 3, 5)])
+def test_ranks_that_are_not_slow_in_slow_steps_are_not_named(late: tuple[int, ...]):
+    own = gpus(1, 8, 0.003)
+    own[np.ix_([3, 6], late)] += 0.3 * STEP
+    steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
+    steps[[3, 6]] += 0.3 * STEP
+    (found,) = find_slow_steps([team(own, np.median(own, axis=1))], steps, np.full(8, 1e4), THRESHOLDS)
+    assert (found.steps, found.ranks) == ((3, 6), late)
+    assert "all ranks" not in found.evidence[0]

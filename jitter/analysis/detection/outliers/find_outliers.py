@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, settle_halves, spread_within_steps
 from jitter.analysis.detection.outliers.significance import (
     binomial_tail,
     drift_line,
@@ -24,7 +24,7 @@ from jitter.analysis.detection.outliers.significance import (
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.core.numeric.arrays import Bools, Floats
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
+from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
 StepPositions = tuple[int, ...]
@@ -129,7 +129,7 @@ class _Found(NamedTuple):
 
 
 def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, tests: int) -> _Sample:
-    total = deviations.total_ns[part]
+    total, is_split = settle_halves(deviations.total_ns[part], thresholds)
     steps, ranks = total.shape
     operations = np.nan_to_num(deviations.noise_ns[part])
     enough = steps >= thresholds.min_steps_for_scatter
@@ -139,16 +139,7 @@ def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, 
         # it includes the operations' noise, which ranks that differ for ever would inflate
         operations = np.zeros_like(operations)
     level = np.nan_to_num(quiet_level(total, over_steps)) if enough else np.zeros(ranks)
-    within = np.zeros((steps, 1))
-    if ranks >= thresholds.min_ranks_for_noise:
-        apart = total - level
-        middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
-        with np.errstate(invalid="ignore"):
-            away = np.sort(np.abs(apart - middle[:, None]), axis=1)
-        counts = (~np.isnan(away)).sum(axis=1)
-        within = MAD_TO_SIGMA * np.nan_to_num(
-            np.take_along_axis(away, ((np.maximum(counts, 1) - 1) // 2)[:, None], axis=1)
-        )
+    within = spread_within_steps(total - level, is_split, thresholds)
     noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + within**2 + operations**2), 1.0)
     share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
     unusual, scale, degrees = np.zeros(ranks), np.ones(ranks), 0

@@ -86,7 +86,7 @@ def find_slow_steps(
 ) -> list[JobFinding]:
     """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
 
-    It names the ranks of all teams that are slow then, by at least half of what slows the largest team.
+    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
 
     Args:
         teams: the deviations of each team; the usual times of the one with most ranks say in which part.
@@ -122,25 +122,31 @@ def find_slow_steps(
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
     sigmas = float(excess[slow].max() / noise)
-    share = _slower_share(largest, part, slow, known)
+    share = float(np.median(_slower_shares(largest, part, slow, known)))
     members = tuple(
-        Outlier(team.team, int(rank), part, steps, gain, sigmas, chance, is_of_all_ranks=True)
+        Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
-        if team is largest or _slower_share(team, part, slow, known) >= _AS_SLOW * share
-        for rank in team.ranks
+        for rank, own in zip(team.ranks.tolist(), _slower_shares(team, part, slow, known).tolist(), strict=True)
+        if own >= _AS_SLOW * share
     )
     ranks = tuple(sorted(one.rank for one in members))
+    which = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
     told = (
-        f"in {format_count(len(steps), 'step')} all ranks take {format_time(gain / len(steps))} longer than in the "
+        f"in {format_count(len(steps), 'step')} {which} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
     return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]
 
 
-def _slower_share(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> float:
-    """Return how much longer a team's usual rank takes in slow steps, as a share of its time in the other steps."""
-    usual = team.usual_ns[part, :, 0]
-    if np.isnan(usual[slow]).all() or np.isnan(usual[known & ~slow]).all():
-        return 0.0
-    level = float(np.nanmedian(usual[known & ~slow]))
-    return (float(np.nanmean(usual[slow])) - level) / max(level, 1.0)
+def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> Floats:
+    """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
+    apart = compare_with_one_rank(team.total_ns[part])
+    lower = (np.maximum((~np.isnan(apart)).sum(axis=1, keepdims=True), 1) - 1) // 2
+    own = team.usual_ns[part] + apart - np.take_along_axis(np.sort(apart, axis=1), lower, axis=1)
+    found = np.zeros(len(team.ranks))
+    for column in range(len(found)):
+        here = known & ~np.isnan(own[:, column])
+        if (here & slow).any() and (here & ~slow).any():
+            level = float(np.median(own[here & ~slow, column]))
+            found[column] = (float(own[here & slow, column].mean()) - level) / max(level, 1.0)
+    return found

@@ -187,7 +187,8 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
 def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
     worst = max(job.members, key=lambda one: one.excess_ns)
     cause, sentences = find_cause(evidence, worst)
-    if job.kind != "late_together":
+    is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
+    if is_whole_job or job.kind not in ("late_together", "slow_steps"):
         return FindingGroup((finding,), RankGroup("job", job.ranks), cause, (*job.evidence, *sentences))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)

@@ -191,15 +191,7 @@ class Stager:
         record.outside_steps = record.kernels - record.before_capture - sum(step.kernels for step in record.steps)
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
-        if record.outside_steps:
-            record.problems.append(
-                f"{format_count(record.outside_steps, 'kernel lies', 'kernels lie')} outside every step"
-            )
-        if record.before_capture:
-            early = format_count(record.before_capture, "kernel was", "kernels were")
-            record.problems.append(f"{early} launched before the capture, in no step")
-        if not record.has_launches:
-            record.problems.append("no launches were recorded: kernels belong to the step in which they start")
+        record.problems += record.describe_kernels()
         if empty:
             record.problems.append(f"{format_count(empty, 'step has', 'steps have')} no activity on this GPU")
         if cut:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar, get_args, get_origin
 import msgspec
 
 from jitter.core.errors import LakeError
+from jitter.core.formatting import format_count
 from jitter.core.step_key import StepKey
 from jitter.lake.integrity.checksums import is_sealed, seal_json
 
@@ -122,6 +123,18 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     def has_guessed_steps(self) -> bool:
         """Whether the steps were found without markers: by repetition, or the whole capture as one step."""
         return self.rank is not None and self.steps_from != "marker"
+
+    def describe_kernels(self) -> list[str]:
+        """Say which of its kernels belong to no step, and whether launches are missing: what its fields count."""
+        told = []
+        if self.outside_steps:
+            told.append(f"{format_count(self.outside_steps, 'kernel lies', 'kernels lie')} outside every step")
+        if self.before_capture:
+            early = format_count(self.before_capture, "kernel was", "kernels were")
+            told.append(f"{early} launched before the capture, in no step")
+        if not self.has_launches:
+            told.append("no launches were recorded: kernels belong to the step in which they start")
+        return told
 
     @property
     def name(self) -> str:

@@ -69,7 +69,10 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     # the rank that is late there makes nobody wait: the all-reduce takes far longer
     for told in ("stands out above the run's noise", "rank 2 (node1) has the most excess on the critical path"):
         assert told in words
-    for told in ("aligned at the end of the last collective", "All 4 ranks recorded all 3 steps completely."):
+    for told in (
+        "aligned at the end of the last collective",
+        "All 4 ranks in the lake recorded all 3 steps completely.",
+    ):
         assert told in words
 
 

@@ -136,7 +136,7 @@ def test_the_terminal_answers_in_a_screen(
     words = " ".join(" ".join(lines).split())
     assert "Rank 2 (node0001)" in words
     assert "The GPU (slower execution of the same kernels)." in words
-    assert "ranks recorded all" in words
+    assert "ranks in the lake recorded all" in words
 
 
 def test_markdown_answers_the_same(root: Path, capsys: pytest.CaptureFixture[str]):

@@ -63,7 +63,7 @@ def test_the_answers_are_the_diagnosis(page, lake):
         "steps 5",
         "hosts 2",
         "kernels per step 60",
-        "All 8 ranks recorded all 5 steps completely.",
+        "All 8 ranks in the lake recorded all 5 steps completely.",
     ):
         assert fact in text
 

@@ -1,11 +1,18 @@
 """The run in figures: counted, and nothing missing in silence."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+import jitter
+from jitter.report.json_report import report_document
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.lakes import RankLake, lake_of
 from tests.support.report_lakes import report_job, report_lake, step_rows
+
+SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 
 def facts_of(lake, steps=None):
@@ -18,7 +25,7 @@ def test_a_whole_run(tmp_path):
     assert (facts.ranks, facts.steps, facts.hosts, facts.formats) == (4, 3, ("node0", "node1"), ("nsys 2026.2",))
     assert (facts.kernels, facts.kernels_per_step) == (4 * 3 * 14, (14, 14))
     assert (facts.outside_steps, facts.before_capture) == (12, 4)
-    assert describe_coverage(facts) == ["All 4 ranks recorded all 3 steps completely."]
+    assert describe_coverage(facts) == ["All 4 ranks in the lake recorded all 3 steps completely."]
     assert facts.alignment.steps == {"collective": 3}
     assert "unknown" in describe_alignment(facts.alignment)  # one collective a step: nothing to check it against
 
@@ -35,6 +42,21 @@ def test_holes_cut_and_left_out(tmp_path):
     assert told[0] == "Ranks 1,3 have no recording of step 2 of epoch 1."
     assert "1 recording of a step by a rank is incomplete" in told[1]
     assert "1 recording of a step by a rank is excluded" in told[2]
+
+
+def test_a_fact_is_in_one_warning(tmp_path):
+    """A rank that is missing, and kernels outside steps, which each record counts as well."""
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for rank in range(1, 8):
+        shutil.copy(SAMPLE / f"rank{rank}.sqlite", traces)
+    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    facts = facts_of(lake)
+    warnings = report_document(lake.diagnose(), facts)["run"]["warnings"]
+    assert [one for one in warnings if "ank 0" in one] == ["Rank 0 of the job was not recorded: it cannot be cleared."]
+    assert [one for one in warnings if "outside" in one] == ["56 kernels lie outside step markers (ignored)."]
+    assert describe_coverage(facts) == ["All 7 ranks in the lake recorded all 5 steps completely."]
 
 
 def test_leaving_steps_out_counts_only_the_others(tmp_path):

@@ -48,6 +48,19 @@ def copy_direction(name: str) -> str | None:
     return f"{source}_to_{target}"
 
 
+_HOST_MEMORY: Final = re.compile(r"\b(pageable|pinned)\b", re.I)
+
+
+def host_memory(name: str) -> str | None:
+    """Return the host memory that a copy's name states, pageable or pinned; None if it states none.
+
+    >>> host_memory("Memcpy HtoD (Pageable -> Device)"), host_memory("CopyHostToDevice")
+    ('pageable', None)
+    """
+    found = _HOST_MEMORY.search(name)
+    return None if found is None else found[1].lower()
+
+
 @lru_cache(maxsize=65536)
 def short_name(name: str) -> str:
     """Return a kernel's name without return type, namespaces, template arguments and parameters.

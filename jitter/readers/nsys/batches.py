@@ -15,6 +15,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import ACTIVITIES, MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
 from jitter.readers.nsys.call_chains import CallChains
+from jitter.readers.nsys.copy_names import name_copies
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
 from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
 from jitter.readers.nsys.nccl_messages import Message, NcclMessages
@@ -43,12 +44,6 @@ _THREAD_BITS: Final = 0xFF_FFFF
 _LONG_CALL_NS: Final = 50_000
 """Shortest call of the operating system's libraries that is read: shorter ones delay no launch noticeably."""
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
-_COPY_KINDS: Final = (
-    *("Unknown", "Host-to-Device", "Device-to-Host", "Host-to-Array", "Array-to-Host", "Array-to-Array"),
-    *("Array-to-Device", "Device-to-Array", "Device-to-Device", "Host-to-Host", "Peer-to-Peer"),
-    *("Unified Host-to-Device", "Unified Device-to-Host", "Unified Device-to-Device"),
-)
-
 NameKey = int | str | None
 """The key of a name until it is looked up: an id of StringIds, or the name itself."""
 
@@ -83,7 +78,7 @@ class NsysBatches:
         parts: dict[str, Callable[[], Iterator[Batch]]] = {
             KERNEL: self._kernels,
             GRAPH_TRACE: self._replays,
-            MEMCPY: lambda: self._memory(MEMCPY, ["copyKind", "bytes"]),
+            MEMCPY: lambda: self._memory(MEMCPY, ["copyKind", "srcKind", "dstKind", "bytes"]),
             MEMSET: lambda: self._memory(MEMSET, ["bytes"]),
             RUNTIME: self._calls,
             NVTX: self._ranges,
@@ -112,7 +107,7 @@ class NsysBatches:
     def _memory(self, table: str, further: Sequence[str]) -> Iterator[Batch]:
         for rows in self._read(table, further):
             if "copyKind" in rows.schema.names:
-                names = self.names.positions(rows["copyKind"], self._copy_name)
+                names = name_copies(rows, self.names, self._origin.copy_kinds)
             else:
                 names = self._one_name("[CUDA memcpy]" if table == MEMCPY else "[CUDA memset]", rows.num_rows)
             yield self._activities(rows, names, is_memory=True)
@@ -318,13 +313,6 @@ class NsysBatches:
 
     def _one_name(self, name: str, rows: int) -> pa.Array:
         return pa.array(np.full(rows, self.names.position(name), np.int32))
-
-    def _copy_name(self, kind: int | None) -> str:
-        if kind is not None and 0 <= kind < len(_COPY_KINDS):
-            label = _COPY_KINDS[kind]
-        else:
-            label = self._origin.copy_kinds.get(-1 if kind is None else kind, "Unknown")
-        return f"[CUDA memcpy {label}]"
 
 
 def _graph_name(graph_id: int | None) -> str:

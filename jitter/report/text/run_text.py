@@ -53,15 +53,11 @@ def alignment_method(alignment: AlignmentSummary) -> str:
 
 
 def describe_coverage(overview: RunOverview) -> list[str]:
-    """Describe what was not recorded, one sentence each; a single sentence if all was."""
-    sentences = []
-    if overview.missing_ranks:
-        those = "rank" if len(overview.missing_ranks) == 1 else "ranks"
-        has = "has" if len(overview.missing_ranks) == 1 else "have"
-        sentences.append(
-            f"{those.capitalize()} {format_numbers(overview.missing_ranks)} of the job {has} no recording."
-        )
-    sentences += [
+    """Describe what the ranks of the lake did not record, one sentence each; a single sentence if they recorded all.
+
+    Ranks of the job that are not in the lake are a limit of the diagnosis, which states them.
+    """
+    sentences = [
         f"{'Ranks' if len(hole.ranks) > 1 else 'Rank'} {format_numbers(hole.ranks)} "
         f"{'have' if len(hole.ranks) > 1 else 'has'} no recording of {_format_steps(hole.steps)}."
         for hole in overview.holes[:_MAX_GAPS]
@@ -82,9 +78,9 @@ def describe_coverage(overview: RunOverview) -> list[str]:
     if sentences:
         return sentences
     if overview.ranks == 1:
-        return [f"The only rank recorded {_format_all(overview.steps, 'step')} completely."]
+        return [f"The only rank in the lake recorded {_format_all(overview.steps, 'step')} completely."]
     ranks = "Both" if overview.ranks == 2 else f"All {overview.ranks:,}"
-    return [f"{ranks} ranks recorded {_format_all(overview.steps, 'step')} completely."]
+    return [f"{ranks} ranks in the lake recorded {_format_all(overview.steps, 'step')} completely."]
 
 
 def _format_all(count: int, noun: str) -> str:
@@ -123,7 +119,7 @@ def describe_excluded(overview: RunOverview) -> list[str]:
     if overview.without_launches:
         sentences.append(
             f"{format_count(overview.without_launches, 'rank')} recorded no launches: kernels are ordered by start "
-            "time, and launch latency is unknown."
+            "time and belong to the step in which they start; launch latency is unknown."
         )
     if overview.negative_latencies:
         sentences.append(

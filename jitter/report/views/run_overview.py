@@ -10,7 +10,6 @@ from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
 from jitter.analysis.metrics.communication.recorded_sizes import describe_disagreements
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
-from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.records import SourceRecord
 
 
@@ -58,8 +57,6 @@ class RunOverview:
     kernels_per_step: tuple[int, int]
     """Smallest and largest number over steps and cohorts."""
     formats: tuple[str, ...]
-    missing_ranks: tuple[int, ...]
-    """Ranks of the job without a recording."""
     holes: tuple[MissingSteps, ...]
     cut: int
     """Incomplete recordings of a step by a rank: they end early or lost kernels."""
@@ -79,8 +76,8 @@ class RunOverview:
 
     @property
     def whole(self) -> bool:
-        """Whether all ranks recorded all steps completely."""
-        return not (self.holes or self.cut or self.left_out or self.missing_ranks)
+        """Whether all ranks of the lake recorded all steps completely."""
+        return not (self.holes or self.cut or self.left_out)
 
 
 def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
@@ -105,7 +102,6 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         kernels=sum(step.kernels for _, step in records),
         kernels_per_step=(min(counts, default=0), max(counts, default=0)),
         formats=_formats(lake.sources),
-        missing_ranks=rank_coverage(lake.sources).missing,
         holes=_holes(lake.ranks, held, steps),
         cut=sum(step.cut for _, step in records),
         left_out=sum(quality.left_out for quality in qualities),
@@ -144,9 +140,17 @@ def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[
 
 
 def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
-    """Return (file, problem) of recordings, by rank; the problem without the path that it may begin with."""
+    """Return (file, problem) of recordings, by rank; the problem without the path that it may begin with.
+
+    What the overview counts over all recordings is left out.
+    """
     ordered = sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file))
-    return [(source.file, text.removeprefix(f"{source.file}: ")) for source in ordered for text in source.problems]
+    return [
+        (source.file, text.removeprefix(f"{source.file}: "))
+        for source in ordered
+        for text in source.problems
+        if text not in source.describe_kernels()
+    ]
 
 
 def _log_problems(lake: Lake) -> list[tuple[str, str]]:

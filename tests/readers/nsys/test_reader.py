@@ -97,6 +97,22 @@ def test_copies_and_fills_are_named_as_nsys_names_them(at: Path, form: str) -> N
     assert names == expected | {78: "[CUDA memcpy Unknown]", 1000: "[CUDA memset]"}
 
 
+def test_copies_state_the_host_memory_that_they_use(at: Path, form: str) -> None:
+    """Of each end as CUPTI numbers it; nothing where an end is not known, or neither is host memory."""
+    ends = {1: (0, 2), 2: (2, 1), 3: (2, 2), 4: (0, None), 5: (9, 2), 6: (0, -3)}
+    recording, rows = read(
+        at,
+        form,
+        CUPTI_ACTIVITY_KIND_MEMCPY=[
+            memory(start=start, end=400, copyKind=1, srcKind=source, dstKind=target)
+            for start, (source, target) in ends.items()
+        ],
+    )
+    names = {row["start_ns"]: recording.names[row["name"]] for row in rows["activities"] if row["is_memory"]}
+    memories = [names[start].removeprefix("[CUDA memcpy Host-to-Device").removesuffix("]") for start in ends]
+    assert memories == [" (Pageable -> Device)", " (Device -> Pinned)", "", "", "", ""]
+
+
 def test_a_graph_replay_is_one_activity_and_is_reported(at: Path, form: str) -> None:
     replays = [memory(start=500 + i, end=900 + i, graphId=1, graphExecId=2, streamId=9) for i in range(3)]
     recording, rows = read(at, form, CUPTI_ACTIVITY_KIND_GRAPH_TRACE=replays)

@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, Effi
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
 from jitter.core.formatting import format_count, format_percent, format_time
-from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction
+from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 
@@ -108,13 +108,17 @@ def _changes(measured: _Measured) -> Iterator[tuple[EfficiencyKind, Bools, Progr
     is_copy_call = np.array([_COPY_CALL.search(one.name) is not None for one in measured.operations], np.bool_)
     yield "synchronization", waits & ~is_copy_call, nothing._replace(without_waiting=waits & ~is_copy_call)
     yield "blocking_copy", waits & is_copy_call, nothing._replace(without_waiting=waits & is_copy_call)
-    copies = measured.mask(MEMORY) & np.array(
-        [copy_direction(one.name) in _BETWEEN_HOST_AND_GPU for one in measured.operations], np.bool_
-    )
+    copies = _host_copies(measured)
     yield "serial_copies", copies, nothing._replace(without_gpu_time=copies)
     is_small = (measured.gpu_ns < SMALL_KERNEL_NS) & (measured.gpu_ns < measured.launch_ns)
     small = measured.mask(COMPUTE) & is_small
     yield "small_kernels", small, nothing._replace(without_launch_time=small)
+
+
+def _host_copies(measured: _Measured) -> Bools:
+    """Return the mask of copies between host and GPU."""
+    directions = [copy_direction(one.name) for one in measured.operations]
+    return measured.mask(MEMORY) & np.array([one in _BETWEEN_HOST_AND_GPU for one in directions], np.bool_)
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
@@ -146,12 +150,14 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
 
 
 def _evidence(kind: EfficiencyKind, chosen: Bools, measured: _Measured) -> tuple[str, ...]:
-    if kind in ("synchronization", "blocking_copy"):
+    if kind == "synchronization":
         return _describe_waits(chosen, measured)
+    if kind == "blocking_copy":
+        return (*_describe_waits(chosen, measured), *_describe_host_memory(measured))
     per_step = float((measured.gpu_ns * measured.times)[chosen].sum())
     count = format_count(round(float(measured.times[chosen].sum())), "copy", "copies")
     if kind == "serial_copies":
-        return (f"{count} per step take {format_time(per_step)}",)
+        return (f"{count} per step take {format_time(per_step)}", *_describe_host_memory(measured))
     kernels = measured.mask(COMPUTE)
     weights = measured.times[chosen]
     return (
@@ -173,3 +179,20 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> tuple[str, ...]:
     ]
     count = float(measured.times[places].sum())
     return (f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(told)}",)
+
+
+def _describe_host_memory(measured: _Measured) -> Iterator[str]:
+    """Say how many copies between host and GPU use pageable host memory, if the recording tells that of all."""
+    copies = np.flatnonzero(_host_copies(measured)).tolist()
+    memory = [host_memory(measured.operations[at].name) for at in copies]
+    if not copies or None in memory:
+        return
+    pageable = sum(measured.times[at] for at, one in zip(copies, memory, strict=True) if one == "pageable")
+    if round(pageable) == 0:
+        yield "all use pinned host memory"
+    else:
+        count = format_count(round(sum(measured.times[at] for at in copies)), "copy", "copies")
+        yield (
+            f"{round(pageable):,} of {count} per step between host and GPU use pageable host memory: the host waits "
+            "while the driver copies through a buffer of its own"
+        )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import jitter
+from jitter.analysis.diagnosis.efficiency import program
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, choose_steps, find_program_losses
 from jitter.analysis.replay.program_changes import no_change, price_changes
@@ -42,6 +43,18 @@ def test_the_price_of_synchronising_calls_is_what_the_job_without_them_saves(tmp
     assert priced == pytest.approx(step_ns(with_calls) - step_ns(without), rel=0.2)
     assert "cudaStreamSynchronize before kernel" in after.evidence[0]
     assert after.gain_ns == pytest.approx(5 * after.share * step_ns(with_calls), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [("kineto", "3 of 3 copies per step between host and GPU use pageable"), ("nsys", "all use pinned host memory")],
+)
+def test_copies_state_the_host_memory_that_they_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, told: str
+):
+    monkeypatch.setattr(program, "MIN_SHARE", -1.0)
+    copies = losses(Job(**SHORT), tmp_path, form)["serial_copies"]
+    assert copies.evidence[1].startswith(told)
 
 
 def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path):
@@ -113,6 +126,7 @@ def test_real_copies_that_run_alone(tmp_path: Path):
         "copy_direction = 'host_to_device' group by step)"
     ).to_pylist()[0]["ns"]
     copies = found["serial_copies"]
+    assert copies.evidence[1] == "all use pinned host memory"
     assert copies.gain_ns == pytest.approx(8 * copied, rel=0.1)
 
 

@@ -2,26 +2,32 @@
 
 python -m tests.bench.report_growth [--quick] [--rounds N]
 
-What the least job that runs compiled takes, which is start-up, is subtracted from all.
+Each exponent is that of the increments from one size to the next, which leave start-up out.
 """
 
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from tests.bench.measure import exponent
-from tests.bench.shapes import LEAST, Job, Row, compile_loops, measure, simulate
+from tests.bench.shapes import Job, Row, compile_loops, measure, simulate
 
 _BASE = Job("base", 8, 10, 4_000, 0)
 _FACTORS = (1, 2, 4, 8)
+_QUICK_BASE = _BASE._replace(kernels=2_000)
+_QUICK_FACTORS = (1, 4, 16)
 
 
-def grown(size: Job, of: str) -> list[Job]:
+def grown(base: Job, of: str, factors: Sequence[int]) -> list[Job]:
     """Jobs that grow in one of their sizes."""
-    return [size._replace(**{of: getattr(size, of) * factor}) for factor in _FACTORS]
+    return [base._replace(**{of: getattr(base, of) * factor}) for factor in factors]
 
 
+@cache
 def cost(job: Job, rounds: int) -> Row:
     """The times of the job's ingest and of its report."""
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
@@ -32,26 +38,30 @@ def cost(job: Job, rounds: int) -> Row:
     return row
 
 
+def exponent_of_increments(factors: Sequence[int], costs: Sequence[float]) -> float:
+    """The power p of costs `start + c · size ** p` at sizes in geometric progression: their increments have no start.
+
+    >>> round(exponent_of_increments((1, 2, 4), [9 + size**2 for size in (1, 2, 4)]), 2)
+    2.0
+    """
+    return exponent(factors[1:], [max(after - before, 1e-3) for before, after in pairwise(costs)])
+
+
 def main() -> None:
     """Print the exponents."""
     options = argparse.ArgumentParser()
-    options.add_argument("--quick", action="store_true", help="a quarter of the kernels, one round")
+    options.add_argument("--quick", action="store_true", help="one round, with half the kernels at first")
     options.add_argument("--rounds", type=int, default=3, help="of alternating runs; medians are used")
     chosen = options.parse_args()
-    base = _BASE._replace(kernels=_BASE.kernels // 4) if chosen.quick else _BASE
-    rounds = 1 if chosen.quick else chosen.rounds
+    base, factors, rounds = (_QUICK_BASE, _QUICK_FACTORS, 1) if chosen.quick else (_BASE, _FACTORS, chosen.rounds)
     started = time.perf_counter()
     compile_loops()
-    least = cost(LEAST, rounds)
     for of in ("ranks", "steps", "kernels"):
-        jobs = grown(base, of)
-        rows = [cost(job, rounds) for job in jobs]
-        sizes = [getattr(job, of) for job in jobs]
+        rows = [cost(job, rounds) for job in grown(base, of, factors)]
         for verb in ("report", "ingest"):
             for unit in ("seconds", "cpu_seconds"):
-                start = getattr(getattr(least, verb), unit)
-                more = [max(getattr(getattr(row, verb), unit) - start, 1e-3) for row in rows]
-                print(f"with {of}: {verb}: {unit} grow to the power of {exponent(sizes, more):.2f}")
+                costs = [getattr(getattr(row, verb), unit) for row in rows]
+                print(f"with {of}: {verb}: {unit} grow to the power of {exponent_of_increments(factors, costs):.2f}")
     print(f"({time.perf_counter() - started:.0f} s)")
 
 

@@ -152,6 +152,15 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
     assert {one.rank for one in alone} == set(range(6))
 
 
+def test_more_coincidences_than_seen_count_as_chance():
+    """Twelve events, six each on two of three ranks: 7% of all draws are as uneven, most of them with more on one."""
+    found = [outlier(0, *range(6)), outlier(1, *range(6, 12))]
+    uneven, _ = split_random_events(found, 3, 12, Thresholds(max_chance=0.065))
+    assert [one.may_be_random for one in uneven] == [True, True]
+    uneven, _ = split_random_events(found, 3, 12, Thresholds(max_chance=0.085))
+    assert [one.may_be_random for one in uneven] == [False, False]
+
+
 def test_one_event_is_uncertain_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     alone, shared = split_random_events([persistent, outlier(1, 4)], 8, 10, Thresholds())

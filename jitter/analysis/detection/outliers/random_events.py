@@ -80,8 +80,7 @@ def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:
     seen = sum(n * (n - 1) for n in Counter(places[:count]).values())
     drawn = np.random.default_rng(0).integers(0, size, (_DRAWS, count))
     drawn.sort(axis=1)
-    pairs = np.zeros(_DRAWS)
-    for lag in range(1, min(count, max(Counter(places).values()) + 1)):
-        # the pairs of equal values in sorted rows, by how far apart they stand
-        pairs += 2 * (drawn[:, lag:] == drawn[:, :-lag]).sum(axis=1)
+    first = np.flatnonzero(np.diff(drawn, axis=1, prepend=-1))  # of each run of equal values, which ends with its row
+    shared = np.diff(first, append=drawn.size)
+    pairs = np.bincount(first // count, shared * (shared - 1))
     return bool((pairs >= seen).mean() > max_chance)

@@ -101,15 +101,16 @@ class LakeContents:
         """
         from jitter.lake.step_reader import read_step
 
-        kept = self._kept_columns.get(key) if ranks is None else None
-        if kept is not None and set(columns) <= set(kept.table.column_names):
+        kept = self._kept_columns.get(key)
+        is_whole = kept is not None and (ranks is None or tuple(ranks) == kept.ranks)
+        if kept is not None and is_whole and set(columns) <= set(kept.table.column_names):
             return replace(kept, table=kept.table.select(list(columns)))
         return read_step(self.root, key, self._by_step[key], columns, ranks)
 
     @contextmanager
-    def keep_columns(self, key: StepKey, columns: Sequence[str]) -> Iterator[None]:
-        """Read columns of one step once for all calls in the block. Raises the errors of `step_columns`."""
-        self._kept_columns[key] = self.step_columns(key, columns)
+    def keep_columns(self, key: StepKey, read: "StepColumns") -> Iterator[None]:
+        """Take columns of one step from `read`, which has all its ranks, in all calls in the block."""
+        self._kept_columns[key] = read
         try:
             yield
         finally:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.lake.derived.timing_cache import TimingCaches
+    from jitter.lake.step_reader import StepColumns
 
 
 class Lake(LakeContents):
@@ -265,8 +266,11 @@ class Lake(LakeContents):
         write_derived_forms(self, self._results, forms, self._chosen(steps), progress, executor)
 
     def _metrics(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
+        def read(columns: Sequence[str], ranks: Sequence[int]) -> "StepColumns":
+            return self.step_columns(key, columns, ranks)
+
         members = self._kernel_indices.members
-        return StepMetrics(self.root, key, self._by_step[key], self.kernel_indices(key), members, metrics)
+        return StepMetrics(self.root, key, self._by_step[key], read, self.kernel_indices(key), members, metrics)
 
     def _table(
         self,

@@ -14,7 +14,6 @@ from jitter.core.step_key import StepKey
 from jitter.report.page import StepChoice, render_findings, render_page_body, template_environment
 from jitter.report.page_figures import draw_page_figures
 from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import KernelNames
 
 MAX_EMBEDDED_STEPS = 6
@@ -28,11 +27,7 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     page, names = RunReport(lake, steps), KernelNames()
     if not page.steps:
         return render_document(str(lake.root), render_findings(page), {})
-    sections = []
-    for step in choose_embedded_steps(page.diagnosis):
-        grid = StepGrid(lake, step)
-        if not grid.empty:
-            sections.append(page.section(grid, names))
+    sections = list(page.sections([step.key for step in choose_embedded_steps(page.diagnosis)], names))
     items: dict[str, LayoutDOM] = {}
     if sections:
         items, _ = draw_page_figures(page, sections, names.names, {section.place for section in sections})

@@ -27,10 +27,10 @@ def test_each_rank_has_its_step_by_part(lake):
     assert tables.ranks_left_out == 0
 
 
-def test_a_section_reads_the_rows_of_its_tables_once(lake, monkeypatch):
+def test_a_section_reads_the_rows_of_its_metrics_and_tables_once(lake, monkeypatch):
     page, key = RunReport(lake), lake.steps[1]
-    grid, names = page.grid(key), KernelNames()
-    view = page.view(grid, names)
+    names = KernelNames()
+    view = page.view(page.grid(key), names)
     tables, streams = build_step_tables(lake, key), build_stream_shares(lake, key, view.max_rank, view.min_rank)
     read, plain = [], step_reader.read_step
 
@@ -39,11 +39,13 @@ def test_a_section_reads_the_rows_of_its_tables_once(lake, monkeypatch):
         return plain(*given)
 
     monkeypatch.setattr(step_reader, "read_step", counted)
-    section = page.section(grid, names)
+    _, section = page.read(key, names)
     assert len(read) == 1
     assert (section.tables, section.streams) == (tables, streams)
+    assert next(page.sections([key], names)).tables == tables
+    assert len(read) == 2
     build_step_tables(lake, key)
-    assert len(read) > 2  # nothing is kept afterwards
+    assert len(read) > 3  # nothing is kept afterwards
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_kept(lake, monkeypatch):

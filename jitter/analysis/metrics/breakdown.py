@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.communication.measure import RankStep
 from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.core.arrow import from_numpy, to_numpy
 from jitter.core.errors import UsageError
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -62,7 +63,9 @@ class GroupedTimes:
         self._steps[of_rank] += 1
         names, listed = self._names(read)
         kinds, kind_names = read.codes("kind")
-        pairs, which = np.unique(names * len(KINDS) + kinds, return_inverse=True)
+        codes = names * len(KINDS) + kinds
+        is_used = np.bincount(codes) > 0
+        pairs, which = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]
         row = read.of_rank * len(pairs) + which
         shape = len(read.ranks), len(pairs)
         counts = np.bincount(row, minlength=shape[0] * shape[1]).reshape(shape)
@@ -84,8 +87,9 @@ class GroupedTimes:
         if self.by == "stream":
             values = read.values(column)
             known = read.known(column)
-            distinct, codes = np.unique(values, return_inverse=True)
-            return np.where(known, codes, len(distinct)), [*distinct.tolist(), None]
+            encoded = from_numpy(values).dictionary_encode()  # faster than to sort the values
+            distinct = encoded.dictionary.to_pylist()
+            return np.where(known, to_numpy(encoded.indices), len(distinct)), [*distinct, None]
         positions, texts = read.codes(column)
         return np.where(positions < 0, len(texts), positions).astype(np.int64), [*texts, None]
 
@@ -100,14 +104,14 @@ class GroupedTimes:
         """
         steps = np.maximum(self._steps, 1)
         total = np.sum(self._times, axis=0) if self._times else np.zeros(len(self.ranks))
+        chosen = self.ranks.tolist() if ranks is None else list(ranks)
         rows = [
-            self._row(name, kind, counts / steps, times / steps, total / steps)
+            self._row(name, kind, counts / steps, times / steps, total / steps, chosen)
             for ((name, kind), counts, times) in zip(
                 self._numbers, np.array(self._counts), np.array(self._times), strict=True
             )
         ]
         rows.sort(key=lambda row: (-row["total_ns"], str(row[self.by])))  # type: ignore[operator]
-        chosen = self.ranks.tolist() if ranks is None else list(ranks)
         group = pa.int64() if self.by == "stream" else pa.string()
         shares = ("median_share", "min_share", "max_share") if self.by == "stream" else ()
         schema = pa.schema(
@@ -124,7 +128,9 @@ class GroupedTimes:
         )
         return pa.table({name: [row[name] for row in rows] for name in schema.names}, schema=schema)
 
-    def _row(self, name: object, kind: str, counts: Floats, times: Floats, total: Floats) -> dict[str, object]:
+    def _row(
+        self, name: object, kind: str, counts: Floats, times: Floats, total: Floats, chosen: Sequence[int]
+    ) -> dict[str, object]:
         has = np.flatnonzero(counts > 0)
         own = times[has]
         middle = float(np.sort(own)[(len(own) - 1) // 2])
@@ -146,8 +152,8 @@ class GroupedTimes:
             "min_share": float(shares.min()),
             "max_share": float(shares.max()),
             **{
-                f"rank_{rank}": round(float(time)) if count else None
-                for rank, time, count in zip(self.ranks.tolist(), times, counts, strict=True)
+                f"rank_{self.ranks[at]}": round(float(times[at])) if counts[at] else None
+                for at in np.searchsorted(self.ranks, chosen).tolist()
             },
         }
 

@@ -1,6 +1,6 @@
 """Duration, gap, time to kernel end and launch latency of one step, for all its ranks, from the lake's parquet."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import RankStepRecord
-from jitter.lake.step_reader import StepColumns, StepFiles
+from jitter.lake.step_reader import StepColumns
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 _ROW_COLUMNS = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
@@ -30,6 +30,8 @@ _METRIC_COLUMNS = {
     "launch_latency": ("kind", "start_ns", "launch_start_ns", "launch_thread"),
 }
 """The columns that each metric needs."""
+ALL_COLUMNS = tuple(sorted({*_ROW_COLUMNS, *(name for columns in _METRIC_COLUMNS.values() for name in columns)}))
+"""The columns that `StepMetrics` reads for all metrics."""
 
 
 class StepMetrics:
@@ -40,6 +42,7 @@ class StepMetrics:
         root: Path,
         key: StepKey,
         held: Mapping[int, RankStepRecord],
+        read: Callable[[Sequence[str], Sequence[int]], StepColumns],
         indices: Sequence[KernelIndex],
         cohort_ranks: Mapping[int, frozenset[int]],
         metrics: Collection[str] = METRICS,
@@ -50,6 +53,7 @@ class StepMetrics:
             root: the lake's folder.
             key: the step.
             held: the record of each rank that has it.
+            read: reads columns of some of these ranks, in ascending order.
             indices: the kernel index of each cohort.
             cohort_ranks: each cohort's ranks over the run.
             metrics: to be used; with fewer than all, only their columns are read and `rows` is not available.
@@ -60,18 +64,18 @@ class StepMetrics:
         self.indices = tuple(indices)
         """The kernel index of each cohort."""
         self._root, self._key, self._held, self._cohort_ranks = root, key, held, cohort_ranks
+        self._read = read
         needed = {name for metric in metrics for name in _METRIC_COLUMNS[metric]}
-        self._columns = sorted(needed.union(_ROW_COLUMNS) if set(metrics) == set(METRICS) else needed)
+        self._columns = ALL_COLUMNS if set(metrics) == set(METRICS) else sorted(needed)
 
     @cached_property
     def kernels(self) -> StepKernels:
         """The step's kernels, of all ranks that are not left out."""
         places = align_ranks(self.indices)
-        files = StepFiles(self._root, self._key, self._held)
         if places:
-            read = files.read(sorted(places), self._columns)
+            read = self._read(self._columns, sorted(places))
         else:  # every rank is left out: any file gives the columns, without rows
-            read = StepColumns(files.read([min(self._held)], self._columns).table.slice(0, 0), (), ())
+            read = StepColumns(self._read(self._columns, [min(self._held)]).table.slice(0, 0), (), ())
         kernels = StepKernels(read, places, {rank: one.record.main_stream for rank, one in self._held.items()})
         for rank, first, end in zip(kernels.ranks, kernels.bounds[:-1], kernels.bounds[1:], strict=True):
             if end - first != len(places[rank].index):

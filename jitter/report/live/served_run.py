@@ -68,8 +68,7 @@ class ServedRun:
     def read(self, key: StepKey) -> tuple[StepGrid, StepSection]:
         """Read a step; the last one is cached. Raise `UsageError` if no rank recorded it completely."""
         if self._last is None or self._last[1].step.key != key:
-            grid = self.page.grid(key)
-            self._last = (grid, self.page.section(grid, self.names))
+            self._last = self.page.read(key, self.names)
         return self._last
 
     def _costliest_whole(self) -> StepKey | None:

@@ -1,6 +1,6 @@
 """The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
+from jitter.core.parallel.prefetch import prefetch
 from jitter.core.step_key import StepKey
 from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
@@ -23,7 +24,7 @@ from jitter.report.views.excess_heatmap import (
 from jitter.report.views.run_overview import RunOverview, build_run_overview
 from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_tables import STEP_TABLE_COLUMNS, StepTables, build_step_tables
+from jitter.report.views.step_tables import SECTION_COLUMNS, StepTables, build_step_tables
 from jitter.report.views.step_view import KernelNames, StepView, build_step_view
 from jitter.report.views.stream_shares import StreamShare, build_stream_shares
 
@@ -103,13 +104,24 @@ class RunReport:
         """Return the data of the figures of a step."""
         return build_step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
 
+    def read(self, key: StepKey, names: KernelNames) -> tuple[StepGrid, StepSection]:
+        """Read a step and return its grid and its section; raise as `grid` does."""
+        with self.lake.keep_columns(key, self.lake.step_columns(key, SECTION_COLUMNS)):
+            grid = self.grid(key)
+            return grid, self.section(grid, names)
+
+    def sections(self, keys: Sequence[StepKey], names: KernelNames) -> Iterator[StepSection]:
+        """Yield the sections of those of these steps that a rank recorded completely; read the next one meanwhile."""
+        for key, columns in prefetch((key, self.lake.step_columns(key, SECTION_COLUMNS)) for key in keys):
+            with self.lake.keep_columns(key, columns):
+                grid = StepGrid(self.lake, self.answer(key))
+                if not grid.empty:
+                    yield self.section(grid, names)
+
     def section(self, grid: StepGrid, names: KernelNames) -> StepSection:
         """Return the texts and the data of the figures of a step."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
         cohorts, path = len(set(self.lake.cohorts.values())), step.path
-        with self.lake.keep_columns(step.key, STEP_TABLE_COLUMNS):
-            tables = build_step_tables(self.lake, step.key)
-            streams = build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank)
         return StepSection(
             step,
             describe_step(step, view, self.lake.hosts, cohorts, None if path is None else path.communication_ns),
@@ -117,8 +129,8 @@ class RunReport:
             place,
             self._name(view.max_rank, "" if view.values else "max "),
             self._name(view.min_rank, "min "),
-            tables,
-            streams,
+            build_step_tables(self.lake, step.key),
+            build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank),
         )
 
     def _name(self, rank: int | None, word: str) -> str:

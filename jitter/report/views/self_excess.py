@@ -30,42 +30,31 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
     number = examined.keys.index(key)
     step = next(iter(examined.steps.steps(number, number + 1)))
     excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), examined.baseline_transfers)
-    row, column, cell = _main_stream_cells(examined, step, grid)
+    cells = _main_stream_cells(examined, step, grid)
+    last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
+    carried = np.take_along_axis(cells, np.maximum(last, 0), axis=0)
+    unknown = (cells < 0).all(axis=0)
     found = {}
     for name, part in zip(SELF_EXCESS_SERIES, EXCESS_PARTS, strict=True):
-        values = np.full(shape, np.nan)
-        values[row, column] = excess[part][cell]
-        found[name] = _carry(values)
+        found[name] = np.where(last < 0, 0.0, excess[part][carried])
+        found[name][:, unknown] = np.nan
     return found
 
 
-def _main_stream_cells(
-    examined: RunAnalysis, step: RecordedStep, grid: StepGrid
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return row and column in the grid, and cell of the step, of every kernel that the main stream ran."""
+def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid) -> npt.NDArray[np.int64]:
+    """Return, (kernels, ranks) of the grid, the cell of the step if the main stream ran the kernel; else -1."""
     run = examined.run
-    rows, columns, cells = [], [], []
+    found = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
     for team, program in run.programs.items():
         times = of_team(step.times, run.rank_numbers, team, len(program.operations))
         kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
-        on_main = np.array([op.on_main for op in program.operations], np.bool_)
-        position = np.cumsum(times.present & kernels[:, None], axis=0) - 1
-        for at, rank in enumerate(times.ranks.tolist()):
-            if rank not in grid.ranks:
-                continue
-            places = np.flatnonzero(on_main & times.present[:, at])
-            index, _ = grid.at([rank] * len(places), position[places, at])
-            known = index >= 0
-            rows.append(np.searchsorted(grid.kernel_index, index[known]))
-            columns.append(np.full(int(known.sum()), np.searchsorted(grid.ranks, rank)))
-            cells.append(step.times.row[run.number_of[rank]] + places[known])
-    empty = np.zeros(0, np.int64)
-    return tuple(np.concatenate([empty, *parts]) for parts in (rows, columns, cells))  # type: ignore[return-value]
-
-
-def _carry(values: Floats) -> Floats:
-    """Fill the unknown of each column with the value before it, the first with 0; a column without a value stays."""
-    last = np.maximum.accumulate(np.where(np.isnan(values), -1, np.arange(len(values))[:, None]), axis=0)
-    filled = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), 0.0)
-    filled[:, np.isnan(values).all(axis=0)] = np.nan
-    return filled
+        places = np.flatnonzero([op.on_main for op in program.operations])
+        position = (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places]
+        index, _ = grid.at(times.ranks, position)
+        index[~times.present[places] | ~np.isin(times.ranks, grid.ranks)] = -1
+        place, rank = np.nonzero(index >= 0)
+        row = np.searchsorted(grid.kernel_index, np.arange(1 + int(grid.kernel_index.max(initial=0))))
+        column = np.searchsorted(grid.ranks, times.ranks)
+        first = step.times.row[[run.number_of[one] for one in times.ranks.tolist()]]
+        found[row[index[place, rank]], column[rank]] = first[rank] + places[place]
+    return found

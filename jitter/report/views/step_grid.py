@@ -65,7 +65,7 @@ class StepGrid:
         self._held = every[mine]
         row = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]]
         place = (row, kernels.position[of_cohort])
-        shape = (self._held.size, 1 + int(place[1].max(initial=-1)))
+        shape = (self._held.size, 1 + int(place[1].max(initial=0)))
         self._index, self._sizes = np.full(shape, -1, np.int32), np.full(shape, np.nan)
         self._index[place], self._sizes[place] = np.maximum(kernels.index[of_cohort], -1), sizes[of_cohort]
 
@@ -93,15 +93,16 @@ class StepGrid:
         return column
 
     def at(self, ranks: Sequence[int] | Longs, positions: Longs) -> tuple[Ints, Floats]:
-        """Return kernel index and message size (bytes) of kernels given by rank and position.
+        """Return kernel index and message size (bytes) of kernels given by rank and position, (…, ranks).
 
         The index is -1 for a kernel without an index or of another cohort.
         """
         given = np.asarray(ranks)
         here = np.isin(given, self._held)
         row = np.searchsorted(self._held, given[here])
-        index, size = np.full(len(given), -1, np.int32), np.full(len(given), np.nan)
-        index[here], size[here] = self._index[row, positions[here]], self._sizes[row, positions[here]]
+        index, size = np.full(positions.shape, -1, np.int32), np.full(positions.shape, np.nan)
+        at = row, positions[..., here]
+        index[..., here], size[..., here] = self._index[at], self._sizes[at]
         return index, size
 
     def _grid(self, values: Floats) -> Floats:

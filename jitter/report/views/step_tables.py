@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from jitter.analysis.metrics.breakdown import columns_of
 from jitter.analysis.metrics.communication.calls import COLUMNS as COMMUNICATION_COLUMNS
+from jitter.analysis.metrics.step_metrics import ALL_COLUMNS as METRIC_COLUMNS
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 
@@ -15,10 +16,10 @@ MAX_GROUPS: Final = 40
 PARTS: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
 """The parts of a rank's step, in the order of columns."""
 GROUPS: Final = ("kernel", "operator", "phase")
-STEP_TABLE_COLUMNS: Final = tuple(
-    sorted({*COMMUNICATION_COLUMNS, *(name for by in (*GROUPS, "stream") for name in columns_of(by))})
+SECTION_COLUMNS: Final = tuple(
+    sorted({*METRIC_COLUMNS, *COMMUNICATION_COLUMNS, *(name for by in (*GROUPS, "stream") for name in columns_of(by))})
 )
-"""Columns of a step's rows that its tables and the shares of its streams need."""
+"""Columns of a step's rows that its metrics, its tables and the shares of its streams need."""
 
 
 @dataclass(frozen=True)

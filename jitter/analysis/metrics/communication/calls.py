@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from jitter.core.arrow import encode_lists, to_numpy
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows
 from jitter.lake.step_reader import StepColumns
 
 COLUMNS: Final = (
@@ -92,9 +92,7 @@ def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     order = _order_in_group(of_rank, group_of_row)
     # partners of send and receive are not stated: each kernel is a call of its own
     alone = read.equals("collective", SEND_RECV)[rows]
-    key = np.stack([group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0)])
-    _, call = np.unique(key, axis=1, return_inverse=True)
-    call = call.ravel()
+    _, call = distinct_rows(group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0))
     found = _Matching(read, rows, of_rank, call, operation_of_row, alone)
     return found.calls(operations, group_of_row, groups)
 
@@ -182,13 +180,13 @@ def _groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group]]:
     """Return the group of each row as a position in the list of distinct ones."""
     name_codes, names = read.codes("group_name")
     rank_codes, listed = encode_lists(read.table["group_ranks"])
-    pairs = np.stack([name_codes[rows].astype(np.int64), rank_codes[rows]])
-    distinct, code = np.unique(pairs, axis=1, return_inverse=True)
+    pairs = name_codes[rows].astype(np.int64), rank_codes[rows]
+    first, code = distinct_rows(*pairs)
     groups = [
         Group(None if name < 0 else names[name], None if ranks < 0 else listed[ranks])
-        for name, ranks in distinct.T.tolist()
+        for name, ranks in zip(*(codes[first].tolist() for codes in pairs), strict=True)
     ]
-    return code.ravel(), groups
+    return code, groups
 
 
 def _order_in_group(of_rank: Ints, group: Ints) -> Ints:

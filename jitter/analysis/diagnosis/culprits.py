@@ -148,7 +148,9 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     thresholds = evidence.thresholds
     if not group.parts:
         is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
-        return "high" if is_strong else "medium"
+        if group.chance > thresholds.medium_chance:
+            return "low"
+        return "high" if is_strong and group.chance <= thresholds.high_chance else "medium"
     chance = group.chance
     if group.cause == "gpu_time" or not all(evidence.has_launches(outlier.team) for outlier in group.outliers):
         chance = max(chance, thresholds.high_chance * 2)

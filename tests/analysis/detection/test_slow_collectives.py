@@ -10,6 +10,7 @@ from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import match
 from tests.support.programs import program
 
+THRESHOLDS = Thresholds()
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)
 USUAL = 50_000.0
@@ -143,3 +144,12 @@ def test_no_collectives_one_step_and_unknown_times():
     assert found(nothing)[0] == []
     assert found(two_of_all(), step_ns=np.array([1e6]))[0] == []
     assert found(two_of_all(), step_ns=np.full(STEPS, np.nan))[0] == []
+
+
+def test_one_heavy_tail_is_less_certain_than_several():
+    """A single step of 8 standard deviations occurs by chance; four such steps, and one of 100, do not."""
+    matching = two_of_all()
+    ((once,), *_) = found(matching, lambda step, ranks, number: 4_500.0 * (step == 4))
+    ((often,), *_) = found(matching, lambda step, ranks, number: 4_500.0 * (step in (1, 4, 7, 8)))
+    ((far,), *_) = found(matching, lambda step, ranks, number: 60_000.0 * (step == 4))
+    assert once.chance > THRESHOLDS.medium_chance > THRESHOLDS.high_chance > max(often.chance, far.chance)

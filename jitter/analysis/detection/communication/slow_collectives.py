@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.significance import estimate_sigma
+from jitter.analysis.detection.outliers.significance import binomial_tail, estimate_sigma
 from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
+from jitter.core.numeric.student_t import student_tail
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class SlowCollectives:
     sigmas: float
     is_incomplete: bool = False
     """Whether the group has members that were not recorded."""
+    chance: float = 0.0
+    """At most this is the probability that chance alone makes the collectives of any group of the run so slow."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,21 @@ class SlowCommunication:
     def sigmas(self) -> float:
         """The excess of the worst collective, in standard deviations of the noise."""
         return max(one.sigmas for one in self.slow)
+
+    @property
+    def chance(self) -> float:
+        """The probability that chance alone explains the group that it explains least."""
+        return min(one.chance for one in self.slow)
+
+
+class _Slow(NamedTuple):
+    """Steps in which totals exceed the noise."""
+
+    steps: tuple[int, ...]
+    excess_ns: float
+    sigmas: float
+    chance: float
+    """The probability that one group of chance totals has so many steps so far outside."""
 
 
 class _Family(NamedTuple):
@@ -99,45 +117,51 @@ def find_slow_collectives(
             for number in family.number.tolist()
             for group in range(family.group.shape[1])
         )
-        found.append(SlowCollectives(everyone, every, *everywhere, any(one.absent for one in matching.collectives)))
+        incomplete = any(one.absent for one in matching.collectives)
+        steps, excess, sigmas, chance = everywhere
+        found.append(SlowCollectives(everyone, every, steps, excess, sigmas, incomplete, chance))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in found:
         elsewhere[list(slow.steps)] = False
+    trials = sum(len(family.ranks) for family, _ in families)
     for family, own in families:
         total = np.nansum(own, axis=1)[elsewhere]
         noise = max(_chance(own), estimate_sigma(total), 1.0)
         for column, ranks in enumerate(family.ranks):
             one = _outside(total[:, column], noise, usual_step_ns, thresholds)
             if one is not None:
-                steps, excess, sigmas = one
+                steps, excess, sigmas, chance = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
                 which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
                 lacks = any(matching.collectives[number].is_incomplete(group) for number, group in which)
-                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks))
+                chance = min(chance * trials, 1.0)
+                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks, chance))
     return found
 
 
 def _everywhere(
     families: Sequence[tuple[_Family, Floats]], usual_step_ns: float, thresholds: Thresholds
-) -> tuple[tuple[int, ...], float, float] | None:
-    """Return the steps in which the collectives of nearly all groups of all kinds are slow, with excess and sigmas."""
+) -> _Slow | None:
+    """Return the steps in which the collectives of nearly all groups of all kinds are slow."""
     if sum(len(family.ranks) for family, _ in families) < 2:
         return None  # one group is all there is
     steps: set[int] | None = None
-    sigmas, total = np.inf, np.zeros(1)
+    sigmas, chance, total = np.inf, 0.0, np.zeros(1)
     for family, own in families:
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
         least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
         total = total + least
         one = _outside(least, max(_chance(own), estimate_sigma(least[:, None]), 1.0), 0.0, thresholds)
-        here = set() if one is None else set(one[0])
-        steps = here if steps is None else steps & here
-        sigmas = min(sigmas, 0.0 if one is None else one[2])
+        if one is None:
+            return None
+        steps = set(one.steps) if steps is None else steps & set(one.steps)
+        sigmas, chance = min(sigmas, one.sigmas), max(chance, one.chance)
     if not steps:
         return None
     ordered = tuple(sorted(steps))
     excess = float(total[list(ordered)].sum())
-    return (ordered, excess, sigmas) if excess >= thresholds.min_excess_share * usual_step_ns * len(ordered) else None
+    is_much = excess >= thresholds.min_excess_share * usual_step_ns * len(ordered)
+    return _Slow(ordered, excess, sigmas, chance) if is_much else None
 
 
 def _chance(own: Floats) -> float:
@@ -151,20 +175,22 @@ def _chance(own: Floats) -> float:
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 
-def _outside(
-    own: Floats, noise: float, usual_step_ns: float, thresholds: Thresholds
-) -> tuple[tuple[int, ...], float, float] | None:
-    """Return the steps in which one group's totals, (steps,), exceed the noise, excess and sigmas; None if none."""
+def _outside(own: Floats, noise: float, usual_step_ns: float, thresholds: Thresholds) -> _Slow | None:
+    """Return the steps in which one group's totals, (steps,), exceed the noise; None if none."""
     if not len(own):
         return None
     outside = own >= thresholds.step_sigmas * noise
+    tails = np.sort(student_tail(own / noise, thresholds.tail_degrees))
+    counts = dict.fromkeys((1, int(outside.sum())))
+    chance = min(binomial_tail(count, len(own), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
     if len(own) > 1 and mean >= thresholds.run_sigmas * spread and np.median(own) >= mean / 2:
         outside = np.ones(len(own), np.bool_)
+        chance = min(chance, float(student_tail(mean / spread, min(len(own) - 1, thresholds.max_degrees))))
     excess = float(own[outside].sum())
     if not outside.any() or excess < thresholds.min_excess_share * usual_step_ns * outside.sum():
         return None
-    return tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise)
+    return _Slow(tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise), chance)
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:

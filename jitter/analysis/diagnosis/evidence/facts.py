@@ -93,7 +93,8 @@ class Evidence:
     def is_doubtful(self, ranks: Collection[int], *, communication: bool) -> bool:
         """Return whether something that was not recorded may explain a finding about these ranks as well."""
         if communication:
-            return self.has_unrecorded_ranks
+            # of exchanges without partners, waiting cannot be told from transfers
+            return self.has_unrecorded_ranks or self.analysis.run.matching.unpaired > 0
         return self.peers(ranks) < 1
 
     def excess_of_step(self, findings: Iterable[PricedFinding], number: int) -> float:

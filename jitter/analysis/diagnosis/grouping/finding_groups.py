@@ -72,7 +72,12 @@ class FindingGroup:
 
     @property
     def chance(self) -> float:
-        """The probability that chance alone explains the least certain rank's most certain finding; 0 without ranks."""
+        """The probability that chance alone explains the least certain rank's most certain finding.
+
+        Of slow communication, the most certain finding.
+        """
+        if not self.parts:
+            return min(one.chance for one in self.slow_communication)
         if self.group.scope == "job":
             return min(one.candidate.chance for one in self.findings if isinstance(one.candidate, JobFinding))
         by_rank: dict[int, float] = {}

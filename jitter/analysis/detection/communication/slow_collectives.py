@@ -11,7 +11,7 @@ from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -126,7 +126,7 @@ def find_slow_collectives(
     trials = sum(len(family.ranks) for family, _ in families)
     for family, own in families:
         total = np.nansum(own, axis=1)[elsewhere]
-        noise = max(_chance(own), estimate_sigma(total), 1.0)
+        noise, of_groups = max(_chance(own), estimate_sigma(total), 1.0), list[SlowCollectives]()
         for column, ranks in enumerate(family.ranks):
             one = _outside(total[:, column], noise, usual_step_ns, thresholds)
             if one is not None:
@@ -135,8 +135,29 @@ def find_slow_collectives(
                 which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
                 lacks = any(matching.collectives[number].is_incomplete(group) for number, group in which)
                 chance = min(chance * trials, 1.0)
-                found.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks, chance))
+                of_groups.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks, chance))
+        found += [_join(of_groups)] if _are_all_alike(of_groups, family, thresholds) else of_groups
     return found
+
+
+def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family, thresholds: Thresholds) -> bool:
+    """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
+    if len(slow) < max(len(family.ranks), thresholds.min_masked_ranks):
+        return False
+    steps = [set(one.steps) for one in slow]
+    return len(set.intersection(*steps)) >= thresholds.same_steps_share * len(set().union(*steps))
+
+
+def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
+    return SlowCollectives(
+        frozenset[int]().union(*(one.ranks for one in slow)),
+        tuple(which for one in slow for which in one.meetings),
+        tuple(sorted({step for one in slow for step in one.steps})),
+        sum(one.excess_ns for one in slow),
+        min(one.sigmas for one in slow),
+        any(one.is_incomplete for one in slow),
+        max(one.chance for one in slow),
+    )
 
 
 def _everywhere(
@@ -167,11 +188,8 @@ def _everywhere(
 def _chance(own: Floats) -> float:
     """Return the standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
     apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
-    known = ~np.isnan(apart).any(axis=1)
-    spread = np.empty(len(apart))
-    spread[known] = np.median(apart[known], axis=1)
-    # a collective that no two ranks share has no known time, and no spread
-    spread[~known] = [0.0 if np.isnan(one).all() else np.nanmedian(one) for one in apart[~known]]
+    # one half of the groups may be slow: the lower median; of a collective that no two ranks share no time is known
+    spread = np.nan_to_num(lower_median(apart))
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import PricedFinding
@@ -101,11 +101,7 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     findings = evidence.pricing.findings
     by_cause: dict[tuple[Cause, TimePart], list[_RankFindings]] = {}
-    groups = [
-        _group_communication(one, one.candidate, evidence)
-        for one in findings
-        if isinstance(one.candidate, SlowCommunication)
-    ]
+    groups = _group_communication(findings, evidence)
     groups += [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
     for own in _by_rank(findings):
         cause, sentences = find_cause(evidence, own.outliers[0])
@@ -137,6 +133,29 @@ class _RankFindings(NamedTuple):
     def excess_ns(self) -> float:
         return sum(one.excess_ns for one in self.outliers)
 
+    @property
+    def steps(self) -> set[int]:
+        return {step for one in self.outliers for step in one.steps}
+
+
+class _Link(NamedTuple):
+    """Slow communication of one rank."""
+
+    finding: PricedFinding
+    slow: SlowCommunication
+
+    @property
+    def rank(self) -> int:
+        return next(iter(self.slow.ranks))
+
+    @property
+    def excess_ns(self) -> float:
+        return self.slow.excess_ns
+
+    @property
+    def steps(self) -> set[int]:
+        return set(self.slow.steps)
+
 
 def _by_rank(findings: Sequence[PricedFinding]) -> list[_RankFindings]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
@@ -162,18 +181,20 @@ def _is_masked(own: _RankFindings, evidence: Evidence) -> bool:
     return max(one.gain_ns for one in own.findings) < least
 
 
-def _by_steps(members: Sequence[_RankFindings], share: float) -> list[list[_RankFindings]]:
+_One = TypeVar("_One", _RankFindings, _Link)
+
+
+def _by_steps(members: Sequence[_One], share: float) -> list[list[_One]]:
     """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
-    clusters: list[list[tuple[set[int], _RankFindings]]] = []
+    clusters: list[list[_One]] = []
     for own in sorted(members, key=lambda one: (-one.excess_ns, one.rank)):
-        steps = {step for one in own.outliers for step in one.steps}
         for cluster in clusters:
-            if all(len(known & steps) >= share * len(known | steps) for known, _ in cluster):
-                cluster.append((steps, own))
+            if all(len(known.steps & own.steps) >= share * len(known.steps | own.steps) for known in cluster):
+                cluster.append(own)
                 break
         else:
-            clusters.append([(steps, own)])
-    return [[own for _, own in cluster] for cluster in clusters]
+            clusters.append([own])
+    return clusters
 
 
 def _describe_place(group: RankGroup) -> tuple[str, ...]:
@@ -210,20 +231,35 @@ def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str
     return (f"they are all ranks of {format_count(len(late), 'host')}",)
 
 
-def _group_communication(finding: PricedFinding, slow: SlowCommunication, evidence: Evidence) -> FindingGroup:
+def _group_communication(findings: Sequence[PricedFinding], evidence: Evidence) -> list[FindingGroup]:
+    """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
+    groups, links = [], list[_Link]()
+    for finding in findings:
+        slow = finding.candidate
+        if not isinstance(slow, SlowCommunication):
+            continue
+        if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
+            links.append(_Link(finding, slow))
+        else:
+            cause, sentences = find_cause(evidence, slow)
+            groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, sentences))
+    for alike in _by_steps(links, evidence.thresholds.same_steps_share):
+        by_rank = {own.rank: own for own in alike}
+        for group in group_late_ranks(by_rank, evidence.locations):
+            chosen = [by_rank[rank] for rank in group.ranks]
+            cause, sentences = find_cause(evidence, max(chosen, key=lambda own: own.excess_ns).slow)
+            found = tuple(own.finding for own in chosen)
+            groups.append(FindingGroup(found, group, cause, (*_describe_place(group), *sentences)))
+    return groups
+
+
+def _place_of_groups(slow: SlowCommunication, evidence: Evidence) -> RankGroup:
+    """Return what the ranks of slow collectives share."""
     ordered = tuple(sorted(slow.ranks))
-    location = evidence.locations[ordered[0]]
-    is_whole_run = len(ordered) == len(evidence.locations)
-    hosts = {evidence.locations[rank].host for rank in ordered}
     if evidence.waits_for_unrecorded(slow):
-        group = RankGroup("unrecorded", ordered)
-    elif len(ordered) == 1:
-        group = RankGroup("rank", ordered, location.host, location.device)
-    elif is_whole_run:
-        group = RankGroup("job", ordered)
-    elif len(hosts) == 1 and location.host is not None:
-        group = RankGroup("host", ordered, host=location.host)
-    else:
-        group = RankGroup("ranks", ordered)
-    cause, sentences = find_cause(evidence, slow)
-    return FindingGroup((finding,), group, cause, sentences)
+        return RankGroup("unrecorded", ordered)
+    if len(ordered) == len(evidence.locations):
+        return RankGroup("job", ordered)
+    hosts = {evidence.locations[rank].host for rank in ordered}
+    (host,) = hosts if len(hosts) == 1 else (None,)
+    return RankGroup("ranks", ordered) if host is None else RankGroup("host", ordered, host=host)

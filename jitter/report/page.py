@@ -127,12 +127,13 @@ def render_findings(page: RunReport) -> Markup:
 def _findings(page: RunReport, *, live: bool) -> dict[str, Any]:
     """Return what the first part of the page shows."""
     facts, diagnosis = page.facts, page.diagnosis
+    cards = build_cards(diagnosis, page.lake.cohorts, page.lake.root)
     return {
         "lake": str(page.lake.root),
         "facts": facts,
         "diagnosis": diagnosis,
-        "cards": build_cards(diagnosis, page.lake.cohorts, page.lake.root),
-        "questions": answer_questions(diagnosis, page.lake.hosts),
+        "cards": cards,
+        "questions": answer_questions(diagnosis, page.lake.hosts, [(card.code, *card.evidence) for card in cards]),
         "alignment": describe_alignment(facts.alignment),
         "coverage": describe_coverage(facts),
         "remainder": describe_excluded(facts),

@@ -15,6 +15,7 @@ from jitter.cli import main
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.notebook import Figures
 from jitter.report.page import render_findings
+from jitter.report.text.finding_cards import MAX_EVIDENCE
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_time_layer
@@ -57,7 +58,7 @@ def test_the_answers_are_the_diagnosis(page, lake):
         assert one.question in text
         assert one.answer in text
         for line in one.evidence:
-            assert re.sub(r"[`\s]", "", line) in re.sub(r"\s", "", text)  # code is no text in backticks
+            assert _without_spaces(line) in _without_spaces(text)
     for fact in (
         "ranks 8",
         "steps 5",
@@ -66,6 +67,22 @@ def test_the_answers_are_the_diagnosis(page, lake):
         "All 8 ranks in the lake recorded all 5 steps completely.",
     ):
         assert fact in text
+
+
+def test_the_evidence_of_a_finding_is_on_the_page_once(tmp_path):
+    faults = ("slow_gpu:rank=1,factor=1.5", "cpu_stall:rank=5,step=3,kernel=20,ms=8")
+    lake = simulated(tmp_path, "--steps", "8", *(word for fault in faults for word in ("--fault", fault)))
+    text, culprits = _without_spaces(Text(render_html(lake)).all), lake.diagnose().culprits
+    assert len(culprits) == 2
+    assert max(len(one.evidence) for one in culprits) > MAX_EVIDENCE
+    assert [text.count(_without_spaces(line)) for one in culprits for line in one.evidence] == [
+        1 for one in culprits for line in one.evidence
+    ]
+
+
+def _without_spaces(text):
+    """Return a text as it can be compared with that of a page, in which code is no text in backticks."""
+    return re.sub(r"[`\s]", "", text)
 
 
 def test_data_in_the_page_are_the_tables(page, lake):

@@ -228,7 +228,7 @@ def test_nothing_is_clipped(page, width, height):
     assert width < 1280 or page.evaluate(f"{table}.scrollWidth <= {table}.clientWidth")
     page.evaluate("document.querySelector('.key:not([hidden]) .others').parentElement.append(' long'.repeat(12))")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    evidence = page.locator(".evidence div").first.bounding_box()
+    evidence = page.locator(".cards li").first.bounding_box()
     assert evidence["x"] + evidence["width"] <= width
 
 

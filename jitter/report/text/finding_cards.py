@@ -19,7 +19,7 @@ from jitter.report.text.kernel_text import describe_kernels
 
 MAX_CARDS: Final = 3
 MAX_EVIDENCE: Final = 3
-"""Sentences of evidence on a card; the table of findings has all."""
+"""Sentences of evidence on a card; the answer to the last question has the others."""
 MAX_EXPORTED_RANKS: Final = 8
 _STALLED: Final = "the input pipeline stalled"
 _REMEDIES: Final[Mapping[str, str]] = {

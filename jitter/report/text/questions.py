@@ -1,7 +1,7 @@
 """The seven questions and their answers as text, the same for terminal, Markdown and HTML page."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
@@ -40,10 +40,11 @@ class QuestionAnswer(NamedTuple):
     evidence: tuple[str, ...] = ()
 
 
-def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]:
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collection[str]] = ()) -> list[QuestionAnswer]:
     """Return the seven questions with their answers, in the order of the report.
 
-    `hosts` maps each rank to its host, None where the traces do not name it.
+    `hosts` maps each rank to its host, None where the traces do not name it. `shown` are sentences of evidence that the
+    report states elsewhere, of each of the first findings.
     """
     culprits = diagnosis.culprits
     return [
@@ -53,16 +54,18 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts) -> list[QuestionAnswer]
         QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
         QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
         QuestionAnswer("Where to look?", _where(diagnosis)),
-        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis)),
+        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis, shown)),
     ]
 
 
-def _evidence(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Return the evidence of the first findings; of several each sentence names its finding."""
-    culprits = diagnosis.culprits[:_MOST]
-    if len(diagnosis.culprits) == 1:
-        return culprits[0].evidence
-    return tuple(f"{name_culprit(one)}: {line}" for one in culprits for line in one.evidence)
+def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
+    """Return the evidence of the first findings that is not shown; of several each sentence names its finding."""
+    found: list[str] = []
+    for at, one in enumerate(diagnosis.culprits[:_MOST]):
+        name = f"{name_culprit(one)}: " if len(diagnosis.culprits) > 1 else ""
+        known = shown[at] if at < len(shown) else ()
+        found += [f"{name}{line}" for line in one.evidence if line not in known]
+    return tuple(found)
 
 
 def _cost(diagnosis: Diagnosis) -> str:

@@ -238,8 +238,25 @@ class RunAnalysis:
     @cached_property
     def job_findings(self) -> list[JobFinding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
-        slow_steps = find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+        slow_steps = [one for one in self._slow_steps if one is not self.warm_up]
         return [one for one in self._clusters if one.known_gain_ns is not None] + slow_steps
+
+    @cached_property
+    def _slow_steps(self) -> list[JobFinding]:
+        return find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+
+    @property
+    def warm_up(self) -> JobFinding | None:
+        """The slow steps, if all ranks are slow in them and they are the first ones of known time."""
+        timed = np.flatnonzero(~np.isnan(self.step_ns))
+        return next(
+            (
+                one
+                for one in self._slow_steps
+                if one.steps == tuple(timed[: len(one.steps)].tolist()) and len(one.ranks) == len(self.run.team_of)
+            ),
+            None,
+        )
 
     @cached_property
     def fast_ranks(self) -> list[FastRanks]:

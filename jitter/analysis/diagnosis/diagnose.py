@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.communication_limits import limit_to_communicatio
 from jitter.analysis.diagnosis.conclusion import conclude
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.first_starts import describe_warm_up
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
 from jitter.analysis.diagnosis.grouping.leads import find_leads
 from jitter.analysis.diagnosis.limitations import list_limitations
@@ -51,20 +52,14 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     # findings beyond the loss may overlap: the largest counts
     beyond = max((one.gain_ns for one in culprits if one.is_beyond_loss), default=0)
     what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
+    saved_ns, warm_up = what_if.culprits_repaired_ns or 0, describe_warm_up(analysis)
+    verdict = write_verdict(loss, culprits, steps, saved_ns, len(run.team_of), conclusion, split)
     found = Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
         what_if=what_if,
-        verdict=write_verdict(
-            loss,
-            culprits,
-            steps,
-            what_if.culprits_repaired_ns or 0,
-            len(run.team_of),
-            conclusion,
-            split,
-        ),
+        verdict=" ".join([verdict, warm_up] if warm_up and not culprits else [verdict]),
         notes=list_limitations(evidence, culprits),
         split=split,
         conclusion=conclusion,

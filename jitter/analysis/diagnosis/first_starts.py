@@ -1,9 +1,9 @@
-"""How far apart the ranks start in the first recorded step: what caused it lies before the recording."""
+"""The first recorded steps: how far apart the ranks start, and whether all ranks are slow there, as in a warm-up."""
 
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.core.formatting import format_time
+from jitter.core.formatting import format_count, format_time
 
 _MIN_SHARE = 0.25
 """Of a step's time. A smaller spread is not worth a sentence."""
@@ -37,4 +37,19 @@ def describe_first_starts(analysis: RunAnalysis) -> str | None:
     return (
         f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "
         "recording, so no rank is charged for it."
+    )
+
+
+def describe_warm_up(analysis: RunAnalysis) -> str | None:
+    """Return a sentence on first steps that are slow for all ranks; None if they are not."""
+    found = analysis.warm_up
+    if found is None:
+        return None
+    last, after, end = (analysis.keys[at] for at in (found.steps[-1], found.steps[-1] + 1, -1))
+    first = f"Step {last.step}, the first of known time, takes"
+    if (count := len(found.steps)) > 1:
+        first = f"The first {format_count(count, 'step')} of known time, up to step {last.step}, take"
+    return (
+        f"{first} {format_time(found.excess_ns / count)} longer on all ranks: a warm-up (compilation, autotuning, "
+        f"allocation), unless all GPUs or hosts were slow then. To leave it out: --steps {after.step}-{end.step}."
     )

@@ -6,7 +6,7 @@ from typing import Final
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
-from jitter.analysis.diagnosis.first_starts import describe_first_starts
+from jitter.analysis.diagnosis.first_starts import describe_first_starts, describe_warm_up
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
@@ -45,6 +45,8 @@ def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[s
         found.append(explain_unrecorded(evidence.missing_ranks))
     if (starts := describe_first_starts(evidence.analysis)) is not None:
         found.append(starts)
+    if (warm_up := describe_warm_up(evidence.analysis)) is not None:
+        found.append(warm_up)
     found += _list_missing_events(evidence)
     if run.matching.unrecorded:
         found.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)

@@ -32,3 +32,14 @@ def test_ranks_without_a_kernel_on_the_main_stream(tmp_path: Path):
     lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
     assert first_start_spread(lake.analyze()) == 0.0
     assert lake.diagnose().conclusion.status == "within_noise"
+
+
+@pytest.mark.parametrize(("slow", "is_warm_up"), [("1", True), ("1-2", True), ("4", False)])
+def test_first_steps_that_are_slow_for_all_ranks_are_a_warm_up(tmp_path: Path, slow: str, is_warm_up: bool):
+    """No GPU is at fault, and the ranks are cleared; slow steps in the middle of the run are a finding."""
+    run = simulate(small(ranks=4, steps=8), [Fault.parse(f"slow_gpu:ranks=0-3,steps={slow},factor=1.5")])
+    lake = ingest_run(run, tmp_path, "nsys")
+    found = lake.diagnose()
+    assert any("a warm-up (" in note for note in found.notes) is is_warm_up
+    assert [one.scope for one in found.culprits] == ([] if is_warm_up else ["job"])
+    assert ("a warm-up (" in found.verdict) is is_warm_up

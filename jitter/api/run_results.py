@@ -42,12 +42,11 @@ class RunResults:
     def analysis(self, steps: Steps, executor: Executor | None) -> "RunAnalysis":
         """Return what the diagnosis of these steps rests on; see `Lake.analyze`."""
         from jitter.analysis.detection.run_analysis import RunAnalysis
-        from jitter.analysis.detection.thresholds import Thresholds
 
         self.require_steps(steps)
         if steps not in self._analyses:
             make = self._step_executor(executor)
-            self._analyses[steps] = RunAnalysis(self._lake.run_reader(steps), Thresholds(), make, self._benchmark)
+            self._analyses[steps] = RunAnalysis(self._lake.run_reader(steps), make, self._benchmark)
         return self._analyses[steps]
 
     def require_steps(self, steps: Steps) -> None:
@@ -116,12 +115,13 @@ class RunResults:
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""
         from jitter.analysis.diagnosis.evidence.logs.relations import EVIDENCE_RELATIONS, JobLogs
-        from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, below_in_every_step
+        from jitter.analysis.metrics.communication.baseline import below_in_every_step
+        from jitter.analysis.thresholds import THRESHOLDS
         from jitter.lake.records import step_times_utc
 
         lake, slow = self._lake, []
         if self._benchmark and steps:
-            slow = below_in_every_step(lake.communication(steps), self._benchmark, BELOW_BASELINE)
+            slow = below_in_every_step(lake.communication(steps), self._benchmark, THRESHOLDS.efficiency.below_baseline)
         return JobLogs(
             **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
             slow_network=slow,

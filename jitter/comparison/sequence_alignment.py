@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from jitter.analysis.metrics.cohorts import MIN_SHARED_KERNELS, share_of_kernels
+from jitter.analysis.metrics.cohorts import share_of_kernels
 from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.document import Document, Team
 
 
@@ -42,7 +43,7 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     pairs: list[TeamPair] = []
     for pair in sorted(found, key=lambda pair: (-pair.share, pair.base, pair.new)):
         taken = any(pair.base == other.base or pair.new == other.new for other in pairs)
-        if not taken and pair.share >= MIN_SHARED_KERNELS:
+        if not taken and pair.share >= THRESHOLDS.matching.min_shared_kernels:
             pairs.append(pair)
     return pairs
 

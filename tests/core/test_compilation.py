@@ -26,6 +26,15 @@ def add_at_both_ends(values: Floats) -> float:
     return add_at(values, 0, 1.0) + add_at(values, -1, 2.0)
 
 
+_LIMIT = 1.0
+
+
+@compiled
+def add_limit(value: float) -> float:
+    """Add a global number."""
+    return value + _LIMIT
+
+
 @pytest.fixture(autouse=True)
 def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin without machine code, in memory and on disk."""
@@ -54,3 +63,9 @@ def test_machine_code_on_disk_of_a_callee_is_not_taken_for_calls_from_python() -
         add_at_both_ends(np.zeros(2))
         again = CompiledFunction(add_at.function)  # as another process has it: with nothing but what is on disk
         assert again(np.zeros(2), 1, 3.0) == 3
+
+
+def test_machine_code_of_another_global_number_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = add_limit.digest()
+    monkeypatch.setitem(globals(), "_LIMIT", 2.0)
+    assert add_limit.digest() != before

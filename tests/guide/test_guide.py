@@ -15,12 +15,10 @@ import pytest
 
 import jitter
 from jitter import guide
-from jitter.analysis.detection.thresholds import Thresholds
-from jitter.analysis.diagnosis.efficiency.bounds import COMPUTE_BOUND
 from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
-from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, SMALL_KERNEL_NS
 from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.cli import cli
 from jitter.core.errors import ExitCode, UsageError
 from jitter.core.names.kernels import OPERATIONS
@@ -157,15 +155,15 @@ def test_each_cause_is_said_how_it_is_decided():
 
 def test_thresholds():
     told = {name: float(value) for name, value, *_ in tables("confidence")[0]}
-    assert told == {field.name: getattr(Thresholds(), field.name) for field in dataclasses.fields(Thresholds)}
+    assert told == {name: value for name, value in vars(THRESHOLDS).items() if not dataclasses.is_dataclass(value)}
 
 
 def test_kinds_of_efficiency_findings():
     assert tuple(firsts(tables("efficiency")[0])) == EFFICIENCY_KINDS
     told = guide.text("efficiency")
-    assert f"save **{MIN_SHARE:.0%} of a step**" in told
-    assert f"less than {COMPUTE_BOUND:.0%} of the steps" in told
-    assert f"below {SMALL_KERNEL_NS / 1e3:.0f} µs" in told
+    assert f"save **{THRESHOLDS.efficiency.min_share:.0%} of a step**" in told
+    assert f"less than {THRESHOLDS.efficiency.compute_bound:.0%} of the steps" in told
+    assert f"below {THRESHOLDS.efficiency.small_kernel_ns / 1e3:.0f} µs" in told
 
 
 def test_alignment_methods():

@@ -6,6 +6,7 @@ from itertools import combinations
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.replay.what_if import Scenario, together
+from jitter.analysis.thresholds import THRESHOLDS
 
 
 def share_saving(
@@ -16,17 +17,17 @@ def share_saving(
     The Shapley value of up to `max_exact_shares` scenarios, else the additional saving in the order of what each saves
     alone. Scenarios that do not hide each other keep what they save alone.
     """
-    if len(scenarios) < 2 or abs(sum(alone_ns) - all_ns) <= analysis.thresholds.min_gain_share * max(all_ns, 0.0):
+    if len(scenarios) < 2 or abs(sum(alone_ns) - all_ns) <= THRESHOLDS.min_gain_share * max(all_ns, 0.0):
         return list(alone_ns)
     everyone = tuple(range(len(scenarios)))
-    if len(scenarios) <= analysis.thresholds.max_exact_shares:
+    if len(scenarios) <= THRESHOLDS.max_exact_shares:
         subsets = [subset for size in everyone for subset in combinations(everyone, size + 1)]
     else:
         order = sorted(everyone, key=lambda at: -alone_ns[at])
         subsets = [tuple(sorted(order[: size + 1])) for size in everyone]
     gains = analysis.gains([together(scenarios[at] for at in subset) for subset in subsets])
     value = dict(zip(subsets, gains, strict=True)) | {(): 0.0}
-    if len(scenarios) <= analysis.thresholds.max_exact_shares:
+    if len(scenarios) <= THRESHOLDS.max_exact_shares:
         return shapley_values(len(scenarios), lambda subset: value[subset])
     shares = [0.0] * len(scenarios)
     before: tuple[int, ...] = ()

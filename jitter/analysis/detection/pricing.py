@@ -7,6 +7,7 @@ from jitter.analysis.detection.communication.slow_collectives import SlowCommuni
 from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.replay.what_if import Scenario, together
+from jitter.analysis.thresholds import THRESHOLDS
 
 
 class Pricing:
@@ -60,9 +61,9 @@ class Pricing:
             collectives = self._analysis.run.matching.collectives
             if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
                 # the group may wait for unrecorded ranks, which waited for another fault
-                return marginal_ns >= self._analysis.thresholds.unrecorded_factor * least
+                return marginal_ns >= THRESHOLDS.unrecorded_factor * least
         return max(alone_ns, marginal_ns) >= least
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
-        return self._analysis.thresholds.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())
+        return THRESHOLDS.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())

@@ -24,7 +24,6 @@ from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_
 from jitter.analysis.detection.outliers.late_together import join_late_ranks
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.outliers.random_events import split_random_events
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
@@ -40,7 +39,6 @@ class RunAnalysis:
     def __init__(
         self,
         lake: RunReader,
-        thresholds: Thresholds,
         executor: Callable[[RunSteps], StepExecutor] = ThreadedStepExecutor,
         benchmark: Baseline | None = None,
     ) -> None:
@@ -48,13 +46,12 @@ class RunAnalysis:
 
         Args:
             lake: reads the steps.
-            thresholds: of detection and diagnosis.
             executor: makes the object that goes through the steps.
             benchmark: bandwidths that the job's network reaches, if they were measured.
 
         """
         self._benchmark = benchmark
-        self.lake, self.thresholds = lake, thresholds
+        self.lake = lake
         self.steps = RunSteps(lake)
         self.run, self.ends = self.steps.run, self.steps.ends
         self._executor = executor(self.steps)
@@ -180,18 +177,18 @@ class RunAnalysis:
     @cached_property
     def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
-        thresholds, step_ns = self.thresholds, self.assumed_step_ns
+        step_ns = self.assumed_step_ns
         own: list[Outlier] = []
         job: list[JobFinding] = []
         for team in self.deviations:
             work = self.launched_work.get(team.team)
             tests = len(OWN_PARTS) + (work is not None)
-            found = find_outliers(team, step_ns, thresholds, tests=tests)
+            found = find_outliers(team, step_ns, tests=tests)
             if work is not None:
-                found = find_outliers_by_work(work, found, step_ns, thresholds, tests)
+                found = find_outliers_by_work(work, found, step_ns, tests)
             for part in OWN_PARTS:
                 of_part = [one for one in found if one.part is part]
-                alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys), thresholds)
+                alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys))
                 own += alone
                 job += shared
         return own, job
@@ -202,17 +199,17 @@ class RunAnalysis:
         own, found = self._outliers[0], []
         for team in self.deviations:
             known = [one for one in own if one.team == team.team]
-            found += find_clusters(team, self.step_ns, known, self.thresholds)
+            found += find_clusters(team, self.step_ns, known)
         return found
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
-        thresholds, step_ns = self.thresholds, self.assumed_step_ns
+        step_ns = self.assumed_step_ns
         own, job = self._outliers
         halves = [one for one in self._clusters if one.known_gain_ns is None]
         joined = {(rank, one.part) for one in halves for rank in one.ranks}
-        slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns, thresholds)
+        slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns)
         always = slow_in_every_step(self._transfers, self._expected_transfers)
         incomplete = self.run.collective_arrays.incomplete
         lasting = [
@@ -220,7 +217,7 @@ class RunAnalysis:
             for which in (~incomplete, incomplete)
         ]
         return [
-            *join_late_ranks([one for one in own if (one.rank, one.part) not in joined], thresholds),
+            *join_late_ranks([one for one in own if (one.rank, one.part) not in joined]),
             *job,
             *halves,
             *attribute_to_ranks(slow),
@@ -230,9 +227,7 @@ class RunAnalysis:
     @cached_property
     def launched_work(self) -> WorkOfTeams:
         """GPU times for the launched work, of teams whose launches vary in size."""
-        found = {
-            team.team: compare_launched_work(self.steps, self.lake, team, self.thresholds) for team in self.deviations
-        }
+        found = {team.team: compare_launched_work(self.steps, self.lake, team) for team in self.deviations}
         return {team: work for team, work in found.items() if work is not None}
 
     @cached_property
@@ -243,7 +238,7 @@ class RunAnalysis:
 
     @cached_property
     def _slow_steps(self) -> list[JobFinding]:
-        return find_slow_steps(self.deviations, self.step_ns, self.loss_ns, self.thresholds)
+        return find_slow_steps(self.deviations, self.step_ns, self.loss_ns)
 
     @property
     def warm_up(self) -> JobFinding | None:
@@ -261,7 +256,7 @@ class RunAnalysis:
     @cached_property
     def fast_ranks(self) -> list[FastRanks]:
         """Few ranks of a team that are much faster than its others: a doubt, and no finding."""
-        found = (find_fast_ranks(team, self.usual_step_ns, self.thresholds) for team in self.deviations)
+        found = (find_fast_ranks(team, self.usual_step_ns) for team in self.deviations)
         return [one for one in found if one is not None]
 
     @cached_property

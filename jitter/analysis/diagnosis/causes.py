@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _after_last_launch(evidence: "Evidence", candidate: "Candidate") -> tuple[st
     ranks = (candidate.rank,) if hasattr(candidate, "rank") else tuple(getattr(candidate, "ranks", ()))
     shares = [evidence.after_launches.share(rank, candidate.part, candidate.steps) for rank in ranks]
     share = max(shares, default=0.0)
-    if share < evidence.thresholds.cause_share:
+    if share < THRESHOLDS.cause_share:
         return None
     told = f"{format_percent(min(share, 1.0))} of the excess lies between the last launch of a step and the step's end"
     return (told,)
@@ -73,7 +74,7 @@ def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]
     if loading.others_ns is not None:
         told += f", the other ranks' {format_time(loading.others_ns)}"
     more = loading.own_ns - (loading.others_ns or 0.0)
-    if more >= evidence.thresholds.cause_share * outlier.excess_ns / len(outlier.steps):
+    if more >= THRESHOLDS.cause_share * outlier.excess_ns / len(outlier.steps):
         return (f"{told}: the input pipeline stalled",)
     return (f"{told}: they do not explain the late start",)
 
@@ -98,7 +99,7 @@ def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, 
         return None  # it takes longer for the work that it has
     found = evidence.workload(outlier)
     stated = evidence.marker_numbers(outlier)
-    if not found.excess_ns or found.differing_ns < evidence.thresholds.cause_share * found.excess_ns:
+    if not found.excess_ns or found.differing_ns < THRESHOLDS.cause_share * found.excess_ns:
         return stated or None
     where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
     told = (
@@ -109,9 +110,9 @@ def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, 
 
 
 def _undecided(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
-    found, thresholds = evidence.workload(cast("Outlier", candidate)), evidence.thresholds
-    share = 0.0 if found.own_steps else found.unaffected_share(thresholds.unaffected_factor)
-    if share < thresholds.min_unaffected_share:
+    found = evidence.workload(cast("Outlier", candidate))
+    share = 0.0 if found.own_steps else found.unaffected_share(THRESHOLDS.unaffected_factor)
+    if share < THRESHOLDS.min_unaffected_share:
         return None
     return (
         f"kernels with {format_percent(share)} of the GPU time are hardly slower, all others are, with the same launch "

@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from typing import Final
 
 from jitter.analysis.detection.communication.likely_communication import CommunicationSurvey
 from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
 
-_MAX_NAMED = 3
+_LIMITS: Final = THRESHOLDS.sentences
 
 
 def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:
@@ -25,7 +27,7 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     )
     notes = [f"{reason[:1].upper()}{reason[1:]}."]
     if survey.likely:
-        pattern = "|".join(re.escape(short_name(kernel.name)) for kernel in survey.likely[:_MAX_NAMED])
+        pattern = "|".join(re.escape(short_name(kernel.name)) for kernel in survey.likely[: _LIMITS.max_named])
         notes.append(
             f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
         )
@@ -68,7 +70,7 @@ def _reason(survey: CommunicationSurvey) -> str | None:
 
 
 def _kernels(survey: CommunicationSurvey) -> str:
-    named = [short_name(kernel.name) for kernel in survey.likely[:_MAX_NAMED]]
+    named = [short_name(kernel.name) for kernel in survey.likely[: _LIMITS.max_named]]
     more = len(survey.likely) - len(named)
     listed = ", ".join(named) + (f" and {more} more" if more else "")
     return f"{'the kernel' if len(survey.likely) == 1 else 'the kernels'} {listed}"

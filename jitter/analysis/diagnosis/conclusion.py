@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.limitations import (
     NO_COMMON_STEP,
@@ -16,6 +15,7 @@ from jitter.analysis.diagnosis.limitations import (
 )
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer
+from jitter.analysis.thresholds import THRESHOLDS
 
 
 def conclude(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Conclusion:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -13,12 +14,10 @@ from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Pau
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.charges import Charge, Charges
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 
-_MAX_SHARE = 10.0  # of a step: a larger share is written in words, not as a percentage
-_MAX_PAUSES = 3
-_MIN_SIGMAS = 3.0
-_MAX_SIGMAS = 10.0  # noise is not known well enough to tell larger deviations apart
+_LIMITS: Final = THRESHOLDS.sentences
 
 
 def make_culprit(
@@ -80,7 +79,7 @@ def make_culprit(
 
 def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
     """Say what the findings' share of the joint saving is, where it differs from what they save alone."""
-    if abs(share_ns - gain_ns) < evidence.thresholds.min_gain_share * evidence.analysis.usual_step_ns:
+    if abs(share_ns - gain_ns) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
         return ()
     return (f"its share of what fixing all findings would save is {format_time(max(share_ns, 0.0))}",)
 
@@ -125,16 +124,20 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of its other steps"
     share = _format_share(per_step / evidence.analysis.usual_step_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
-    told = share if group.is_lead or group.sigmas < _MIN_SIGMAS else f"{share}, {_format_sigmas(group.sigmas)}"
+    told = share if group.is_lead or group.sigmas < _LIMITS.min_sigmas else f"{share}, {_format_sigmas(group.sigmas)}"
     return f"{format_time(per_step)} per step above {baseline} ({told})"
 
 
 def _format_share(share: float) -> str:
-    return f"{format_percent(share)} of a step" if share <= _MAX_SHARE else f"more than {_MAX_SHARE:.0f} steps' time"
+    return (
+        f"{format_percent(share)} of a step"
+        if share <= _LIMITS.max_step_share
+        else f"more than {_LIMITS.max_step_share:.0f} steps' time"
+    )
 
 
 def _format_sigmas(sigmas: float) -> str:
-    return f"> {_MAX_SIGMAS:.0f}σ" if sigmas > _MAX_SIGMAS else f"{sigmas:.0f}σ"
+    return f"> {_LIMITS.max_sigmas:.0f}σ" if sigmas > _LIMITS.max_sigmas else f"{sigmas:.0f}σ"
 
 
 def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
@@ -145,18 +148,17 @@ def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
         or evidence.is_doubtful(group.group.ranks, communication=not group.parts)
     ):
         return "low"
-    thresholds = evidence.thresholds
     if not group.parts:
-        is_strong = group.sigmas >= thresholds.high_confidence_factor * thresholds.step_sigmas
-        if group.chance > thresholds.medium_chance:
+        is_strong = group.sigmas >= THRESHOLDS.high_confidence_factor * THRESHOLDS.step_sigmas
+        if group.chance > THRESHOLDS.medium_chance:
             return "low"
-        return "high" if is_strong and group.chance <= thresholds.high_chance else "medium"
+        return "high" if is_strong and group.chance <= THRESHOLDS.high_chance else "medium"
     chance = group.chance
     if group.cause == "gpu_time" or not all(evidence.has_launches(outlier.team) for outlier in group.outliers):
-        chance = max(chance, thresholds.high_chance * 2)
-    if evidence.peers(group.group.ranks) < thresholds.min_peers_for_high or chance > thresholds.medium_chance:
+        chance = max(chance, THRESHOLDS.high_chance * 2)
+    if evidence.peers(group.group.ranks) < THRESHOLDS.min_peers_for_high or chance > THRESHOLDS.medium_chance:
         return "low"
-    return "high" if chance <= thresholds.high_chance else "medium"
+    return "high" if chance <= THRESHOLDS.high_chance else "medium"
 
 
 def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Charges]:
@@ -194,10 +196,10 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
     for number in group.steps if parts else ():
         charges = evidence.analysis.paths[number].charges
         own = charges.where(np.isin(charges.part, parts) & np.isin(charges.rank, group.group.ranks))
-        longest = np.argsort(-own.excess_ns, kind="stable")[:_MAX_PAUSES].tolist()
+        longest = np.argsort(-own.excess_ns, kind="stable")[: _LIMITS.max_named].tolist()
         found += [(float(own.excess_ns[at]), number, own[at]) for at in longest if own.excess_ns[at] > 0]
     pauses = []
-    for excess_ns, number, charge in sorted(found, key=lambda one: -one[0])[:_MAX_PAUSES]:
+    for excess_ns, number, charge in sorted(found, key=lambda one: -one[0])[: _LIMITS.max_named]:
         key = evidence.analysis.keys[number]
         kernel = evidence.kernels.locate(key, charge)
         if kernel is not None:
@@ -226,5 +228,5 @@ def _kernel_range(charges: Mapping[int, Charges], evidence: Evidence) -> IndexRa
     if not excess.sum():
         return None
     running = np.cumsum(excess) / excess.sum()
-    tail = (1 - evidence.thresholds.kernel_range_share) / 2
+    tail = (1 - THRESHOLDS.kernel_range_share) / 2
     return IndexRange(int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)]))

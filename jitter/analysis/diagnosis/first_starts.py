@@ -1,13 +1,14 @@
 """The first recorded steps: how far apart the ranks start, and whether all ranks are slow there, as in a warm-up."""
 
+from typing import Final
+
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_time
 
-_MIN_SHARE = 0.25
-"""Of a step's time. A smaller spread is not worth a sentence."""
-_MIN_NS = 1_000_000.0
+_LIMITS: Final = THRESHOLDS.evidence
 
 
 def first_start_spread(analysis: RunAnalysis) -> float:
@@ -32,7 +33,7 @@ def first_start_spread(analysis: RunAnalysis) -> float:
 def describe_first_starts(analysis: RunAnalysis) -> str | None:
     """Return a sentence on the spread of the first starts; None if it is small."""
     spread = first_start_spread(analysis)
-    if spread < max(_MIN_SHARE * analysis.usual_step_ns, _MIN_NS):
+    if spread < max(_LIMITS.min_first_start_share * analysis.usual_step_ns, _LIMITS.min_first_start_ns):
         return None
     return (
         f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "

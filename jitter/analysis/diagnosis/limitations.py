@@ -10,6 +10,7 @@ from jitter.analysis.diagnosis.first_starts import describe_first_starts, descri
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
 
 _PART_WORDS: Final = {
@@ -32,7 +33,6 @@ _ASSUMED_GROUPS: Final = "The groups of some collectives were not recorded: they
 _UNKNOWN_PARTNERS: Final = (
     "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."
 )
-_MAX_UNPRICED = 3
 
 
 def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def unverified_transfers(evidence: Evidence) -> float | None:
     A network that is slow for all ranks in every step is the baseline of its own run.
     """
     share = evidence.analysis.unverified_transfer_share
-    return share if share >= evidence.thresholds.min_transfer_share else None
+    return share if share >= THRESHOLDS.min_transfer_share else None
 
 
 def explain_unverified_network(share: float) -> str:
@@ -156,5 +156,5 @@ def _unpriced(evidence: Evidence) -> list[str]:
     return [
         f"Rank {one.rank}'s {_PART_WORDS[one.part]} is {format_time(one.excess_ns / len(one.steps))} per step above "
         f"its peers' in {format_count(len(one.steps), 'step')}: whether that delays other ranks is unknown."
-        for one in own[:_MAX_UNPRICED]
+        for one in own[: THRESHOLDS.sentences.max_named]
     ]

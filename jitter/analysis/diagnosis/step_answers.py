@@ -12,6 +12,7 @@ from jitter.analysis.diagnosis.loss.noise import variance_of_charges
 from jitter.analysis.diagnosis.model import Cause, Divergence, PathSplit, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.charges import Charge, Charges
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 
@@ -46,7 +47,7 @@ def _answer(number: int, path: StepPath, evidence: Evidence, here: Sequence[Find
     # when the first of consecutive steps began is unknown
     has_loss = (is_timed or np.isnan(analysis.step_ns).all()) and not np.isnan(loss_ns)
     if evidence.is_single_rank:
-        has_loss = has_loss and len(analysis.keys) >= evidence.thresholds.min_steps_without_peers
+        has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps_without_peers
     charges = path.whole
     ranks: list[int] = np.unique(charges.rank).tolist()
     excess = dict(zip(ranks, charges.sums(ranks).tolist(), strict=True))
@@ -132,11 +133,10 @@ def _first_of_stretch(number: int, charges: Charges, rank: int, evidence: Eviden
                 worst = own
     if not len(worst):
         return None
-    thresholds = evidence.thresholds
     excess = charges.excess_ns[worst]
     sigma = np.sqrt(np.cumsum(variance_of_charges(evidence.analysis, number, charges.where(worst))))
-    noise = thresholds.divergence_sigmas * sigma
-    least = max(thresholds.divergence_floor_ns, thresholds.divergence_share * float(excess.sum()))
+    noise = THRESHOLDS.divergence_sigmas * sigma
+    least = max(THRESHOLDS.divergence_floor_ns, THRESHOLDS.divergence_share * float(excess.sum()))
     outside = excess.cumsum() > np.maximum(np.minimum(noise, excess.sum() / 2), least)
     if not outside[-1]:
         return None

@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP
 from jitter.analysis.diagnosis.loss.parts import describe_split, main_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
-
-_MAX_NAMED = 3
 
 
 def write_verdict(
@@ -78,7 +76,10 @@ def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
 
 def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:
     """Return the names of culprits within a sentence, the costliest first."""
-    names = [f"{name_culprit(one)[:1].lower()}{name_culprit(one)[1:]}" for one in culprits[: _MAX_NAMED - 1]]
+    names = [
+        f"{name_culprit(one)[:1].lower()}{name_culprit(one)[1:]}"
+        for one in culprits[: THRESHOLDS.sentences.max_named - 1]
+    ]
     if with_cause:
         names = [f"{name} ({CAUSES[one.cause].words})" for name, one in zip(names, culprits, strict=False)]
     more = len(culprits) - len(names)

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,22 +25,12 @@ from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
 from jitter.analysis.execution.recorded.source import Member, Source
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, empty_step, fill_group, of_rank, of_team
 from jitter.analysis.execution.teams import teams
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Ints, KindCodes, spread_positions
 from jitter.core.step_key import StepKey
 
-_SAMPLED_CELLS = 512
-"""Ranks × steps of a team from which its dependencies are inferred."""
-_MOST_SAMPLED = 4_000_000
-"""Operations × ranks × steps of a team: of a larger sample, some ranks at even distances."""
-_SURVEYED_ROWS = 5_000_000
-"""Rows of the run up to which all of its steps are surveyed."""
-_SURVEYED_STEPS = 6
-"""Steps of a longer run that are surveyed, besides those with new ranks or sequences."""
-_STEPS_OF_THREADS = 3
-"""Steps that tell whether the threads of a rank take turns."""
-_TRIED_STEPS = 4
-"""Steps that tell whether ranks leave a collective without a recorded group together."""
+_LIMITS: Final = THRESHOLDS.dependencies
 
 
 class InferredModel(NamedTuple):
@@ -107,9 +97,9 @@ class RunModel:
     def _surveyed(self) -> list[StepKey]:
         """Return all steps of a short run; of a long run, evenly spaced ones and those with a new sequence or rank."""
         keys = list(self._source.steps)
-        if self._source.rows <= _SURVEYED_ROWS:
+        if self._source.rows <= _LIMITS.surveyed_rows:
             return keys
-        chosen = {keys[at] for at in spread_positions(len(keys), _SURVEYED_STEPS)}
+        chosen = {keys[at] for at in spread_positions(len(keys), _LIMITS.surveyed_steps)}
         seen = {(m.sequence, m.rank) for key in chosen for m in self._members(key)}
         ranks, sequences = {rank for _, rank in seen}, {sequence for sequence, _ in seen}
         for key in keys:
@@ -232,9 +222,9 @@ class RunModel:
         """Infer the dependencies of a team's program from these steps alone."""
         program = self.programs[team]
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
-        having, wanted = list(sizes), max(2, _SAMPLED_CELLS // max(sizes.values()))
+        having, wanted = list(sizes), max(2, _LIMITS.sampled_cells // max(sizes.values()))
         sampled = {having[at] for at in spread_positions(len(having), wanted)}
-        tried = having[:: -(-len(having) // _STEPS_OF_THREADS)]
+        tried = having[:: -(-len(having) // _LIMITS.steps_of_threads)]
         thread = threads_of(program, (self.team_times(key, team) for key in tried))
         chosen = self._sampled_ranks(team, len(sampled))
         cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
@@ -248,7 +238,7 @@ class RunModel:
     def _sampled_ranks(self, team: int, steps: int) -> Bools:
         """Return the mask, (ranks of the run,), of a team's ranks to sample: all, or evenly spread ones."""
         own = np.flatnonzero(self._teams == team)
-        most = max(1, _MOST_SAMPLED // max(1, steps * self._operations[team]))
+        most = max(1, _LIMITS.max_sampled // max(1, steps * self._operations[team]))
         chosen = np.zeros(len(self._teams), np.bool_)
         chosen[own[spread_positions(len(own), most)]] = True
         return chosen
@@ -278,7 +268,7 @@ class RunModel:
 
     def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
         """Return (team, place) of collectives that their supposed members do not leave together in most steps tried."""
-        steps = self._source.steps[:: max(1, len(self._source.steps) // _TRIED_STEPS)]
+        steps = self._source.steps[:: max(1, len(self._source.steps) // _LIMITS.tried_steps)]
         counts: Counter[tuple[int, int]] = Counter()
         for key in steps:
             step = self.step_times(key)

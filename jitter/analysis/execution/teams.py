@@ -12,12 +12,11 @@ import numpy as np
 
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.cohorts import find_commonest
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Ints, KindCodes
 
-_SAME_PLACE: Final = 0.03
-"""Part of a step's kernels by which the work before a collective may differ."""
-_SAME_PLACE_KERNELS: Final = 3
+_LIMITS: Final = THRESHOLDS.matching
 
 
 def teams(
@@ -51,5 +50,5 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
 
 
 def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:
-    apart = max(_SAME_PLACE_KERNELS, _SAME_PLACE * max(one[1], other[1]))
+    apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(one[1], other[1]))
     return len(one[0]) == len(other[0]) and bool((np.abs(one[0] - other[0]) <= apart).all())

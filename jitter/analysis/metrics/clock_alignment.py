@@ -10,11 +10,10 @@ from typing import TypeVar
 import numpy as np
 
 from jitter.analysis.metrics.aligning_collectives import CohortCollectives
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _Times = TypeVar("_Times", Ints, Floats)
-SYNCHRONOUS_WITHIN_NS = 100_000
-"""Nanoseconds. A collective of unnamed operation whose ends disagree by more does not synchronise its ranks."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     voters = offsets[is_named] if is_named.any() else offsets
     # of one or two that all are unnamed, each is compared with the other
     usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else _lower_median(voters, axis=0)
-    apart: Bools = ~is_named & (np.abs(offsets - usual) > SYNCHRONOUS_WITHIN_NS).any(axis=1)
+    apart: Bools = ~is_named & (np.abs(offsets - usual) > THRESHOLDS.matching.synchronous_within_ns).any(axis=1)
     return apart
 
 

@@ -6,12 +6,11 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from jitter.analysis.metrics.lcs import lcs_length
+from jitter.analysis.thresholds import THRESHOLDS
 
 Value = TypeVar("Value")
 KernelSignature = tuple[str, bool]
 """A kernel in a sequence: its name, and whether it runs concurrently with the main stream's compute kernels."""
-MIN_SHARED_KERNELS = 0.5
-"""Two sequences belong to one cohort if their longest common subsequence is at least this part of the longer one."""
 
 
 class RankSequence(NamedTuple):
@@ -55,7 +54,7 @@ def assign_cohorts(
         similar = {
             digest
             for digest in set(waiting.values())
-            if share_of_kernels(encoded[digest], encoded[commonest]) >= MIN_SHARED_KERNELS
+            if share_of_kernels(encoded[digest], encoded[commonest]) >= THRESHOLDS.matching.min_shared_kernels
         }
         found |= {rank: number for rank, digest in waiting.items() if digest in similar}
         waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}

@@ -7,7 +7,7 @@ by medians, so what a change saves is no part of the loss.
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepEnds
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Ints
-
-_MAX_LAUNCH_NS: Final = 100_000.0
-"""Host time up to a launch's return that counts as launching; what is longer is other work of the host."""
 
 
 class ProgramChange(NamedTuple):
@@ -87,7 +85,7 @@ class _ChangedProgram:
     def _self_times(self, times: StepTimes, own: SelfTimes) -> SelfTimes:
         operation = operations_of_cells(self._run.job, times)
         no_gpu, no_launch = self._change.without_gpu_time[operation], self._change.without_launch_time[operation]
-        no_launch = no_launch & (np.nan_to_num(own.host) + own.call <= _MAX_LAUNCH_NS)
+        no_launch = no_launch & (np.nan_to_num(own.host) + own.call <= THRESHOLDS.replay.max_launch_ns)
         return SelfTimes(
             host=np.where(no_launch & ~np.isnan(own.host), 0.0, own.host),
             call=np.where(no_launch, 0.0, own.call),

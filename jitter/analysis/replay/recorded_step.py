@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,11 +10,9 @@ from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
-
-_FEW_ABSENT: Final = 0.25
-"""With so many of a group not recorded the last arrival that was recorded is still near the last."""
 
 
 class Transfers(NamedTuple):
@@ -78,4 +76,6 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     members = np.bincount(collectives.group, minlength=groups)
     absent = np.bincount(collectives.group[~known], minlength=groups)
     complete = (absent == 0) & ~collectives.incomplete
-    return Transfers(np.where(np.isinf(least), np.nan, least), complete, absent <= _FEW_ABSENT * members)
+    return Transfers(
+        np.where(np.isinf(least), np.nan, least), complete, absent <= THRESHOLDS.matching.few_absent_share * members
+    )

@@ -17,9 +17,12 @@ from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
+
+_LIMITS: Final = THRESHOLDS.replay
 
 
 class PathPart(IntEnum):
@@ -52,7 +55,6 @@ _LABELS: Final = {
     PathPart.LATE_START: "late start",
     PathPart.REST: "rest",
 }
-_SIMULTANEOUS_NS: Final = 1.0
 _MOST_JUMPS: Final = 100_000
 
 
@@ -169,7 +171,7 @@ class _Path:
         known = ~np.isnan(took) & ~np.isnan(self._begin[ranks])
         ranks, took = ranks[known], took[known]
         middle = np.argsort(-took, kind="stable")[len(took) // 2]
-        if np.abs(took[ranks == rank] - took[middle]).min(initial=np.inf) < _SIMULTANEOUS_NS:
+        if np.abs(took[ranks == rank] - took[middle]).min(initial=np.inf) < _LIMITS.simultaneous_ns:
             return rank, stop
         theirs = self._rank(int(ranks[middle]))
         there = np.flatnonzero((theirs.group == group) & (theirs.is_before == is_before))
@@ -181,11 +183,11 @@ class _Path:
             begin, finish = float(self._begin[rank]), float(self._end[rank])
             self._activities[rank] = found = self._read(rank)
             self._timelines[rank] = timeline = _cut(found, begin, finish, self._launch_ns(rank))
-            coupled = np.flatnonzero((found.group >= 0) & (found.end <= finish + _SIMULTANEOUS_NS))
+            coupled = np.flatnonzero((found.group >= 0) & (found.end <= finish + _LIMITS.simultaneous_ns))
             start, end = np.maximum(found.start[coupled], begin), found.end[coupled]
             compute = timeline.so_far[PathPart.COMPUTE]
             beside = np.interp(end, timeline.at, compute) - np.interp(start, timeline.at, compute)
-            stops = coupled[beside < end - start - _SIMULTANEOUS_NS]
+            stops = coupled[beside < end - start - _LIMITS.simultaneous_ns]
             self._stops[rank] = stops[np.argsort(found.end[stops], kind="stable")]
         return self._activities[rank]
 

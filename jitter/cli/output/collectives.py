@@ -5,12 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jitter.analysis.metrics.communication.baseline import (
-    BELOW_BASELINE,
-    Baseline,
-    BaselineRow,
-    compare_with_baseline,
-)
+from jitter.analysis.metrics.communication.baseline import Baseline, BaselineRow, compare_with_baseline
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.size_histogram import SizeBin
 from jitter.analysis.metrics.communication.table import (
@@ -21,6 +16,7 @@ from jitter.analysis.metrics.communication.table import (
     tabulate_sizes,
     tabulate_steps,
 )
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control
 
 if TYPE_CHECKING:
@@ -67,7 +63,7 @@ class CollectiveReport:
         return [
             f"{row.collective} of {row.size_bytes:,} B reaches {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s"
             for row in self.compared
-            if row.ratio is not None and row.ratio < BELOW_BASELINE
+            if row.ratio is not None and row.ratio < THRESHOLDS.efficiency.below_baseline
         ]
 
 

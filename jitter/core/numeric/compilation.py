@@ -104,14 +104,20 @@ class CompiledFunction(Generic[P, R]):
             return _numba.njit(bound, error_model="numpy", **options)
 
     def digest(self) -> bytes:
-        """Digest of the bytecode and constants of the function and of the functions that it calls.
+        """Digest of the bytecode and constants, global numbers included, of the function and of those that it calls.
 
         The package's module names count too: machine code on disk names the modules of its arguments' types.
         """
-        found = blake2b(_content(self.function.__code__) + _module_names(), digest_size=6)
+        found = blake2b(_content(self.function.__code__) + self._numbers() + _module_names(), digest_size=6)
         for called in self._called().values():
             found.update(called.digest())
         return found.digest()
+
+    def _numbers(self) -> bytes:
+        """Names and values of the global numbers that the function reads: machine code contains them."""
+        known = self.function.__globals__
+        named = {name: known.get(name) for name in self.function.__code__.co_names}
+        return repr([(name, value) for name, value in named.items() if isinstance(value, int | float)]).encode()
 
     def _called(self) -> "dict[str, CompiledFunction[..., Any]]":
         names = self.function.__code__.co_names

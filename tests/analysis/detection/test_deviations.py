@@ -18,8 +18,8 @@ from jitter.analysis.detection.outliers.deviations import (
 )
 from jitter.analysis.detection.outliers.find_outliers import find_outliers
 from jitter.analysis.detection.outliers.significance import estimate_sigma
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob
 
@@ -120,7 +120,6 @@ def test_lower_median_is_quantile_disc(values: np.ndarray):
         assert value == told[row] if row in told else math.isnan(value)
 
 
-THRESHOLDS = Thresholds()
 STEPS, RANKS, NOISE = 20, 6, 1000.0
 
 
@@ -130,10 +129,7 @@ def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
 
 
 def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
-    return [
-        (s.rank, s.part, s.steps)
-        for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns), THRESHOLDS)
-    ]
+    return [(s.rank, s.part, s.steps) for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns))]
 
 
 def chance(seed: int = 2, steps: int = STEPS, ranks: int = RANKS) -> np.ndarray:
@@ -148,7 +144,7 @@ def test_chance_makes_nobody_suspect(seed: int):
 def test_one_step_out_of_the_noise():
     total = chance()
     total[TimePart.GPU, 7, 3] = 200 * NOISE
-    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
+    (one,) = find_outliers(team(total), np.full(STEPS, 1e6))
     assert (one.rank, one.part, one.steps, one.team) == (30, TimePart.GPU, (7,), 0)
     assert one.excess_ns == 200 * NOISE
     assert 60 < one.sigmas < 220
@@ -173,7 +169,7 @@ def test_all_along_though_no_step_is_out():
     total = chance()
     total[TimePart.START, :, 1] += 20 * NOISE
     assert found(total) == [(10, TimePart.START, tuple(range(STEPS)))]
-    (one,) = find_outliers(team(total), np.full(STEPS, 1e6), THRESHOLDS)
+    (one,) = find_outliers(team(total), np.full(STEPS, 1e6))
     assert one.persistent
 
 
@@ -253,7 +249,7 @@ def test_one_step_and_two_ranks():
     total[TimePart.CPU, 0, 1] = 50 * NOISE
     assert found(total) == [(10, TimePart.CPU, (0,))]
     assert found(np.zeros((3, 1, 2)), noise=0.0) == []
-    assert find_outliers(team(total), np.array([np.nan]), THRESHOLDS)[0].rank == 10
+    assert find_outliers(team(total), np.array([np.nan]))[0].rank == 10
 
 
 @pytest.mark.parametrize(("ranks", "steps"), [(4, 5), (8, 8), (16, 12)])
@@ -270,7 +266,7 @@ def test_false_alarms_are_rare(ranks: int, steps: int, tails: str):
         else:
             total = np.cumsum(rng.normal(0, NOISE / 3, (3, steps, ranks)), axis=1) + rng.normal(0, NOISE, (3, 1, ranks))
         total = subtract_median_of_others(total)
-        alarms += bool(find_outliers(team(total, noise=0.0), np.full(steps, 1e5), THRESHOLDS))
+        alarms += bool(find_outliers(team(total, noise=0.0), np.full(steps, 1e5)))
     assert alarms <= 7
 
 

@@ -8,10 +8,8 @@ import pytest
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
 
-THRESHOLDS = Thresholds()
 STEP = 1e6
 
 
@@ -34,14 +32,14 @@ def gpus(seed: int, ranks: int, spread: float) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("ranks", [6, 8, 16])
 def test_gpus_that_differ_by_chance_are_no_clusters(seed: int, ranks: int):
-    assert find_clusters(team(gpus(seed, ranks, 0.015)), np.full(8, STEP), [], THRESHOLDS) == []
+    assert find_clusters(team(gpus(seed, ranks, 0.015)), np.full(8, STEP), []) == []
 
 
 @pytest.mark.parametrize("slow", [(0, 2, 3, 5, 7), (1, 2, 3, 4, 5, 6)])
 def test_most_ranks_are_slow(slow: tuple[int, ...]):
     own = gpus(1, 8, 0.003)
     own[:, list(slow)] += 0.12 * STEP
-    (found,) = find_clusters(team(own), np.array([np.nan, *[STEP] * 7]), [], THRESHOLDS)
+    (found,) = find_clusters(team(own), np.array([np.nan, *[STEP] * 7]), [])
     assert (found.kind, found.part, found.ranks) == ("two_clusters", TimePart.GPU, slow)
     assert found.known_gain_ns == pytest.approx(7 * 0.12 * STEP, rel=0.05)
 
@@ -50,7 +48,7 @@ def test_half_of_the_ranks_are_slow_and_the_loss_contains_it():
     """The lower median of equal halves is a fast rank's: the replay tells the saving."""
     own = gpus(1, 8, 0.003)
     own[:, 4:] += 0.12 * STEP
-    (found,) = find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS)
+    (found,) = find_clusters(team(own), np.full(8, STEP), [])
     assert (found.ranks, found.known_gain_ns) == ((4, 5, 6, 7), None)
     assert "does not contain it" not in found.evidence[0]
     assert found.excess_ns == pytest.approx(8 * 0.12 * STEP, rel=0.05)
@@ -59,7 +57,7 @@ def test_half_of_the_ranks_are_slow_and_the_loss_contains_it():
 def test_ranks_that_grow_slower_over_the_run_are_a_cluster():
     own = gpus(1, 8, 0.003)
     own[:, 3:] += 0.3 * STEP * np.linspace(0, 1, 8)[:, None]
-    (found,) = find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS)
+    (found,) = find_clusters(team(own), np.full(8, STEP), [])
     assert found.ranks == (3, 4, 5, 6, 7)
 
 
@@ -68,7 +66,7 @@ def test_ranks_that_lack_steps_do_not_hide_clusters():
     own = gpus(1, 8, 0.003)
     own[:, :5] += 0.12 * STEP
     own[0, :5] = own[1, 5:] = own[2] = np.nan
-    (found,) = find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS)
+    (found,) = find_clusters(team(own), np.full(8, STEP), [])
     assert found.ranks == (0, 1, 2, 3, 4)
 
 
@@ -76,31 +74,31 @@ def test_ranks_that_lack_steps_do_not_hide_clusters():
 def test_groups_with_other_work_in_each_step_are_no_clusters(seed: int):
     """Ranks of a tensor-parallel group have equal work, which changes from step to step: no group is slow for good."""
     own = gpus(1, 8, 0.003) + np.random.default_rng(seed).uniform(0, 0.4 * STEP, (8, 2)).repeat(4, axis=1)
-    assert find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS) == []
+    assert find_clusters(team(own), np.full(8, STEP), []) == []
 
 
 def test_few_slow_ranks_are_outliers_and_no_cluster():
     own = gpus(1, 8, 0.003)
     own[:, :2] += 0.12 * STEP
-    assert find_clusters(team(own), np.full(8, STEP), [], THRESHOLDS) == []
+    assert find_clusters(team(own), np.full(8, STEP), []) == []
 
 
 def test_slow_ranks_that_are_known_need_no_other_finding():
     own = gpus(1, 8, 0.003)
     own[:, :4] += 0.12 * STEP
     known = [Outlier(0, rank, TimePart.GPU, tuple(range(8)), 1e6, 20.0, 1e-6, persistent=True) for rank in range(4)]
-    assert find_clusters(team(own), np.full(8, STEP), known, THRESHOLDS) == []
-    assert len(find_clusters(team(own), np.full(8, STEP), known[:2], THRESHOLDS)) == 1
+    assert find_clusters(team(own), np.full(8, STEP), known) == []
+    assert len(find_clusters(team(own), np.full(8, STEP), known[:2])) == 1
 
 
 def test_steps_in_which_all_ranks_are_slow():
     own = gpus(1, 8, 0.003)
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
     usual = np.full(8, 0.8 * STEP)
-    assert find_slow_steps([team(own, usual)], steps, np.full(8, 1e4), THRESHOLDS) == []
+    assert find_slow_steps([team(own, usual)], steps, np.full(8, 1e4)) == []
     steps[[3, 6]] += 0.3 * STEP
     usual[[3, 6]] += 0.3 * STEP
-    (found,) = find_slow_steps([team(own, usual)], steps, np.full(8, 1e4), THRESHOLDS)
+    (found,) = find_slow_steps([team(own, usual)], steps, np.full(8, 1e4))
     assert (found.kind, found.part, found.steps, found.ranks) == ("slow_steps", TimePart.GPU, (3, 6), tuple(range(8)))
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
 
@@ -118,7 +116,7 @@ def test_all_teams_that_are_slow_in_these_steps_are_named():
         replace(team(gpus(1, ranks, 0.003), usual[at]), team=at, ranks=np.arange(ranks) + 10 * at)
         for at, ranks in enumerate((4, 2, 2, 2))
     ]
-    (found,) = find_slow_steps(stages, steps, np.full(8, 1e4), THRESHOLDS)
+    (found,) = find_slow_steps(stages, steps, np.full(8, 1e4))
     assert found.ranks == (0, 1, 2, 3, 10, 11)
 
 
@@ -126,7 +124,7 @@ def test_a_step_that_is_slow_by_its_loss_is_not_slow_for_all():
     steps, loss = np.full(8, STEP), np.full(8, 1e4)
     steps[3] += 0.3 * STEP
     loss[3] += 0.3 * STEP
-    assert find_slow_steps([team(gpus(1, 8, 0.003))], steps, loss, THRESHOLDS) == []
+    assert find_slow_steps([team(gpus(1, 8, 0.003))], steps, loss) == []
 
 
 @pytest.mark.parametrize("late", [(4, 5, 6, 7), (0, 1, 2, 3)])
@@ -135,7 +133,7 @@ def test_one_of_two_hosts_is_late_in_some_steps(late: tuple[int, ...]):
     own = gpus(1, 8, 0.003)
     for step in (2, 5):
         own[step, list(late)] += 0.5 * STEP
-    found = find_outliers(team(own), np.full(8, STEP), THRESHOLDS)
+    found = find_outliers(team(own), np.full(8, STEP))
     assert {(one.rank, one.part, one.steps) for one in found} == {(rank, TimePart.GPU, (2, 5)) for rank in late}
     assert [one.excess_ns for one in found] == pytest.approx([STEP] * 4, rel=0.05)
 
@@ -144,7 +142,7 @@ def test_one_of_two_hosts_is_late_in_some_steps(late: tuple[int, ...]):
 def test_a_step_of_more_spread_is_no_step_of_halves(seed: int):
     own, rng = gpus(seed, 8, 0.003), np.random.default_rng(seed)
     own[[2, 5]] += rng.normal(0, 0.2 * STEP, (2, 8))
-    assert not find_outliers(team(own), np.full(8, STEP), THRESHOLDS)
+    assert not find_outliers(team(own), np.full(8, STEP))
 
 
 @pytest.mark.parametrize("late", [tuple(range(7)), (0, 1, 2, 3, 5)])
@@ -153,6 +151,6 @@ def test_ranks_that_are_not_slow_in_slow_steps_are_not_named(late: tuple[int, ..
     own[np.ix_([3, 6], late)] += 0.3 * STEP
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
     steps[[3, 6]] += 0.3 * STEP
-    (found,) = find_slow_steps([team(own, np.median(own, axis=1))], steps, np.full(8, 1e4), THRESHOLDS)
+    (found,) = find_slow_steps([team(own, np.median(own, axis=1))], steps, np.full(8, 1e4))
     assert (found.steps, found.ranks) == ((3, 6), late)
     assert "all ranks" not in found.evidence[0]

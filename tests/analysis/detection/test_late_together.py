@@ -7,8 +7,8 @@ import pytest
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.late_together import join_late_ranks
-from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -21,13 +21,13 @@ def late(rank: int, *steps: int, part: TimePart = TimePart.GPU, excess_ns: float
 
 def test_few_late_ranks_stay_apart():
     found = [late(rank, 1, 2) for rank in range(MOST)]
-    assert join_late_ranks(found, THRESHOLDS) == found[::-1]
+    assert join_late_ranks(found) == found[::-1]
 
 
 def test_many_ranks_late_in_the_same_steps_are_one():
     found = [late(rank, 1, 2) for rank in range(MOST - 2)] + [late(rank, 7, 9) for rank in range(50, 53)]
     others = [late(rank, 1, 2, part=TimePart.CPU, excess_ns=5.0) for rank in (3, 60)]
-    (joined, *single) = join_late_ranks([*found, *others], THRESHOLDS)
+    (joined, *single) = join_late_ranks([*found, *others])
     assert isinstance(joined, JobFinding)
     assert joined.ranks == tuple(range(MOST - 2))
     assert joined.steps_of_rank[4] == (1, 2)
@@ -38,7 +38,7 @@ def test_many_ranks_late_in_the_same_steps_are_one():
 
 def test_unrelated_late_ranks_are_cut_to_those_with_the_most_excess():
     found = [late(rank, rank) for rank in range(40)]
-    assert join_late_ranks(found, THRESHOLDS) == found[: -MOST - 1 : -1]
+    assert join_late_ranks(found) == found[: -MOST - 1 : -1]
 
 
 DEVICE_1 = "+".join(map(str, range(1, 112, 4)))

@@ -1,11 +1,13 @@
 """Tails against numerical integration and exact sums; spreads and effective counts against their definitions."""
 
 import math
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 
+from jitter.analysis.detection.outliers import random_events
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.random_events import log_odds_of_all_ranks, split_random_events
 from jitter.analysis.detection.outliers.significance import (
@@ -15,8 +17,8 @@ from jitter.analysis.detection.outliers.significance import (
     quiet_level,
     spread_of_others,
 )
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -103,7 +105,7 @@ def outlier(rank: int, *steps: int) -> Outlier:
 
 def test_events_on_random_ranks_are_one_finding():
     members = [outlier(0, 3), outlier(2, 1, 8), outlier(5, 6), outlier(7, 2, 9)]
-    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    alone, shared = split_random_events(members, 8, 10)
     assert alone == []
     (job,) = shared
     assert (job.kind, job.ranks, job.steps) == ("random_pauses", (0, 2, 5, 7), (1, 2, 3, 6, 8, 9))
@@ -113,11 +115,11 @@ def test_events_on_random_ranks_are_one_finding():
 
 def test_few_events_on_few_ranks_may_be_faults_of_these():
     """Three ranks of 8 with two events each: drawn from three ranks they are likelier than from all."""
-    (job,) = split_random_events([outlier(1, 1, 2), outlier(4, 2, 5), outlier(6, 0, 3)], 8, 6, Thresholds())[1]
-    assert job.chance > Thresholds().medium_chance
+    (job,) = split_random_events([outlier(1, 1, 2), outlier(4, 2, 5), outlier(6, 0, 3)], 8, 6)[1]
+    assert job.chance > THRESHOLDS.medium_chance
     many = [outlier(rank, rank, rank + 1) for rank in range(8)]
-    (sure,) = split_random_events(many, 8, 9, Thresholds())[1]
-    assert sure.chance < Thresholds().high_chance
+    (sure,) = split_random_events(many, 8, 9)[1]
+    assert sure.chance < THRESHOLDS.high_chance
 
 
 @pytest.mark.parametrize(("ranks", "hit", "events"), [(4, 2, 4), (4, 3, 3), (5, 2, 3)])
@@ -136,34 +138,36 @@ def test_odds_of_all_ranks_of_a_large_job():
     exact = math.log(math.comb(4_096, 2_048)) + 2_048 * math.log(0.5)
     assert log_odds_of_all_ranks(2_048, 2_048, 4_096) == pytest.approx(exact)
     members = [outlier(rank, rank // 2) for rank in range(0, 4_096, 2)]
-    assert len(split_random_events(members, 4_096, 2_048, Thresholds())[1]) == 1
+    assert len(split_random_events(members, 4_096, 2_048)[1]) == 1
 
 
 def test_a_rank_with_more_events_than_chance_gives_is_itself():
     members = [outlier(0, 1, 3, 5, 6, 8), outlier(2, 2), outlier(5, 6)]
-    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    alone, shared = split_random_events(members, 8, 10)
     assert (alone, shared) == (members, [])
 
 
 def test_ranks_that_are_late_in_the_same_step_are_not_random():
     members = [outlier(rank, 4) for rank in range(6)]
-    alone, shared = split_random_events(members, 8, 10, Thresholds())
+    alone, shared = split_random_events(members, 8, 10)
     assert shared == []
     assert {one.rank for one in alone} == set(range(6))
 
 
-def test_more_coincidences_than_seen_count_as_chance():
+def test_more_coincidences_than_seen_count_as_chance(monkeypatch: pytest.MonkeyPatch):
     """Twelve events, six each on two of three ranks: 7% of all draws are as uneven, most of them with more on one."""
     found = [outlier(0, *range(6)), outlier(1, *range(6, 12))]
-    uneven, _ = split_random_events(found, 3, 12, Thresholds(max_chance=0.065))
+    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065))
+    uneven, _ = split_random_events(found, 3, 12)
     assert [one.may_be_random for one in uneven] == [True, True]
-    uneven, _ = split_random_events(found, 3, 12, Thresholds(max_chance=0.085))
+    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085))
+    uneven, _ = split_random_events(found, 3, 12)
     assert [one.may_be_random for one in uneven] == [False, False]
 
 
 def test_one_event_is_uncertain_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
-    alone, shared = split_random_events([persistent, outlier(1, 4)], 8, 10, Thresholds())
+    alone, shared = split_random_events([persistent, outlier(1, 4)], 8, 10)
     assert shared == []
     assert alone[0] is persistent
-    assert alone[1].chance > Thresholds().medium_chance
+    assert alone[1].chance > THRESHOLDS.medium_chance

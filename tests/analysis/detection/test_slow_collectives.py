@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import match
+from jitter.analysis.thresholds import THRESHOLDS
 from tests.support.programs import program
 
-THRESHOLDS = Thresholds()
 STEPS = 12
 STEP_NS = np.full(STEPS, 1e6)
 USUAL = 50_000.0
@@ -62,7 +61,7 @@ def found(matching, late=lambda step, ranks, number: 0.0, step_ns=STEP_NS, noise
     for number in range(len(matching.collectives)):
         its = [at for at, (other, _) in enumerate(numbered) if other == number]
         usual[its] = sorted(float(step[at]) for step in seen for at in its)[(len(seen) * len(its) - 1) // 2]
-    return find_slow_collectives(matching, seen, usual, step_ns, Thresholds()), seen, usual
+    return find_slow_collectives(matching, seen, usual, step_ns), seen, usual
 
 
 @pytest.mark.parametrize("seed", range(10))

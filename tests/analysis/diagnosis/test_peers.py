@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.evidence import workload
 from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -41,6 +42,6 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
         RunReader, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     few = jitter.open(lake.root)
-    few.analyze().thresholds = replace(THRESHOLDS, max_compared_peers=3)
+    monkeypatch.setattr(workload, "THRESHOLDS", replace(THRESHOLDS, max_compared_peers=3))
     assert few.diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

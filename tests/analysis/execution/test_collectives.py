@@ -8,7 +8,7 @@ from jitter.analysis.execution.collectives.schedule import EndCollective, RunOpe
 from jitter.analysis.execution.collectives.synchronisation import find_unsynchronised
 from jitter.analysis.execution.dependencies.inference import Wait
 from jitter.analysis.execution.recorded.step_times import TeamTimes, of_team
-from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
+from jitter.analysis.thresholds import THRESHOLDS
 from tests.support.programs import dependencies, program, step_of
 
 
@@ -196,12 +196,12 @@ class TestTogether:
 
     def test_those_left_together_are_none(self):
         assert self.apart() == set()
-        assert self.apart((1, 2, SYNCHRONOUS_WITHIN_NS - 1)) == set()
+        assert self.apart((1, 2, THRESHOLDS.matching.synchronous_within_ns - 1)) == set()
 
     def test_one_that_is_not(self):
-        assert SYNCHRONOUS_WITHIN_NS == 100_000
-        assert self.apart((1, 2, SYNCHRONOUS_WITHIN_NS + 1)) == {(0, 1)}
-        assert self.apart((3, 0, -SYNCHRONOUS_WITHIN_NS - 1)) == {(0, 3)}
+        assert THRESHOLDS.matching.synchronous_within_ns == 100_000
+        assert self.apart((1, 2, THRESHOLDS.matching.synchronous_within_ns + 1)) == {(0, 1)}
+        assert self.apart((3, 0, -THRESHOLDS.matching.synchronous_within_ns - 1)) == {(0, 3)}
 
     def test_one_alone_contradicts_nothing(self):
         assert self.apart((0, 1, 9e6), count=1) == set()

@@ -9,7 +9,8 @@ import numpy as np
 from jitter.analysis.detection.communication.slow_collectives import SlowCollectives, SlowCommunication
 from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.metrics.communication.baseline import BELOW_BASELINE, Baseline
+from jitter.analysis.metrics.communication.baseline import Baseline
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.numeric.arrays import Bools, Floats
 
@@ -88,7 +89,7 @@ def slow_in_every_step(seen: Sequence[Floats], expected: Floats) -> Bools:
     every = np.stack(seen)
     known = ~np.isnan(every).all(axis=0) & ~np.isnan(expected)
     found = np.zeros(len(expected), np.bool_)
-    found[known] = np.nanmin(every[:, known], axis=0) * BELOW_BASELINE > expected[known]
+    found[known] = np.nanmin(every[:, known], axis=0) * THRESHOLDS.efficiency.below_baseline > expected[known]
     return found
 
 

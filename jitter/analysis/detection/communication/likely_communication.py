@@ -8,27 +8,19 @@ differ by a constant, so the difference of two ranks' ends of such a kernel is c
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats
 
+_LIMITS: Final = THRESHOLDS.likely_communication
+
 GRAPH_NAME = "CUDA graph"
 """Start of the name of an activity that stands for a whole graph."""
-_SAMPLED_STEPS = 8
-_SAMPLED_RANKS = 32
-_MIN_SAMPLES = 4
-"""Fewer launches of a kernel prove nothing."""
-_MIN_SPREAD = 0.1
-"""Durations of communication differ between ranks by more than this share of their median; those of work do not."""
-_MIN_APART_NS = 1_000.0
-"""Starts must differ by this, ns: less is the resolution of some profilers."""
-_MAX_END_SHARE = 0.25
-"""Ends differ by less than this share of what starts differ by."""
-_MIN_PAIRED = 0.75
-"""Share of ranks that must have such a partner."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +67,8 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]
     if not steps:
         return {}
-    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, _SAMPLED_STEPS).astype(int))]
-    ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[:_SAMPLED_RANKS]
+    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, _LIMITS.sampled_steps).astype(int))]
+    ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: _LIMITS.sampled_ranks]
     starts: list[Floats] = []
     ends: list[Floats] = []
     for key in chosen:
@@ -109,7 +101,7 @@ def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floa
         which = np.array([places[name] for name in names])
         spreads = np.moveaxis(spread[:, which], 1, 0).reshape(len(names), -1)
         durations = np.moveaxis(duration[:, which], 1, 0).reshape(len(names), -1)
-        is_even = np.median(spreads, axis=1) <= _MIN_SPREAD * np.median(durations, axis=1)
+        is_even = np.median(spreads, axis=1) <= _LIMITS.min_spread_share * np.median(durations, axis=1)
         likely.update(name for name, even in zip(names, is_even.tolist(), strict=True) if not even)
     return ((name, own) for name, own in places.items() if name in likely)
 
@@ -122,7 +114,9 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
     complete = ~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1)
     start, end = start_ns[complete], end_ns[complete]
     duration = end - start
-    if len(start) < _MIN_SAMPLES or np.median(np.ptp(duration, axis=1)) <= _MIN_SPREAD * np.median(duration):
+    if len(start) < _LIMITS.min_samples:
+        return False
+    if np.median(np.ptp(duration, axis=1)) <= _LIMITS.min_spread_share * np.median(duration):
         return False
     ranks = start.shape[1]
     paired, alone = np.zeros(ranks, np.bool_), 0
@@ -131,13 +125,13 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
             continue
         apart = _deviations(start - start[:, one : one + 1])
         together = _deviations(end - end[:, one : one + 1])
-        partners = (apart > _MIN_APART_NS) & (together < _MAX_END_SHARE * apart)
+        partners = (apart > _LIMITS.min_apart_ns) & (together < _LIMITS.max_end_share * apart)
         paired |= partners
         paired[one] = partners.any()
         alone += not paired[one]
-        if ranks - alone < _MIN_PAIRED * ranks:
+        if ranks - alone < _LIMITS.min_paired_share * ranks:
             return False
-    return bool(paired.mean() >= _MIN_PAIRED)
+    return bool(paired.mean() >= _LIMITS.min_paired_share)
 
 
 def _deviations(values: Floats) -> Floats:

@@ -6,20 +6,11 @@ import numpy as np
 
 from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats
 
-_SAMPLED_STEPS: Final = 9
-_MIN_SEEN: Final = 4
-"""Launches at one place of the program. Fewer may follow the GPU by chance."""
-_MIN_IDLE_NS: Final = 20_000.0
-"""Time between the host's last call and the GPU's end. A shorter one is no wait."""
-_MAX_SHARE: Final = 0.25
-"""Of that time. The launch comes within this part of it after the GPU's end."""
-_MIN_SOON: Final = 0.75
-"""Of the launches. The others may come later: their host had something else to do after its wait."""
-_MAX_SPREAD: Final = 0.5
-"""Of the spread of the host time. The delay after the GPU's end varies less than this: the launch follows the GPU."""
+_LIMITS: Final = THRESHOLDS.sync_calls
 
 
 def lacks_sync_calls(run: RunModel) -> bool:
@@ -38,7 +29,7 @@ def lacks_sync_calls(run: RunModel) -> bool:
 def _follows_gpu(run: RunModel, team: int) -> bool:
     idle, late = [], []
     before: TeamTimes | None = None
-    for key in run.keys[:_SAMPLED_STEPS]:
+    for key in run.keys[: _LIMITS.sampled_steps]:
         step = run.team_times(key, team)
         if before is not None and np.array_equal(before.ranks, step.ranks) and len(step.ranks):
             its_idle, its_late = idle_and_delay(before, step)
@@ -58,13 +49,13 @@ def follows_gpu(idle_ns: Floats, late_ns: Floats) -> Bools:
     """
     found = np.zeros(len(idle_ns), np.bool_)
     known = ~np.isnan(idle_ns) & ~np.isnan(late_ns)
-    for place in np.flatnonzero(known.sum(axis=1) >= _MIN_SEEN).tolist():
+    for place in np.flatnonzero(known.sum(axis=1) >= _LIMITS.min_seen).tolist():
         idle, late = idle_ns[place, known[place]], late_ns[place, known[place]]
-        if (idle <= _MIN_IDLE_NS).any() or (late < 0).any():
+        if (idle <= _LIMITS.min_idle_ns).any() or (late < 0).any():
             continue
-        soon = late <= _MAX_SHARE * idle
-        if soon.mean() >= _MIN_SOON:
-            found[place] = np.ptp(late[soon]) < _MAX_SPREAD * np.ptp((idle + late)[soon])
+        soon = late <= _LIMITS.max_late_share * idle
+        if soon.mean() >= _LIMITS.min_soon_share:
+            found[place] = np.ptp(late[soon]) < _LIMITS.max_spread_share * np.ptp((idle + late)[soon])
     return found
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.outliers.significance import binomial_tail, estimate_sigma
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median
 from jitter.core.numeric.student_t import student_tail
@@ -97,7 +97,7 @@ class _Family(NamedTuple):
 
 
 def find_slow_collectives(
-    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats, thresholds: Thresholds
+    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats
 ) -> list[SlowCollectives]:
     """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
@@ -108,7 +108,7 @@ def find_slow_collectives(
     families = [(family, family.late(late, first_group)) for family in _families(matching)]
     usual_step_ns = known_median(step_ns)
     found = []
-    everywhere = _everywhere(families, usual_step_ns, thresholds)
+    everywhere = _everywhere(families, usual_step_ns)
     if everywhere is not None:
         everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
         every = tuple(
@@ -128,7 +128,7 @@ def find_slow_collectives(
         total = np.nansum(own, axis=1)[elsewhere]
         noise, of_groups = max(_chance(own), estimate_sigma(total), 1.0), list[SlowCollectives]()
         for column, ranks in enumerate(family.ranks):
-            one = _outside(total[:, column], noise, usual_step_ns, thresholds)
+            one = _outside(total[:, column], noise, usual_step_ns)
             if one is not None:
                 steps, excess, sigmas, chance = one
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
@@ -136,16 +136,16 @@ def find_slow_collectives(
                 lacks = any(matching.collectives[number].is_incomplete(group) for number, group in which)
                 chance = min(chance * trials, 1.0)
                 of_groups.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks, chance))
-        found += [_join(of_groups)] if _are_all_alike(of_groups, family, thresholds) else of_groups
+        found += [_join(of_groups)] if _are_all_alike(of_groups, family) else of_groups
     return found
 
 
-def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family, thresholds: Thresholds) -> bool:
+def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family) -> bool:
     """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
-    if len(slow) < max(len(family.ranks), thresholds.min_masked_ranks):
+    if len(slow) < max(len(family.ranks), THRESHOLDS.min_masked_ranks):
         return False
     steps = [set(one.steps) for one in slow]
-    return len(set.intersection(*steps)) >= thresholds.same_steps_share * len(set().union(*steps))
+    return len(set.intersection(*steps)) >= THRESHOLDS.same_steps_share * len(set().union(*steps))
 
 
 def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
@@ -160,9 +160,7 @@ def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
     )
 
 
-def _everywhere(
-    families: Sequence[tuple[_Family, Floats]], usual_step_ns: float, thresholds: Thresholds
-) -> _Slow | None:
+def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float) -> _Slow | None:
     """Return the steps in which the collectives of nearly all groups of all kinds are slow."""
     if sum(len(family.ranks) for family, _ in families) < 2:
         return None  # one group is all there is
@@ -172,7 +170,7 @@ def _everywhere(
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
         least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
         total = total + least
-        one = _outside(least, max(_chance(own), estimate_sigma(least[:, None]), 1.0), 0.0, thresholds)
+        one = _outside(least, max(_chance(own), estimate_sigma(least[:, None]), 1.0), 0.0)
         if one is None:
             return None
         steps = set(one.steps) if steps is None else steps & set(one.steps)
@@ -181,7 +179,7 @@ def _everywhere(
         return None
     ordered = tuple(sorted(steps))
     excess = float(total[list(ordered)].sum())
-    is_much = excess >= thresholds.min_excess_share * usual_step_ns * len(ordered)
+    is_much = excess >= THRESHOLDS.min_excess_share * usual_step_ns * len(ordered)
     return _Slow(ordered, excess, sigmas, chance) if is_much else None
 
 
@@ -193,20 +191,20 @@ def _chance(own: Floats) -> float:
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 
-def _outside(own: Floats, noise: float, usual_step_ns: float, thresholds: Thresholds) -> _Slow | None:
+def _outside(own: Floats, noise: float, usual_step_ns: float) -> _Slow | None:
     """Return the steps in which one group's totals, (steps,), exceed the noise; None if none."""
     if not len(own):
         return None
-    outside = own >= thresholds.step_sigmas * noise
-    tails = np.sort(student_tail(own / noise, thresholds.tail_degrees))
+    outside = own >= THRESHOLDS.step_sigmas * noise
+    tails = np.sort(student_tail(own / noise, THRESHOLDS.tail_degrees))
     counts = dict.fromkeys((1, int(outside.sum())))
     chance = min(binomial_tail(count, len(own), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
     mean, spread = float(own.mean()), noise / np.sqrt(len(own))
-    if len(own) > 1 and mean >= thresholds.run_sigmas * spread and np.median(own) >= mean / 2:
+    if len(own) > 1 and mean >= THRESHOLDS.run_sigmas * spread and np.median(own) >= mean / 2:
         outside = np.ones(len(own), np.bool_)
-        chance = min(chance, float(student_tail(mean / spread, min(len(own) - 1, thresholds.max_degrees))))
+        chance = min(chance, float(student_tail(mean / spread, min(len(own) - 1, THRESHOLDS.max_degrees))))
     excess = float(own[outside].sum())
-    if not outside.any() or excess < thresholds.min_excess_share * usual_step_ns * outside.sum():
+    if not outside.any() or excess < THRESHOLDS.min_excess_share * usual_step_ns * outside.sum():
         return None
     return _Slow(tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise), chance)
 

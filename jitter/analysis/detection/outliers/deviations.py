@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.thresholds import THRESHOLDS, Thresholds
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.time_part import OWN_PARTS
 from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
@@ -197,7 +197,7 @@ def compare_with_one_rank(total: Floats) -> Floats:
     return levels
 
 
-def settle_halves(total: Floats, thresholds: Thresholds) -> tuple[Floats, Bools]:
+def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     """Measure steps in which one half of the ranks is late, as one of two hosts is, from the other half.
 
     There each rank's other ranks have their median in the other half: as much as one half is late, the other seems
@@ -210,26 +210,26 @@ def settle_halves(total: Floats, thresholds: Thresholds) -> tuple[Floats, Bools]
     steps, ranks = total.shape
     is_split = np.zeros(steps, np.bool_)
     known = np.flatnonzero(~np.isnan(total).any(axis=1))
-    if ranks % 2 or ranks < thresholds.min_cluster_ranks or not len(known):
+    if ranks % 2 or ranks < THRESHOLDS.min_cluster_ranks or not len(known):
         return total, is_split
     levels = compare_with_one_rank(total[known])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
     sigma = _sigma_of_halves(low, high)
-    is_split[known] = (high.mean(axis=1) - low.mean(axis=1) >= thresholds.cluster_sigmas * sigma) & (
-        high[:, 0] - low[:, -1] >= thresholds.cluster_gap_sigmas * sigma
+    is_split[known] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.cluster_sigmas * sigma) & (
+        high[:, 0] - low[:, -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     )
     settled = total.copy()
     settled[known] = np.where(is_split[known, None], levels - low.mean(axis=1, keepdims=True), total[known])
     return settled, is_split
 
 
-def spread_within_steps(apart: Floats, is_split: Bools, thresholds: Thresholds) -> Floats:
+def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     """Return (steps, 1) the standard deviation over ranks of deviations (steps, ranks) in each step; 0 of few ranks.
 
     By the median absolute deviation; in a step that is split into halves, of ranks about their own half's mean.
     """
     steps, ranks = apart.shape
-    if ranks < thresholds.min_ranks_for_noise:
+    if ranks < THRESHOLDS.min_ranks_for_noise:
         return np.zeros((steps, 1))
     middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
     away = np.sort(np.abs(apart - middle[:, None]), axis=1)  # NaN comes last

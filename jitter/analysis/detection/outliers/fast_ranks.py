@@ -6,8 +6,8 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank
 from jitter.analysis.detection.outliers.significance import differ_steadily
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 
 
 class FastRanks(NamedTuple):
@@ -19,7 +19,7 @@ class FastRanks(NamedTuple):
     """GPU time per step of the fastest slow rank above that of the slowest fast one."""
 
 
-def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float, thresholds: Thresholds) -> FastRanks | None:
+def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRanks | None:
     """Return the ranks of a team, less than half of it, whose GPUs need much less time than all others; None if none.
 
     The ranks' medians over steps are cut at the widest gap. It must be `min_fast_share` of a step, and
@@ -38,7 +38,7 @@ def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float, thresholds
     cut = int(np.argmax(gaps)) + 1
     behind = float(gaps[cut - 1])
     spread = float(ordered[-1] - ordered[cut])
-    if behind < max(thresholds.min_fast_share * usual_step_ns, thresholds.fast_gap_ratio * spread):
+    if behind < max(THRESHOLDS.min_fast_share * usual_step_ns, THRESHOLDS.fast_gap_ratio * spread):
         return None
     if not differ_steadily(own, order[cut:], order[:cut]):
         return None

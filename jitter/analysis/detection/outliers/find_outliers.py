@@ -21,8 +21,8 @@ from jitter.analysis.detection.outliers.significance import (
     quiet_level,
     spread_of_others,
 )
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
@@ -60,7 +60,6 @@ class Outlier:
 def find_outliers(
     deviations: TeamDeviations,
     step_ns: Floats,
-    thresholds: Thresholds,
     parts: Sequence[TimePart] = OWN_PARTS,
     tests: int = len(OWN_PARTS),
 ) -> list[Outlier]:
@@ -69,27 +68,26 @@ def find_outliers(
     Args:
         deviations: of the team.
         step_ns: (steps,) each step's time, NaN where unknown.
-        thresholds: of the analysis.
         parts: those to test.
         tests: how many parts are tested of each rank in all.
 
     """
     steps, ranks = deviations.total_ns.shape[1:]
-    if ranks == 1 and steps < thresholds.min_steps_without_peers:
+    if ranks == 1 and steps < THRESHOLDS.min_steps_without_peers:
         return []
     usual_step = known_median(step_ns)
     found = []
     for part in parts:
-        sample = _sample(deviations, part, thresholds, tests)
-        persistent = _find_persistent(sample, thresholds)
+        sample = _sample(deviations, part, tests)
+        persistent = _find_persistent(sample)
         for column in range(ranks):
-            one = persistent.get(column) or _in_steps(sample, column, thresholds)
+            one = persistent.get(column) or _in_steps(sample, column)
             if one is None:
                 continue
             excess = float(np.nansum(sample.total[one.steps, column]))
-            if ranks == 1 and excess > thresholds.max_excess_share * float(np.nansum(step_ns[one.steps])):
+            if ranks == 1 and excess > THRESHOLDS.max_excess_share * float(np.nansum(step_ns[one.steps])):
                 continue  # operations side by side, each of which waited for what was not recorded
-            if excess >= thresholds.min_excess_share * usual_step * one.steps.sum() and excess > 0:
+            if excess >= THRESHOLDS.min_excess_share * usual_step * one.steps.sum() and excess > 0:
                 rank, which = int(deviations.ranks[column]), tuple(np.flatnonzero(one.steps).tolist())
                 unknown = int(np.isnan(sample.total[one.steps, column]).sum())
                 found.append(
@@ -128,32 +126,32 @@ class _Found(NamedTuple):
     persistent: bool
 
 
-def _sample(deviations: TeamDeviations, part: TimePart, thresholds: Thresholds, tests: int) -> _Sample:
-    total, is_split = settle_halves(deviations.total_ns[part], thresholds)
+def _sample(deviations: TeamDeviations, part: TimePart, tests: int) -> _Sample:
+    total, is_split = settle_halves(deviations.total_ns[part])
     steps, ranks = total.shape
     operations = np.nan_to_num(deviations.noise_ns[part])
-    enough = steps >= thresholds.min_steps_for_scatter
+    enough = steps >= THRESHOLDS.min_steps_for_scatter
     over_steps = qn_sigma(total) if enough else np.zeros(ranks)
     over_steps = np.maximum(over_steps, np.median(over_steps))
     if enough and ranks > 1:
         # it includes the operations' noise, which ranks that differ for ever would inflate
         operations = np.zeros_like(operations)
     level = np.nan_to_num(quiet_level(total, over_steps)) if enough else np.zeros(ranks)
-    within = spread_within_steps(total - level, is_split, thresholds)
+    within = spread_within_steps(total - level, is_split)
     noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + within**2 + operations**2), 1.0)
-    share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
+    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     unusual, scale, degrees = np.zeros(ranks), np.ones(ranks), 0
-    if ranks > thresholds.min_peers_for_high:
+    if ranks > THRESHOLDS.min_peers_for_high:
         least = np.where(np.isnan(total), np.inf, total).min(axis=0)
         levels = level if enough else np.nan_to_num(least, posinf=0)
         known_steps = np.maximum((~np.isnan(total)).sum(axis=0), 1)
         floor = np.sqrt(
             (share * float(np.nanmedian(deviations.usual_ns[part]))) ** 2 + (np.median(operations) ** 2) / known_steps
         )
-        unusual, scale, degrees = spread_of_others(levels, floor, thresholds.spread_degrees)
+        unusual, scale, degrees = spread_of_others(levels, floor, THRESHOLDS.spread_degrees)
     known = ~np.isnan(total)
     sigmas = np.where(known, np.nan_to_num(total) - np.maximum(level, 0.0), 0.0) / noise
-    tails = np.where(known, student_tail(sigmas, thresholds.tail_degrees), 1.0)
+    tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     scale = np.maximum(scale, 1.0)
     return _Sample(total, level, noise, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails)
 
@@ -171,10 +169,10 @@ class _UsualStep(NamedTuple):
     """How far it is above the centre of the other ranks' usual values."""
 
 
-def _find_persistent(sample: _Sample, thresholds: Thresholds) -> dict[int, _Found]:
+def _find_persistent(sample: _Sample) -> dict[int, _Found]:
     """Return, by column, the ranks' excesses in their usual steps that are real and unusual."""
     ranks = range(sample.total.shape[1])
-    usual = [one for column in ranks if (one := _usual_step(sample, column, thresholds)) is not None]
+    usual = [one for column in ranks if (one := _usual_step(sample, column)) is not None]
     columns = np.array([one.column for one in usual], np.int64)
     chances = student_tail(np.array([one.sigmas for one in usual]), np.array([one.degrees for one in usual]))
     if sample.degrees:
@@ -183,7 +181,7 @@ def _find_persistent(sample: _Sample, thresholds: Thresholds) -> dict[int, _Foun
     chances = np.minimum(chances * sample.trials, 1.0)
     found = {}
     for one, chance in zip(usual, chances.tolist(), strict=True):
-        if chance > thresholds.max_chance:
+        if chance > THRESHOLDS.max_chance:
             continue
         # a step that is far below the usual one is not among its steps
         own, known = sample.total[:, one.column], ~np.isnan(sample.total[:, one.column])
@@ -196,7 +194,7 @@ def _find_persistent(sample: _Sample, thresholds: Thresholds) -> dict[int, _Foun
     return found
 
 
-def _usual_step(sample: _Sample, column: int, thresholds: Thresholds) -> _UsualStep | None:
+def _usual_step(sample: _Sample, column: int) -> _UsualStep | None:
     """Measure a rank's usual step; return None for one that is not above 0, or not known."""
     own = sample.total[:, column]
     known = ~np.isnan(own)
@@ -208,7 +206,7 @@ def _usual_step(sample: _Sample, column: int, thresholds: Thresholds) -> _UsualS
         return None
     level = float(sample.level[column]) or float(values.min())
     noise = float(np.median(sample.noise[known, column]))
-    sigma = max(float(values.std(ddof=1)) if count >= thresholds.min_steps_for_scatter else 0.0, noise)
+    sigma = max(float(values.std(ddof=1)) if count >= THRESHOLDS.min_steps_for_scatter else 0.0, noise)
     unusual_ns, independent = float(sample.unusual[column]), effective_count(values)
     if (line := drift_line(values)) is not None:
         # of a drift the mean counts, and how steps differ from the line
@@ -216,11 +214,11 @@ def _usual_step(sample: _Sample, column: int, thresholds: Thresholds) -> _UsualS
         independent = float(count)
         unusual_ns += float(values.mean()) - float(sample.level[column])
         level = float(values.mean())
-    degrees = min(max(count - 1, thresholds.tail_degrees), thresholds.max_degrees)
+    degrees = min(max(count - 1, THRESHOLDS.tail_degrees), THRESHOLDS.max_degrees)
     return _UsualStep(column, level, noise, level / sigma * math.sqrt(independent), degrees, unusual_ns)
 
 
-def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | None:
+def _in_steps(sample: _Sample, column: int) -> _Found | None:
     """Return the rank's excess in single steps, above its usual value and above 0.
 
     For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance.
@@ -234,7 +232,7 @@ def _in_steps(sample: _Sample, column: int, thresholds: Thresholds) -> _Found | 
         return None
     best = int(np.argmin(chances))
     chance = min(1.0, chances[best] * len(counts) * sample.trials)
-    if chance > thresholds.max_chance:
+    if chance > THRESHOLDS.max_chance:
         return None
-    steps = known & ((tails <= ordered[counts[best] - 1]) | (sigmas >= thresholds.step_sigmas))
+    steps = known & ((tails <= ordered[counts[best] - 1]) | (sigmas >= THRESHOLDS.step_sigmas))
     return _Found(steps, float(sigmas[steps].max()), chance, persistent=False)

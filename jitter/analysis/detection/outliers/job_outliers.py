@@ -8,20 +8,15 @@ from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
-_AS_SLOW = 0.5
-"""Of the largest team's slowdown. A team that is slower by this much in the same steps is slow with it."""
 
-
-def find_clusters(
-    deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier], thresholds: Thresholds
-) -> list[JobFinding]:
+def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier]) -> list[JobFinding]:
     """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
@@ -30,12 +25,11 @@ def find_clusters(
         deviations: of the team.
         step_ns: (steps,) each step's time, NaN where unknown.
         known: the team's outliers; slow ranks that are all among them need no other finding.
-        thresholds: of the analysis.
 
     """
     steps, ranks = deviations.total_ns.shape[1:]
     usual_step = known_median(step_ns)
-    if ranks < thresholds.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
+    if ranks < THRESHOLDS.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
         return []
     timed = int((~np.isnan(step_ns)).sum())
     found = []
@@ -44,25 +38,25 @@ def find_clusters(
         levels = np.nanmedian(own, axis=0)
         order = np.argsort(levels)
         ordered = levels[order]
-        share = thresholds.gpu_spread_share if part is TimePart.GPU else thresholds.host_spread_share
+        share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
         floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
         best = (0.0, 0, 0.0)
         for cut in range(2, ranks - 1):
             low, high = ordered[:cut], ordered[cut:]
             squares = float(((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum())
             sigma = max(float(np.sqrt(squares / (ranks - 2))), floor)
-            if ordered[cut] - ordered[cut - 1] >= thresholds.cluster_gap_sigmas * sigma:
+            if ordered[cut] - ordered[cut - 1] >= THRESHOLDS.cluster_gap_sigmas * sigma:
                 best = max(best, (float(high.mean() - low.mean()) / sigma, cut, float(high.mean() - low.mean())))
         apart, cut, excess = best
         slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
-        if apart < thresholds.cluster_sigmas or excess < thresholds.min_cluster_share * usual_step or 2 * cut > ranks:
+        if apart < THRESHOLDS.cluster_sigmas or excess < THRESHOLDS.min_cluster_share * usual_step or 2 * cut > ranks:
             continue
         if not differ_steadily(own, order[cut:], order[:cut]):
             continue
         if set(slow) <= {one.rank for one in known if one.part is part}:
             continue
         every = tuple(range(steps))
-        chance = float(student_tail(apart, thresholds.max_degrees)) * ranks * len(OWN_PARTS)
+        chance = float(student_tail(apart, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
         members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
         told = (
             f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
@@ -81,9 +75,7 @@ def find_clusters(
     return found
 
 
-def find_slow_steps(
-    teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, thresholds: Thresholds
-) -> list[JobFinding]:
+def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[JobFinding]:
     """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
@@ -92,7 +84,6 @@ def find_slow_steps(
         teams: the deviations of each team; the usual times of the one with most ranks say in which part.
         step_ns: (steps,) each step's time, NaN where unknown.
         loss_ns: (steps,) each step's loss.
-        thresholds: of the analysis.
 
     """
     largest = max(teams, key=lambda team: len(team.ranks), default=None)
@@ -101,24 +92,24 @@ def find_slow_steps(
     base = (step_ns - np.nan_to_num(loss_ns))[:, None]
     known = ~np.isnan(base[:, 0])
     count = int(known.sum())
-    if count < thresholds.min_steps_for_scatter:
+    if count < THRESHOLDS.min_steps_for_scatter:
         return []
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])
-    noise = max(float(sigma[0]), thresholds.min_slow_step_share * level / thresholds.step_sigmas)
+    noise = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
     excess = np.where(known, base[:, 0] - level, 0.0)
-    tails = np.where(known, student_tail(excess / noise, thresholds.tail_degrees), 1.0)
-    slow = known & (excess >= thresholds.min_slow_step_share * level) & (excess >= thresholds.step_sigmas * noise)
+    tails = np.where(known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
+    slow = known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
     if not slow.any() or 2 * slow.sum() > count:
         return []
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
-    if chance > thresholds.max_chance:
+    if chance > THRESHOLDS.max_chance:
         return []
     usual = largest.usual_ns[:, :, 0]
     more = np.nan_to_num(usual[:, slow] - np.nanmedian(usual[:, known & ~slow], axis=1, keepdims=True)).sum(axis=1)
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(more)))
-    if more[part] < thresholds.cause_share * gain:
+    if more[part] < THRESHOLDS.cause_share * gain:
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
     sigmas = float(excess[slow].max() / noise)
@@ -127,7 +118,7 @@ def find_slow_steps(
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
         for rank, own in zip(team.ranks.tolist(), _slower_shares(team, part, slow, known).tolist(), strict=True)
-        if own >= _AS_SLOW * share
+        if own >= THRESHOLDS.evidence.slower_team_share * share
     )
     ranks = tuple(sorted(one.rank for one in members))
     which = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"

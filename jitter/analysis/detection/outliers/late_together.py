@@ -4,28 +4,28 @@ from collections.abc import Sequence
 
 from jitter.analysis.detection.job_findings import JobFinding, join_outliers
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
 
-def join_late_ranks(found: Sequence[Outlier], thresholds: Thresholds) -> list[Outlier | JobFinding]:
+def join_late_ranks(found: Sequence[Outlier]) -> list[Outlier | JobFinding]:
     """Return at most `max_priced_outliers` candidates, those with the most excess.
 
     Of more outliers, ranks that are late with one part of their time in the same steps are joined, the most ranks
     first: to leave out some of them would hide what fixing all of them saves.
     """
     single = sorted(found, key=lambda one: -one.excess_ns)
-    clusters = sorted(_by_part_and_steps(single, thresholds.same_steps_share), key=len)
+    clusters = sorted(_by_part_and_steps(single, THRESHOLDS.same_steps_share), key=len)
     joined: list[JobFinding] = []
-    while len(single) + len(joined) > thresholds.max_priced_outliers and clusters:
+    while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
         members = clusters.pop()
-        if len(members) < thresholds.min_masked_ranks:
+        if len(members) < THRESHOLDS.min_masked_ranks:
             break
         joined.append(_join(members))
         ranks = {(one.rank, one.part) for one in members}
         single = [one for one in single if (one.rank, one.part) not in ranks]
     every: list[Outlier | JobFinding] = [*joined, *single]
-    return sorted(every, key=lambda one: -one.excess_ns)[: thresholds.max_priced_outliers]
+    return sorted(every, key=lambda one: -one.excess_ns)[: THRESHOLDS.max_priced_outliers]
 
 
 def _by_part_and_steps(found: Sequence[Outlier], share: float) -> list[list[Outlier]]:

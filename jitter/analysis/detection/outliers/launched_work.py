@@ -18,24 +18,13 @@ import numpy as np
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.significance import qn_sigma
-from jitter.analysis.detection.thresholds import Thresholds
 from jitter.analysis.execution.recorded.run_reader import LaunchShapes, RunReader
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 
-_MIN_VARIATION: Final = 0.01
-"""Of a rank's GPU time, from step to step: with less, launches are not read."""
-_MIN_SIZED_SHARE: Final = 0.05
-"""Of the GPU time of a step: kernels whose sizes differ between ranks must take as much."""
-_MAX_CELLS: Final = 2_000_000
-"""Operations × ranks × steps that are compared: of a longer run, steps at even distances."""
-_MAX_PROBED: Final = 8
-"""Ranks of one step whose launches tell whether sizes vary at all."""
-_MIN_SIZE_VARIATION: Final = 1e-3
-"""Squared deviations of ln(threads), summed: with less, a kernel's g is taken for 0."""
-_MAX_POWER: Final = 3.0
-"""No kernel's work grows faster with its launch."""
+_LIMITS: Final = THRESHOLDS.launched_work
 
 
 @dataclass(frozen=True)
@@ -65,22 +54,19 @@ WorkOfTeams = Mapping[int, LaunchedWork]
 """By team, those whose launches vary in size."""
 
 
-def find_outliers_by_work(
-    work: LaunchedWork, found: Sequence[Outlier], step_ns: Floats, thresholds: Thresholds, tests: int
-) -> list[Outlier]:
+def find_outliers_by_work(work: LaunchedWork, found: Sequence[Outlier], step_ns: Floats, tests: int) -> list[Outlier]:
     """Return one team's outliers: `found`, and ranks that are always slow for their work, in place of their events.
 
     Args:
         work: of the team.
         found: the team's outliers by plain time.
         step_ns: (steps,) each step's time, NaN where unknown.
-        thresholds: of the analysis.
         tests: how many parts of a rank's time are tested, this one among them.
 
     """
     known = {one.rank for one in found if one.part is TimePart.GPU and one.persistent}
     slow = []
-    for one in find_outliers(work.deviations, step_ns, thresholds, (TimePart.GPU,), tests):
+    for one in find_outliers(work.deviations, step_ns, (TimePart.GPU,), tests):
         if one.persistent and one.rank not in known:
             column = int(np.searchsorted(work.deviations.ranks, one.rank))
             late = [at for at, number in enumerate(work.steps) if number in one.steps]
@@ -92,23 +78,21 @@ def find_outliers_by_work(
     return [one for one in found if one.part is not TimePart.GPU or one.rank not in ranks] + slow
 
 
-def compare_launched_work(
-    steps: RunSteps, lake: RunReader, deviations: TeamDeviations, thresholds: Thresholds
-) -> LaunchedWork | None:
+def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
     """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
-    if ranks <= thresholds.min_peers_for_high or len(total) < thresholds.min_steps_for_scatter or not usual > 0:
+    if ranks <= THRESHOLDS.min_peers_for_high or len(total) < THRESHOLDS.min_steps_for_scatter or not usual > 0:
         return None
-    if float(np.median(qn_sigma(total))) < _MIN_VARIATION * usual:
+    if float(np.median(qn_sigma(total))) < _LIMITS.min_variation * usual:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
-    most = _MAX_CELLS // (operations * ranks)
-    if most < thresholds.min_steps_for_scatter:
+    most = _LIMITS.max_cells // (operations * ranks)
+    if most < THRESHOLDS.min_steps_for_scatter:
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
-    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _MAX_PROBED)])
-    if _sized_share(few.own[:, 0], few.threads[:, 0]) < _MIN_SIZED_SHARE:
+    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _LIMITS.max_probed_ranks)])
+    if _sized_share(few.own[:, 0], few.threads[:, 0]) < _LIMITS.min_sized_share:
         return None
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
     expected = expected_times(read.own, read.threads)
@@ -131,8 +115,8 @@ def expected_times(own: Floats, threads: Floats) -> Floats:
     slopes = [_less_means(values, known) for values in (size, time)]
     variation = (slopes[0] ** 2).sum(axis=(1, 2))
     together = (slopes[0] * slopes[1]).sum(axis=(1, 2))
-    varies = variation >= _MIN_SIZE_VARIATION
-    power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _MAX_POWER)
+    varies = variation >= _LIMITS.min_size_variation
+    power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
     expected: Floats = np.where(np.isnan(own), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
 

@@ -11,17 +11,13 @@ import numpy as np
 from jitter.analysis.detection.job_findings import JobFinding, join_outliers
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial
-from jitter.analysis.detection.thresholds import Thresholds
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
-_DRAWS: Final = 1_000
-_MAX_EVENTS: Final = 2_000
-"""Events that are drawn: more do not change the answer."""
+_LIMITS: Final = THRESHOLDS.random_events
 
 
-def split_random_events(
-    found: Sequence[Outlier], ranks: int, steps: int, thresholds: Thresholds
-) -> tuple[list[Outlier], list[JobFinding]]:
+def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random if at least `min_random_ranks` ranks have some,
@@ -32,7 +28,6 @@ def split_random_events(
         found: one team's outliers of one part.
         ranks: how many ranks the team has.
         steps: how many steps the run has.
-        thresholds: of the analysis.
 
     """
     single = [one for one in found if not one.persistent]
@@ -40,12 +35,12 @@ def split_random_events(
     events = [(one.rank, step) for one in single for step in one.steps]
     if not events or ranks < 2:
         return list(found), []
-    is_even = _is_by_chance([rank for rank, _ in events], ranks, thresholds.max_chance)
+    is_even = _is_by_chance([rank for rank, _ in events], ranks, THRESHOLDS.max_chance)
     if not is_even:
         return list(found), []
-    is_scattered = _is_by_chance([step for _, step in events], steps, thresholds.medium_chance)
-    if len(single) >= thresholds.min_random_ranks and is_scattered and steps >= thresholds.min_steps_for_scatter:
-        return others, [_random_pauses(single, ranks, thresholds)]
+    is_scattered = _is_by_chance([step for _, step in events], steps, THRESHOLDS.medium_chance)
+    if len(single) >= THRESHOLDS.min_random_ranks and is_scattered and steps >= THRESHOLDS.min_steps_for_scatter:
+        return others, [_random_pauses(single, ranks)]
     uncertain = []
     for one in single:
         usual = binomial_tail(len(one.steps), len(events), 1 / ranks) * ranks
@@ -62,11 +57,11 @@ def log_odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
     return log_binomial(ranks, hit) + events * math.log(hit / ranks)
 
 
-def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Thresholds) -> JobFinding:
+def _random_pauses(members: Sequence[Outlier], ranks: int) -> JobFinding:
     events = sum(len(one.steps) for one in members)
     chance = min(one.chance for one in members)
     if log_odds_of_all_ranks(events, len(members), ranks) < 0:
-        chance = max(chance, thresholds.max_chance)  # a few ranks with faults of their own are as likely
+        chance = max(chance, THRESHOLDS.max_chance)  # a few ranks with faults of their own are as likely
     told = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
@@ -76,9 +71,9 @@ def _random_pauses(members: Sequence[Outlier], ranks: int, thresholds: Threshold
 
 def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:
     """Return whether so many events thrown at so many places share places as often as these do, or more often."""
-    count = min(len(places), _MAX_EVENTS)
+    count = min(len(places), _LIMITS.max_events)
     seen = sum(n * (n - 1) for n in Counter(places[:count]).values())
-    drawn = np.random.default_rng(0).integers(0, size, (_DRAWS, count))
+    drawn = np.random.default_rng(0).integers(0, size, (_LIMITS.draws, count))
     drawn.sort(axis=1)
     first = np.flatnonzero(np.diff(drawn, axis=1, prepend=-1))  # of each run of equal values, which ends with its row
     shared = np.diff(first, append=drawn.size)

@@ -5,9 +5,11 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, mad_sigma, nth_difference
+
+_LIMITS: Final = THRESHOLDS.spread
 
 QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
@@ -122,7 +124,7 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
 
     """
     ranks = len(levels)
-    few = ranks - 1 < _ROBUST_FROM
+    few = ranks - 1 < _LIMITS.min_robust_ranks
     if few:
         centre, scale = np.zeros(ranks), np.zeros(ranks)
         for rank in range(ranks):
@@ -135,7 +137,7 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
         for value in np.unique(centre):  # three at most
             same = centre == value
             scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
-    own = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))
+    own = max(1, ranks - 3 if few else round(_LIMITS.mad_efficiency * (ranks - 1)))
     degrees = own + degrees_of_floor
     sigma = np.sqrt((own * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(1 + 1 / max(ranks - 1, 1))
     return levels - centre, sigma, degrees
@@ -149,12 +151,6 @@ def _medians_of_others(values: Floats) -> Floats:
     low, high = ((at + (place <= at)) for at in ((len(values) - 2) // 2, (len(values) - 1) // 2))
     found: Floats = (ordered[low] + ordered[high]) / 2
     return found
-
-
-_ROBUST_FROM: Final = 6
-"""Other ranks. With fewer, the median absolute deviation tells too little: the deviation of all but the largest."""
-_MAD_EFFICIENCY: Final = 0.4
-"""Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""
 
 
 def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:

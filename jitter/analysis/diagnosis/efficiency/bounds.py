@@ -12,18 +12,13 @@ from jitter.analysis.metrics.communication.calls import UNMATCHED
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.table import tabulate_collectives
 from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent
 from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import copy_direction
 
-COMPUTE_BOUND: Final = 0.05
-"""Exposed communication below this share of the steps leaves a job compute-bound."""
-_LEAST_COMPUTE: Final = 0.5
-"""A job whose GPUs compute for less of the steps is bound by its hosts, not by compute."""
-_COMMUNICATION_BOUND: Final = 0.5
-"""Of the device time in a profiler's table."""
-_COMPLETE: Final = 0.95
-"""Share of the device time that a table's rows must have for the rest not to matter."""
+_LIMITS: Final = THRESHOLDS.efficiency
+
 _COMMUNICATION_OPERATORS: Final = ("record_param_comms", "nccl:", "c10d::", "gloo:", "mpi:", "ucc:")
 
 
@@ -40,8 +35,8 @@ def describe_bound(
     parts = np.array([one.shares_ns for one in measured.rank_steps], np.int64).sum(axis=0) / total
     share = dict(zip(SHARES, parts.tolist(), strict=True))
     exposed, compute = share["exposed"], share["compute"] + share["hidden"]
-    if exposed < COMPUTE_BOUND:
-        if compute < _LEAST_COMPUTE:
+    if exposed < _LIMITS.compute_bound:
+        if compute < _LIMITS.min_compute:
             return None
         told = (
             f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "
@@ -86,14 +81,14 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
         name = PurePath(source).name
         of_network = [row for row in rows if is_communication(row["name"])]
         most = max(of_network, key=lambda row: float(row["share"]), default=None)
-        if most is not None and most["share"] >= _COMMUNICATION_BOUND:
+        if most is not None and most["share"] >= _LIMITS.communication_bound:
             told = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
             found.append(EfficiencyFinding("communication", told, float(most["share"])))
             continue
         copies = [row for row in rows if copy_direction(row["name"]) is not None]
         compute = sum(row["share"] for row in rows) - sum(row["share"] for row in [*of_network, *copies])
         exposed = 0.0 if most is None else float(most["share"])
-        if exposed < COMPUTE_BOUND and compute >= _COMPLETE:
+        if exposed < _LIMITS.compute_bound and compute >= _LIMITS.complete_share:
             told = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
             found.append(EfficiencyFinding("compute_bound", told, min(compute, 1.0)))
     return found

@@ -13,20 +13,14 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction, host_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 
-MIN_SHARE: Final = 0.03
-"""Of a step's time. GPUs of one model differ by 1 to 2%; what costs less is not worth changing the program."""
-SMALL_KERNEL_NS: Final = 10_000.0
-"""A launch takes the host 5 to 10 µs: shorter kernels do not keep the GPU busy."""
-_MOST_STEPS: Final = 8
-_LEAST_STEPS: Final = 2
-_MOST_CELLS: Final = 2_000_000
-"""Operations of all ranks in the replayed steps together."""
-_MOST_NAMED: Final = 3
+_LIMITS: Final = THRESHOLDS.efficiency
+
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 _VERSION: Final = re.compile(r"_v\d+$")
@@ -75,7 +69,7 @@ def find_program_losses(analysis: RunAnalysis) -> list[EfficiencyFinding]:
             evidence=_evidence(kind, chosen, measured),
         )
         for (kind, chosen, _), ns in zip(changes, saved, strict=True)
-        if ns >= MIN_SHARE * step_ns
+        if ns >= _LIMITS.min_share * step_ns
     ]
     return sorted(found, key=lambda one: -(one.share or 0.0))
 
@@ -86,7 +80,8 @@ def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
     breaks = [at for at in range(1, len(keys)) if keys[at] != StepKey(keys[at - 1].epoch, keys[at - 1].step + 1)]
     stretches = zip([0, *breaks], [*breaks, len(keys)], strict=True)
     begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
-    most = min(_MOST_STEPS, max(_LEAST_STEPS, _MOST_CELLS // max(analysis.steps.largest_step, 1)))
+    fitting = _LIMITS.max_cells // max(analysis.steps.largest_step, 1)
+    most = min(_LIMITS.max_steps, max(_LIMITS.min_steps, fitting))
     first = begin + max(0, (end - begin - most) // 2)
     return first, min(end, first + most)
 
@@ -110,7 +105,7 @@ def _changes(measured: _Measured) -> Iterator[tuple[EfficiencyKind, Bools, Progr
     yield "blocking_copy", waits & is_copy_call, nothing._replace(without_waiting=waits & is_copy_call)
     copies = _host_copies(measured)
     yield "serial_copies", copies, nothing._replace(without_gpu_time=copies)
-    is_small = (measured.gpu_ns < SMALL_KERNEL_NS) & (measured.gpu_ns < measured.launch_ns)
+    is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
     small = measured.mask(COMPUTE) & is_small
     yield "small_kernels", small, nothing._replace(without_launch_time=small)
 
@@ -171,7 +166,7 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> tuple[str, ...]:
     """Name the calls in which the host is longest."""
     places = np.flatnonzero(chosen)
     lasting = (measured.wait_ns * measured.times)[places]
-    worst = places[np.argsort(-lasting, kind="stable")][:_MOST_NAMED].tolist()
+    worst = places[np.argsort(-lasting, kind="stable")][: THRESHOLDS.sentences.max_named].tolist()
     told = [
         f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
         f"{format_time(float(measured.wait_ns[at]))}"

@@ -5,22 +5,21 @@ step's marker separates it from late launches and late starts.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.charges import Charges
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Ints
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
-_MIN_SHARE = 0.002
-"""Of a step's time. A smaller charge is not divided: that costs reading the step."""
-_MAX_STEPS = 32
-"""Steps that are read at most, those with the largest charges first."""
+_LIMITS: Final = THRESHOLDS.evidence
 
 
 class TimeAfterLaunches:
@@ -68,8 +67,8 @@ class TimeAfterLaunches:
     def _steps_with_late_starts(self, paths: list[Charges]) -> list[int]:
         """Return the steps whose start, and the step before, are worth reading."""
         starts = [float(np.maximum(one.excess_ns[one.part == TimePart.START], 0).sum()) for one in paths]
-        least = _MIN_SHARE * self._analysis.usual_step_ns
-        return [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least][:_MAX_STEPS]
+        least = _LIMITS.min_after_share * self._analysis.usual_step_ns
+        return [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least][: _LIMITS.max_after_steps]
 
     def _between_steps(self, number: int, charges: Charges) -> dict[tuple[int, TimePart], float]:
         """Divide the late starts of a step at the ends of the markers of the step before."""

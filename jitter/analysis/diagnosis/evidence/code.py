@@ -11,19 +11,17 @@ import pyarrow.compute as pc
 from jitter.analysis.diagnosis.evidence.migrations import Recordings, describe_migrations
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis, Pause
 from jitter.analysis.metrics.kernel_index import KernelIndex
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.step_reader import StepColumns
 
+_LIMITS: Final = THRESHOLDS.evidence
+
 _CODE: Final = ("operator", "scope", "phase", "source_line")
 _COLUMNS: Final = ("kind", *_CODE, "launch_start_ns", "launch_end_ns", "launch_thread")
-_MOST_KERNELS: Final = 16
-"""Kernel indices of a finding up to which its first kernel stands for it."""
-_LONGEST_SCOPE: Final = 80
-_LEAST_SHARE: Final = 0.5
-"""Share of a gap that a host operation covers at least to explain it."""
 _HOST_CAUSES: Final = ("cpu_launch", "late_start")
 
 
@@ -68,7 +66,9 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
         return replace(culprit, evidence=(*culprit.evidence, f"the longest pauses on the critical path: {told}"))
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
-    if culprit.cause == "cpu_after" or where is None or key is None or where.last - where.first >= _MOST_KERNELS:
+    if culprit.cause == "cpu_after" or where is None or key is None:
+        return culprit
+    if where.last - where.first >= _LIMITS.max_code_kernels:
         return culprit
     launch = _find_launch(lake, key, culprit.rank, where.first)
     if launch is None:
@@ -113,7 +113,8 @@ def describe_code(code: CodeLocation) -> str | None:
 
 
 def _inner(scope: str) -> str:
-    return scope if len(scope) <= _LONGEST_SCOPE else f"…{scope[-_LONGEST_SCOPE:]}"
+    longest = THRESHOLDS.sentences.max_scope_characters
+    return scope if len(scope) <= longest else f"…{scope[-longest:]}"
 
 
 def _find_launch(lake: RecordedCode, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
@@ -158,7 +159,7 @@ def _describe_gap(lake: RecordedCode, key: StepKey, rank: int, launch: _Launch) 
         rows = rows.filter(pc.equal(rows["thread"], launch.thread))
     begins, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     covers = np.minimum(ends, start_ns) - np.maximum(begins, before_ns)
-    chosen = np.flatnonzero(covers >= _LEAST_SHARE * (start_ns - before_ns))
+    chosen = np.flatnonzero(covers >= _LIMITS.host_operation_share * (start_ns - before_ns))
     if not len(chosen):
         return None
     # the outermost first: it lasts longest

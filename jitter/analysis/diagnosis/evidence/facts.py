@@ -23,6 +23,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
 from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.records import RankStepRecord
@@ -41,7 +42,6 @@ class Evidence:
 
     def __init__(self, analysis: RunAnalysis, records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         self.analysis, self.records = analysis, records
-        self.thresholds = analysis.thresholds
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
@@ -120,7 +120,7 @@ class Evidence:
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
         ordered = sorted(outlier.steps, key=lambda number: -self.excess_ns(outlier, number))
-        return ordered[: self.thresholds.max_steps_per_cause]
+        return ordered[: THRESHOLDS.max_steps_per_cause]
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""
@@ -159,7 +159,7 @@ class Evidence:
     def side_work(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that checkpoints or validations explain an outlier; empty if they do not."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
-        return explain_by_side_work(self.side_work_times, outlier, keys, self.thresholds.cause_share)
+        return explain_by_side_work(self.side_work_times, outlier, keys, THRESHOLDS.cause_share)
 
     def _loading_ns(self, rank: int, number: int) -> float:
         key = self.analysis.keys[number]

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import median_low
-from typing import Final
 
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
-
-_LEAST_EXCESS: Final = 1.02
-"""Ratio to the largest number of the other ranks from which a number stands out."""
 
 
 def describe_marker_numbers(
@@ -30,7 +27,7 @@ def describe_marker_numbers(
             return ()
         for at, number in enumerate(own):
             others = [one[at].value for one in numbers.values()]
-            if number.value >= _LEAST_EXCESS * max(others) and number.value > max(others):
+            if number.value >= THRESHOLDS.evidence.marker_ratio * max(others) and number.value > max(others):
                 found.setdefault((at, number.name), []).append((number.value, median_low(others)))
     always = [key for key, values in found.items() if len(values) == len(steps)]
     if not always:

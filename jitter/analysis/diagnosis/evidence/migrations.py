@@ -8,18 +8,14 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.records import RankStepRecord
 
-_MOST_PEERS: Final = 15
-"""Ranks that a rank is compared with: each costs a file."""
-_LEAST_PER_STEP: Final = 0.5
-"""Moves per step. Fewer explain no late launches in most steps."""
-_FACTOR: Final = 2.0
-"""A rank moves often if it moves so many times as often as the median of the others."""
+_LIMITS: Final = THRESHOLDS.evidence
 
 
 class Recordings(Protocol):
@@ -41,18 +37,22 @@ def describe_migrations(recordings: Recordings, rank: int, steps: Sequence[StepK
     file of the lake is missing or damaged.
     """
     own = _moves(recordings, rank, steps)
-    if own is None or own[0] < _LEAST_PER_STEP:
+    if own is None or own[0] < _LIMITS.min_migrations:
         return None
     others = sorted(
         {other for key in steps for other in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank)
     )
-    known = [found for other in others[:_MOST_PEERS] if (found := _moves(recordings, other, steps)) is not None]
+    known = [
+        found
+        for other in others[: _LIMITS.max_migration_peers]
+        if (found := _moves(recordings, other, steps)) is not None
+    ]
     told = f"its launching threads moved to another CPU core {own[0]:.1f} times per step"
     away = f", and were off the CPU for {format_time(own[1])} at that"
     if not known:
         return f"{told}{away}"
     usual = float(median(moves for moves, _ in known))
-    if own[0] < _FACTOR * usual:
+    if own[0] < _LIMITS.migration_ratio * usual:
         return None
     return f"{told} (the other ranks' {usual:.1f}){away}"
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
 SideWorkTimes = Mapping[str, Mapping[StepKey, Mapping[int, int]]]
 """By kind (`checkpoint`, `validation`) that occurs: its time, ns, by step and rank."""
-_MAX_NAMED = 4
 
 
 def side_work_times(records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> SideWorkTimes:
@@ -27,7 +27,7 @@ def describe_side_work(side_work: SideWorkTimes) -> list[str]:
     """Return a sentence on the steps that contain a checkpoint, and one on those with a validation."""
     found = []
     for kind, times in sorted(side_work.items()):
-        shown = [str(key) for key in sorted(times)[:_MAX_NAMED]]
+        shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_listed]]
         more = len(times) - len(shown)
         listed = ", ".join(shown) + (f" and {format_count(more, 'more step')}" if more else "")
         ranks = sorted({rank for own in times.values() for rank in own})

@@ -12,12 +12,10 @@ from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.recorded.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
-
-_WINDOW_SHARE = 0.98
-"""Of a step's GPU excess: the operations that hold this part of it are compared by kernel."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         if own_steps:
             peers = _own_steps(analysis, outlier, key)
         else:
-            peers = [(key, _with_peers(rank, run.ranks(key, team), analysis.thresholds.max_compared_peers))]
+            peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.max_compared_peers))]
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
@@ -165,7 +163,7 @@ def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tup
     excess = np.maximum(gpu[there] - baseline[there], 0.0).cumsum()
     names = shape.name[row[there]]
     if len(there) and excess[-1] > 0:
-        edge = (1 - _WINDOW_SHARE) / 2 * excess[-1]
+        edge = (1 - THRESHOLDS.evidence.workload_share) / 2 * excess[-1]
         between = np.zeros(len(there), np.bool_)
         between[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1] = True
         told = between | ~np.isin(names, names[between])
@@ -192,7 +190,7 @@ def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tu
         for number, other in enumerate(analysis.keys)
         if number not in late and outlier.rank in run.ranks(other, outlier.team)
     ]
-    chosen = [there[at] for at in spread_positions(len(there), analysis.thresholds.max_compared_steps)]
+    chosen = [there[at] for at in spread_positions(len(there), THRESHOLDS.max_compared_steps)]
     return [(step, [outlier.rank]) for step in (key, *chosen)]
 
 

@@ -16,6 +16,7 @@ from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers
 
 
@@ -107,7 +108,7 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
         cause, sentences = find_cause(evidence, own.outliers[0])
         by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(evidence=sentences))
     for (cause, _), members in by_cause.items():
-        for alike in _by_steps(members, evidence.thresholds.same_steps_share):
+        for alike in _by_steps(members, THRESHOLDS.same_steps_share):
             by_rank = {own.rank: own for own in alike}
             masked = [rank for rank, own in by_rank.items() if _is_masked(own, evidence)]
             for group in group_late_ranks(by_rank, evidence.locations, masked):
@@ -243,7 +244,7 @@ def _group_communication(findings: Sequence[PricedFinding], evidence: Evidence) 
         else:
             cause, sentences = find_cause(evidence, slow)
             groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, sentences))
-    for alike in _by_steps(links, evidence.thresholds.same_steps_share):
+    for alike in _by_steps(links, THRESHOLDS.same_steps_share):
         by_rank = {own.rank: own for own in alike}
         for group in group_late_ranks(by_rank, evidence.locations):
             chosen = [by_rank[rank] for rank in group.ranks]

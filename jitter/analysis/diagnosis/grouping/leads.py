@@ -20,6 +20,7 @@ from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats
 
@@ -49,17 +50,17 @@ class PathExcess:
 
 def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
     """Return what explains the loss where `groups` of findings, which save `saved_ns`, do not; at most one lead."""
-    analysis, thresholds = evidence.analysis, evidence.thresholds
+    analysis = evidence.analysis
     timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
     loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
-    if len(analysis.run.team_of) < 2 or not timed or loss_ns < thresholds.min_lead_share * time_ns:
+    if len(analysis.run.team_of) < 2 or not timed or loss_ns < THRESHOLDS.min_lead_share * time_ns:
         return []
-    if saved_ns >= thresholds.lead_share * loss_ns:
+    if saved_ns >= THRESHOLDS.lead_share * loss_ns:
         return []
     excess = PathExcess(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
     lead = _one_rank(evidence, excess, named, time_ns)
-    if lead is None and loss_ns > thresholds.loss_noise_factor * loss_from_noise(analysis, timed):
+    if lead is None and loss_ns > THRESHOLDS.loss_noise_factor * loss_from_noise(analysis, timed):
         lead = _every_rank(evidence, excess, time_ns)
     return [] if lead is None else [lead]
 
@@ -68,16 +69,16 @@ def _one_rank(
     evidence: Evidence, excess: PathExcess, named: Collection[tuple[int, TimePart]], time_ns: float
 ) -> FindingGroup | None:
     """Return the rank that has most of the excess, step after step, if no finding has `named` it and its part."""
-    thresholds, run = evidence.thresholds, evidence.analysis.run
+    run = evidence.analysis.run
     repeated = excess.most_often_last()
     if repeated is None or any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
     column, times, steps = repeated
-    if chance_of_repetition(times, steps, len(excess.ranks)) > thresholds.max_lead_chance:
+    if chance_of_repetition(times, steps, len(excess.ranks)) > THRESHOLDS.max_lead_chance:
         return None
     totals = np.maximum(excess.own_ns.sum(axis=0), 0)
     part = OWN_PARTS[int(np.argmax(totals[column, list(OWN_PARTS)]))]
-    if totals[column, part] < thresholds.lead_share * totals.sum():
+    if totals[column, part] < THRESHOLDS.lead_share * totals.sum():
         return None
     rank = excess.ranks[column]
     if (rank, part) in named:
@@ -89,9 +90,9 @@ def _one_rank(
         run.team_of[rank], rank, part, late, float(mine[list(late)].sum()), float(mine.sum()) / max(noise, 1.0)
     )
     (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
-    is_short = steps < thresholds.min_steps_for_drift
+    is_short = steps < THRESHOLDS.min_steps_for_drift
     # in few steps a rank that is behind may hide that the others are as slow
-    if gain < thresholds.min_lead_share * time_ns and not (is_short and part in _HOST_PARTS):
+    if gain < THRESHOLDS.min_lead_share * time_ns and not (is_short and part in _HOST_PARTS):
         return None
     location = evidence.locations[rank]
     cause, sentences = find_cause(evidence, candidate)
@@ -120,12 +121,12 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
 
 def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:
     """Return late launches on all ranks, if they are most of the loss."""
-    thresholds, run = evidence.thresholds, evidence.analysis.run
+    run = evidence.analysis.run
     steps = excess.timed
     totals = np.maximum(excess.own_ns[list(steps)].sum(axis=0), 0)
     part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
-    if whole < thresholds.lead_share * totals.sum() or of_ranks.max() > thresholds.max_share_of_one_rank * whole:
+    if whole < THRESHOLDS.lead_share * totals.sum() or of_ranks.max() > THRESHOLDS.max_share_of_one_rank * whole:
         return None
     candidate = JobFinding(
         "launch_bound",
@@ -135,7 +136,7 @@ def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> Findi
         whole / max(loss_from_noise(evidence.analysis, steps), 1.0),
     )
     (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
-    if gain < thresholds.min_lead_share * time_ns:
+    if gain < THRESHOLDS.min_lead_share * time_ns:
         return None
     involved = int((of_ranks > 0).sum())
     most = ", ".join(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from jitter.analysis.detection.outliers.significance import hypergeometric_tail
-from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.model import Scope
+from jitter.analysis.thresholds import THRESHOLDS
 
 _ROUNDING: Final = 1e-9
 """Relative error of a probability, so that equal ones compare as equal."""

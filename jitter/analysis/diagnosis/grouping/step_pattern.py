@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.detection.thresholds import THRESHOLDS
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_numbers
 from jitter.core.step_key import StepKey
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from jitter.analysis.detection.thresholds import THRESHOLDS
 from jitter.analysis.diagnosis.causes import CAUSES, Side
 from jitter.analysis.diagnosis.model import Cause, LossPart, LossShare
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
+
+_LIMITS: Final = THRESHOLDS.sentences
 
 
 @dataclass(frozen=True)
@@ -38,24 +40,18 @@ LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
     }
 )
 
-_MAX_RANKS = 3
-_MIN_SHARE = 0.01
-"""Of the loss. Smaller parts are not listed in a sentence."""
-_MIN_RANK_SHARE = 0.005
-"""Of a part. A smaller share, which rounds to 0%, is not listed."""
-
 
 def format_share(share: LossShare) -> str:
     """Return a share's size with the percentage of the run: `8.14 ms (9.05% of the run)`."""
     return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of the run)")
 
 
-def describe_ranks(share: LossShare, most: int = _MAX_RANKS) -> str:
+def describe_ranks(share: LossShare, most: int = _LIMITS.max_named) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
     return _list_ranks({one.rank: one.ns for one in share.ranks}, most)
 
 
-def describe_ranks_of_loss(split: Sequence[LossShare], most: int = _MAX_RANKS) -> str:
+def describe_ranks_of_loss(split: Sequence[LossShare], most: int = _LIMITS.max_named) -> str:
     """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
     found: Counter[int] = Counter()
     for share in split:
@@ -81,7 +77,7 @@ def _list_ranks(ns_of: Mapping[int, int], most: int) -> str:
         return ""
     if len(ns_of) == 1:
         return f"rank {next(iter(ns_of))}"
-    listed = {rank: ns for rank, ns in ns_of.items() if ns >= _MIN_RANK_SHARE * whole}
+    listed = {rank: ns for rank, ns in ns_of.items() if ns >= _LIMITS.min_rank_share * whole}
     if len(listed) == 1:
         return f"rank {next(iter(listed))} (nearly all)"
     named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[:most])
@@ -94,7 +90,9 @@ def describe_split(split: Sequence[LossShare]) -> str:
     whole = sum(abs(share.ns) for share in split)
     if sum(share.ns for share in split) <= 0:
         return ""
-    listed = [share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _MIN_SHARE * whole]
+    listed = [
+        share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _LIMITS.min_part_share * whole
+    ]
     if all(share.part == "unexplained" for share in listed):
         return ""
     parts = []

@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.recorded.step_times import TeamTimes
-from jitter.analysis.metrics.clock_alignment import SYNCHRONOUS_WITHIN_NS
+from jitter.analysis.thresholds import THRESHOLDS
 
 
 def find_unsynchronised(matching: CollectiveMatching, steps: Mapping[int, TeamTimes]) -> set[tuple[int, int]]:
@@ -41,7 +41,7 @@ def find_unsynchronised(matching: CollectiveMatching, steps: Mapping[int, TeamTi
         offsets -= offsets[:, :1]
         middle = (len(offsets) - 1) // 2
         usual = np.partition(offsets, middle, axis=0)[middle]
-        differs = np.abs(offsets - usual).max(axis=1) > SYNCHRONOUS_WITHIN_NS
+        differs = np.abs(offsets - usual).max(axis=1) > THRESHOLDS.matching.synchronous_within_ns
         for at in chosen[differs & (known[chosen] == mask).all(axis=1)].tolist():
             members = matching.collectives[at].members
             apart.update((matching.blocks[member.block].team, member.place) for member in members)

@@ -14,21 +14,20 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.dependencies.interference import estimate_interference
-from jitter.analysis.execution.dependencies.launch_queue import RIGHT_AFTER_NS, Launches, queue_limit
+from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
 from jitter.analysis.execution.program import Program
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
-_LATER_NS: Final = 2_000
-"""A start this long after all that is known to hold an operation back is not explained by it."""
-_ROUNDING_NS: Final = 1_000.0
-"""Profilers round a start and a duration each on its own, to a microsecond at the coarsest: an end may seem later."""
-_EXPLAINED: Final = 0.5
-"""Of the starts that nothing else explains, a wait must explain this part."""
-_LOOK_BACK: Final = 64
-"""Operations of another stream that may be pending at once."""
+# for compiled loops, which know no classes
+_LATER_NS: Final = THRESHOLDS.dependencies.later_ns
+_RIGHT_AFTER_NS: Final = THRESHOLDS.dependencies.right_after_ns
+_ROUNDING_NS: Final = THRESHOLDS.dependencies.rounding_ns
+_EXPLAINED_SHARE: Final = THRESHOLDS.dependencies.explained_share
+_LOOK_BACK: Final = THRESHOLDS.dependencies.look_back
 _NONE: Final = -(1 << 62)
 
 
@@ -152,7 +151,7 @@ def find_waits(
         found = find_awaited(stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op)
         if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            find_awaited(stream[op], sample, float(RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op)
+            find_awaited(stream[op], sample, float(_RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op)
         if stream[op] >= 0:
             previous[op] = last[stream[op]]
             last[stream[op]] = op
@@ -197,7 +196,7 @@ def find_awaited(  # noqa: PLR0912  # one rule
     for stream in range(len(last)):
         if awaited[op, stream] != _NONE:
             matters = False
-            if explained > 0 and explained >= _EXPLAINED * unexplained:
+            if explained > 0 and explained >= _EXPLAINED_SHARE * unexplained:
                 for cell in range(cells):
                     if is_right_after(room, cell) and ended(sample, cell, awaited[op, stream]) == room[2, cell]:
                         matters = True
@@ -214,7 +213,7 @@ def may_matter(room: Floats, last_end: Floats, stream: int) -> bool:
     """Tell whether an unexplained start is right after an end on this stream at the earliest, in any cell."""
     for cell in range(room.shape[1]):
         until = room[0, cell]
-        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= RIGHT_AFTER_NS:
+        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= _RIGHT_AFTER_NS:
             return True
     return False
 
@@ -254,20 +253,20 @@ def ended(sample: Sample, cell: int, candidate: int) -> float:
 def is_right_after(room: Floats, cell: int) -> bool:
     """Tell whether an unexplained start is right after the end of what may be awaited."""
     until, known, latest = room[0, cell], room[1, cell], room[2, cell]
-    return bool(until - known > _LATER_NS and latest > known and until - latest <= RIGHT_AFTER_NS)
+    return bool(until - known > _LATER_NS and latest > known and until - latest <= _RIGHT_AFTER_NS)
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:
     """Return the usual times from a launch's return, and from the stream's last end, to starts that only this held."""
-    launch_held = sample.submit - sample.end_before > RIGHT_AFTER_NS
-    stream_held = sample.end_before - sample.submit > RIGHT_AFTER_NS
+    launch_held = sample.submit - sample.end_before > _RIGHT_AFTER_NS
+    stream_held = sample.end_before - sample.submit > _RIGHT_AFTER_NS
     launch = (sample.start - sample.submit)[launch_held]
     stream = (sample.start - sample.end_before)[stream_held]
     return _usual(launch), _usual(stream)
 
 
 def _usual(delays: Floats) -> float:
-    short = delays[delays <= RIGHT_AFTER_NS]
+    short = delays[delays <= _RIGHT_AFTER_NS]
     middle = (len(short) - 1) // 2
     return float(np.partition(short, middle)[middle]) if len(short) else 0.0
 

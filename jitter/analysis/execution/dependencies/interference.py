@@ -15,28 +15,13 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.program import Program
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
-LOOK_BACK: Final = 16
-"""Collectives that may run at once, or wait."""
-_FREE: Final = 0.1
-"""Part of a kernel's duration beside collectives up to which it runs without them."""
-_MOSTLY_FREE: Final = 0.6
-"""Part of the ranks' steps in which a kernel must run without collectives to tell how fast each rank's step is."""
-_MAX_RATIO: Final = 2.0
-"""Of a duration to the kernel's median: a run further away is another kind of event, and is left out."""
-_MIN_VARIATION: Final = 0.1
-"""Squared variation of the part beside collectives, summed over a kernel's runs: with less it is not compared."""
-_MIN_KERNELS: Final = 3
-"""Kernels that are compared: of fewer the spread is unknown."""
-_MIN_SIGMAS: Final = 2.0
-"""Standard errors. An estimate below it is taken for none."""
-_MIN_INTERFERENCE: Final = 0.02
-"""Less is within what kernels of different kinds differ by."""
-_MIN_MEDIAN: Final = 0.5
-"""Of the mean over kernels. With a smaller median only some kernels are slowed, and no one factor holds of all."""
+_LIMITS: Final = THRESHOLDS.interference
+_LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
 _FIRST_GUESS: Final = 0.2
 _ITERATIONS: Final = 3
 
@@ -91,7 +76,7 @@ def state_at(before: Ints, first: int, row: int, op: int, start: Floats, end: Fl
     """Return whether a collective launched before the operation runs at a time, and until when that stays so."""
     is_beside, begins, ends = False, math.inf, now
     at = before[first + op]
-    for _ in range(LOOK_BACK):
+    for _ in range(_LOOK_BACK):
         if at < 0:
             break
         begun, over = start[row + at], end[row + at]
@@ -136,9 +121,9 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
     share = shares.reshape(start.shape)
     known = ~np.isnan(share)
     runs = known.sum(axis=0)
-    varies = np.where(known, share, 0.0).max(axis=0, initial=0.0) > _FREE
-    steady = (runs > 0) & ((known & (share <= _FREE)).sum(axis=0) >= _MOSTLY_FREE * runs)
-    if varies.sum() < _MIN_KERNELS:
+    varies = np.where(known, share, 0.0).max(axis=0, initial=0.0) > _LIMITS.free_share
+    steady = (runs > 0) & ((known & (share <= _LIMITS.free_share)).sum(axis=0) >= _LIMITS.mostly_free_share * runs)
+    if varies.sum() < _LIMITS.min_kernels:
         return 0.0
     logs = _relative_logs(end - start, share, steady)[:, varies]
     return _fit(share[:, varies], logs)
@@ -155,8 +140,8 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
     some = ~np.isnan(logs).all(axis=0)
     middle[some] = np.nanmedian(logs[:, some], axis=0)
     with np.errstate(invalid="ignore"):
-        logs[np.abs(logs - middle) > math.log(_MAX_RATIO)] = np.nan
-        own = np.where(share <= _FREE, logs, np.nan)[:, steady]
+        logs[np.abs(logs - middle) > math.log(_LIMITS.max_ratio)] = np.nan
+        own = np.where(share <= _LIMITS.free_share, logs, np.nan)[:, steady]
     own = own[:, ~np.isnan(own).all(axis=0)]
     more = own - (np.nanmedian(own, axis=0) if own.shape[1] else 0.0)
     count = (~np.isnan(more)).sum(axis=1)
@@ -172,11 +157,11 @@ def _fit(share: Floats, logs: Floats) -> float:
     found = math.log1p(_FIRST_GUESS)
     for _ in range(_ITERATIONS):
         # the log of the duration, in that of a run that is beside collectives throughout
-        factor = math.expm1(max(found, _MIN_INTERFERENCE))
+        factor = math.expm1(max(found, _LIMITS.min_interference))
         shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), known)
         variation = (shape**2).sum(axis=0)
-        compared = variation >= _MIN_VARIATION
-        if compared.sum() < _MIN_KERNELS:
+        compared = variation >= _LIMITS.min_variation
+        if compared.sum() < _LIMITS.min_kernels:
             return 0.0
         weight = variation[compared] / variation[compared].sum()
         slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
@@ -184,9 +169,9 @@ def _fit(share: Floats, logs: Floats) -> float:
     count = int(compared.sum())
     error = math.sqrt(float((weight * (slopes - found)) @ (weight * (slopes - found))) * count / (count - 1))
     interference = math.expm1(found)
-    if interference < _MIN_INTERFERENCE or found < _MIN_SIGMAS * error:
+    if interference < _LIMITS.min_interference or found < _LIMITS.min_sigmas * error:
         return 0.0
-    return interference if float(np.median(slopes)) >= _MIN_MEDIAN * found else 0.0
+    return interference if float(np.median(slopes)) >= _LIMITS.min_median * found else 0.0
 
 
 def _centre(values: Floats, known: Bools) -> Floats:

@@ -5,18 +5,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
 
-RIGHT_AFTER_NS: Final = 20_000
-"""What begins within this of another operation's end began right after it."""
-_MIN_QUEUE: Final = 8
-"""Places. No GPU has a shorter queue."""
-_MIN_WAITED: Final = 3
-"""Launches that must have waited in a full queue: fewer may be long by chance."""
-_LONG_CALL: Final = 2.0
-"""Times the usual length of a launching call. A longer one has waited."""
-_MIN_WHEN_FREED: Final = 0.9
-"""Part of the waiting launches that must return right after a place becomes free."""
+_LIMITS: Final = THRESHOLDS.launch_queue
 
 
 class Launches(NamedTuple):
@@ -45,7 +37,11 @@ def queue_limit(orders: Sequence[Launches]) -> int | None:
     roomy = counts <= most // 2
     usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
     # a launch that finds the last place free does not wait
-    waited = (counts == most) & (in_call > _LONG_CALL * usual)
-    if most < _MIN_QUEUE or waited.sum() < _MIN_WAITED:
+    waited = (counts == most) & (in_call > _LIMITS.long_call_ratio * usual)
+    if most < _LIMITS.min_queue or waited.sum() < _LIMITS.min_waited:
         return None
-    return most if (since_start[waited] <= RIGHT_AFTER_NS).mean() >= _MIN_WHEN_FREED else None
+    return (
+        most
+        if (since_start[waited] <= THRESHOLDS.dependencies.right_after_ns).mean() >= _LIMITS.min_when_freed
+        else None
+    )

@@ -13,17 +13,13 @@ from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_
 from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
 
-_SAMPLED_ORDERS: Final = 8
-"""Ranks whose launches are followed over all sampled steps, for the queue."""
-_OVERLAPPING: Final = 0.01
-"""Part of the switches at which a profiler's clock may err."""
-_SWITCHES: Final = 4
-"""Switches per thread and step up to which threads are taken to hand over to each other."""
+_LIMITS: Final = THRESHOLDS.dependencies
 
 
 class SampledSteps:
@@ -55,7 +51,7 @@ class SampledSteps:
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
         launches = self._program.kinds != SYNC
-        for cell, rank in enumerate(here[:_SAMPLED_ORDERS].tolist()):
+        for cell, rank in enumerate(here[: _LIMITS.sampled_orders].tolist()):
             known = launches & ~np.isnan(back[cell])
             times_of_rank = (call[cell, known], back[cell, known], start[cell, known])
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
@@ -93,7 +89,7 @@ def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
     own = np.array([op.thread for op in program.operations], np.int64)
     switches = int((np.diff(own) != 0).sum())
     threads = len(np.unique(own))
-    interleave = threads > 1 and switches > _SWITCHES * threads and not _take_turns(own, steps)
+    interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(own, steps)
     return own if interleave else np.zeros_like(own)
 
 
@@ -108,4 +104,4 @@ def _take_turns(own: Ints, steps: Iterable[TeamTimes]) -> bool:
         returned, called = step.back[first], step.call[first + 1]
         switches += int((~np.isnan(returned + called)).sum())
         overlapping += int((called < returned).sum())
-    return overlapping <= _OVERLAPPING * switches
+    return overlapping <= _LIMITS.overlapping_share * switches

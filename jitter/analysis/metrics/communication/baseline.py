@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from math import log
 from statistics import median_low
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.table import CollectiveRow
 from jitter.core.bandwidth import bus_factor
 from jitter.core.formatting import format_count
-
-BELOW_BASELINE: Final = 0.8
-"""A bus bandwidth under this part of the baseline's is a finding."""
 
 
 class BaselineRow(NamedTuple):

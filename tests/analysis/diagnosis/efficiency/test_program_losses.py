@@ -9,8 +9,9 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.efficiency import program
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.diagnosis.efficiency.program import MIN_SHARE, choose_steps, find_program_losses
+from jitter.analysis.diagnosis.efficiency.program import choose_steps, find_program_losses
 from jitter.analysis.replay.program_changes import no_change, price_changes
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
@@ -109,7 +110,7 @@ def test_real_pair_waits_in_one_call_a_step(tmp_path: Path):
     found = {one.kind: one for one in find_program_losses(analysis)}
     waiting = found["synchronization"]
     assert waiting.share is not None
-    assert MIN_SHARE < waiting.share < 0.13
+    assert THRESHOLDS.efficiency.min_share < waiting.share < 0.13
     assert waiting.evidence[0].startswith("1 call per step; cudaStreamSynchronize before kernel 119 takes 9.")
     kinds = analysis.run.job.kind
     assert int((kinds == SYNC).sum()) == 1

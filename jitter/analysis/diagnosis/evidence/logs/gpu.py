@@ -6,10 +6,9 @@ from statistics import median
 from typing import Final
 
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
-LOWER_CLOCK: Final = 0.95
-"""A GPU's median clock under this part of the other GPUs' is a lower clock."""
 _LIMITS: Final = {
     "sw_power_cap": "power cap",
     "hw_power_brake_slowdown": "power brake",
@@ -37,7 +36,7 @@ def _clocks(host: str | None, device: int, clocks: Rows) -> list[str]:
     mine = [row["sm_mhz"] for row in own if row["sm_mhz"] is not None]
     theirs = [row["sm_mhz"] for row in others if row["sm_mhz"] is not None]
     name = f"GPU {device}" + (f" of {host}" if host is not None else "")
-    if mine and theirs and median(mine) < LOWER_CLOCK * median(theirs):
+    if mine and theirs and median(mine) < THRESHOLDS.evidence.lower_clock * median(theirs):
         found.append(f"{name} ran at {median(mine):,.0f} MHz, the other GPUs at {median(theirs):,.0f} MHz (median)")
     reasons = Counter(_LIMITS[reason] for row in own for reason in {*(row["reasons"] or ())} & _LIMITS.keys())
     elsewhere = Counter(_LIMITS[reason] for row in others for reason in {*(row["reasons"] or ())} & _LIMITS.keys())

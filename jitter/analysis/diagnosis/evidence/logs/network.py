@@ -5,9 +5,11 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_ranks
 
-_MOST_NAMED: Final = 4
+_LIMITS: Final = THRESHOLDS.sentences
+
 _FABRIC_INTERFACES: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
 
 
@@ -102,5 +104,5 @@ def _unlike_others(communicators: Rows) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    more = f" and {len(names) - _LIMITS.max_listed} more" if len(names) > _LIMITS.max_listed else ""
+    return ", ".join(names[: _LIMITS.max_listed]) + more

@@ -7,13 +7,14 @@ from typing import Any, Final
 import numpy as np
 
 from jitter.analysis.metrics.communication.baseline import BaselineRow
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
+
+_LIMITS: Final = THRESHOLDS.evidence
 
 Rows = Sequence[Mapping[str, Any]]
 EVIDENCE_RELATIONS: Final = ("communicators", "edges", "gpu_clocks", "gpu_errors", "bindings", "topology")
 """The relations of `JobLogs`."""
-SAMPLING_NS: Final = 5_000_000_000
-"""Clock logs take a sample every few seconds, and steps are shorter: a sample this near belongs to the step, ns."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,15 @@ class JobLogs:
 
 
 def _within(rows: Rows, times: Sequence[tuple[int, int]]) -> Rows:
-    """Return the rows of these times, and of `SAMPLING_NS` before and after them; rows without a time stay."""
+    """Return the rows of these times, and of `log_sampling_ns` before and after them; rows without a time stay."""
     starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
     last_end = np.maximum.accumulate(ends)
     kept = []
     for row in rows:
         time_ns = row.get("time_ns")
         if time_ns is not None:
-            begun = int(np.searchsorted(starts, time_ns + SAMPLING_NS, side="right"))
-            if not begun or last_end[begun - 1] < time_ns - SAMPLING_NS:
+            begun = int(np.searchsorted(starts, time_ns + _LIMITS.log_sampling_ns, side="right"))
+            if not begun or last_end[begun - 1] < time_ns - _LIMITS.log_sampling_ns:
                 continue
         kept.append(row)
     return kept

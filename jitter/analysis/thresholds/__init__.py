@@ -1,10 +1,27 @@
-"""The thresholds that decide findings and their confidence, each with its unit and its reason (guide: `confidence`).
+"""All thresholds of the analysis, each with its unit and its reason; code reads them from `THRESHOLDS`.
 
-Constants that only one method uses (its sample, its resolution) stand with that method.
+The fields of `Thresholds` decide findings and their confidence (guide: `confidence`). What only one method uses (its
+sample, its resolution) is in that method's group.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from jitter.analysis.thresholds.detection import (
+    LaunchedWorkThresholds,
+    LikelyCommunicationThresholds,
+    RandomEventThresholds,
+    SpreadThresholds,
+    SyncCallThresholds,
+)
+from jitter.analysis.thresholds.diagnosis import EfficiencyThresholds, EvidenceThresholds, SentenceThresholds
+from jitter.analysis.thresholds.execution import (
+    DependencyThresholds,
+    InterferenceThresholds,
+    LaunchQueueThresholds,
+    MatchingThresholds,
+    ReplayThresholds,
+)
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,21 @@ class Thresholds:
     """Of the run's time. Transfers that take less cannot cost more, however slow the network is."""
     min_loss_share: float = 0.01
     """Of the run's time. From here on the verdict names the rank that is slowest most often, without a culprit."""
+
+    # single methods, in the order of the analysis
+    matching: MatchingThresholds = field(default_factory=MatchingThresholds)
+    dependencies: DependencyThresholds = field(default_factory=DependencyThresholds)
+    launch_queue: LaunchQueueThresholds = field(default_factory=LaunchQueueThresholds)
+    interference: InterferenceThresholds = field(default_factory=InterferenceThresholds)
+    replay: ReplayThresholds = field(default_factory=ReplayThresholds)
+    spread: SpreadThresholds = field(default_factory=SpreadThresholds)
+    launched_work: LaunchedWorkThresholds = field(default_factory=LaunchedWorkThresholds)
+    random_events: RandomEventThresholds = field(default_factory=RandomEventThresholds)
+    sync_calls: SyncCallThresholds = field(default_factory=SyncCallThresholds)
+    likely_communication: LikelyCommunicationThresholds = field(default_factory=LikelyCommunicationThresholds)
+    efficiency: EfficiencyThresholds = field(default_factory=EfficiencyThresholds)
+    evidence: EvidenceThresholds = field(default_factory=EvidenceThresholds)
+    sentences: SentenceThresholds = field(default_factory=SentenceThresholds)
 
 
 THRESHOLDS: Final = Thresholds()

@@ -1,0 +1,79 @@
+"""Thresholds of single methods of detection: unnamed communication, unrecorded waits, events, launched work."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SyncCallThresholds:
+    """Whether a host waited for the GPU in calls that were not recorded."""
+
+    sampled_steps: int = 9
+    """Steps. The same calls are made in all of them: more only cost time."""
+    min_seen: int = 4
+    """Launches at one place of the program. Fewer may follow the GPU by chance."""
+    min_idle_ns: float = 20_000.0
+    """Nanoseconds between the host's last call and the GPU's end. A shorter time is no wait."""
+    max_late_share: float = 0.25
+    """Of that time. The launch comes within this part of it after the GPU's end."""
+    min_soon_share: float = 0.75
+    """Of the launches. The others may come later: their host had something else to do after its wait."""
+    max_spread_share: float = 0.5
+    """Of the spread of the host time. The delay after the GPU's end varies less: the launch follows the GPU."""
+
+
+@dataclass(frozen=True)
+class LikelyCommunicationThresholds:
+    """Which kernels behave like communication although nothing names them so."""
+
+    sampled_steps: int = 8
+    """Steps. The kernels of a team are the same in all of them: more only cost time."""
+    sampled_ranks: int = 32
+    """Ranks. The same."""
+    min_samples: int = 4
+    """Launches of a kernel. Fewer prove nothing."""
+    min_spread_share: float = 0.1
+    """Of the median duration. Durations of communication differ more between ranks; those of work do not."""
+    min_apart_ns: float = 1_000.0
+    """Nanoseconds. Starts must differ by more: less is the resolution of some profilers."""
+    max_end_share: float = 0.25
+    """Of what starts differ by. Ends differ by less."""
+    min_paired_share: float = 0.75
+    """Of the ranks. So many must have a partner that ends with them."""
+
+
+@dataclass(frozen=True)
+class LaunchedWorkThresholds:
+    """GPU time for the launched work, where the sizes of launches vary."""
+
+    min_variation: float = 0.01
+    """Of a rank's GPU time, from step to step. With less, launches are not read: each costs a file."""
+    min_sized_share: float = 0.05
+    """Of the GPU time of a step. Kernels whose sizes differ between ranks must take as much."""
+    max_cells: int = 2_000_000
+    """Operations × ranks × steps. Of a longer run, steps at even distances are compared."""
+    max_probed_ranks: int = 8
+    """Ranks of one step. Their launches tell whether sizes vary at all."""
+    min_size_variation: float = 1e-3
+    """Squared deviations of ln(threads), summed. With less, a kernel's growth is taken for 0."""
+    max_power: float = 3.0
+    """Power of the launch size. No kernel's work grows faster."""
+
+
+@dataclass(frozen=True)
+class RandomEventThresholds:
+    """Whether events fall on random ranks and steps."""
+
+    draws: int = 1_000
+    """Random draws that the events are compared with: resolves a chance of 0.1%."""
+    max_events: int = 2_000
+    """Events that are drawn: more do not change the answer."""
+
+
+@dataclass(frozen=True)
+class SpreadThresholds:
+    """How a spread is estimated."""
+
+    min_robust_ranks: int = 6
+    """Other ranks. With fewer, their median absolute deviation tells too little: all but the largest count."""
+    mad_efficiency: float = 0.4
+    """Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""

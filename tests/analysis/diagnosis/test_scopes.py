@@ -106,14 +106,14 @@ def test_the_chance_of_sharing_against_all_draws(groups, drawn: int):
     def tail(group, late) -> float:
         return sum(len(group & other) >= len(group & late) for other in draws) / len(draws)
 
-    for late in draws:
-        for group in groups:
+    tails = [[tail(group, late) for group in groups] for late in draws]
+    for late, its_tails in zip(draws, tails, strict=True):
+        for group, own in zip(groups, its_tails, strict=True):
             found = chance_of_sharing(group, late, groups, 9)
-            own = tail(group, late)
-            by_counting = sum(any(tail(one, other) <= own for one in groups) for other in draws) / len(draws)
+            by_counting = sum(any(one <= own for one in others) for others in tails) / len(draws)
             # a sum of tails counts draws twice in which two groups are as improbable
             assert found >= by_counting - 1e-9
-            summed = sum(sum(tail(one, other) <= own for other in draws) for one in groups) / len(draws)
+            summed = sum(sum(one <= own for one in others) for others in tails) / len(draws)
             assert found == pytest.approx(min(summed, 1.0))
 
 

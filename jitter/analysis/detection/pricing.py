@@ -5,6 +5,7 @@ from functools import cached_property
 
 from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import Candidate, PricedFinding, repair_scenario
+from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
@@ -62,7 +63,17 @@ class Pricing:
             if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
                 # the group may wait for unrecorded ranks, which waited for another fault
                 return marginal_ns >= THRESHOLDS.unrecorded_factor * least
+        if self.unpriced_ns(candidate) >= THRESHOLDS.unrecorded_factor * least:
+            return True
         return max(alone_ns, marginal_ns) >= least
+
+    def unpriced_ns(self, candidate: Candidate) -> float:
+        """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
+
+        In the replay, exchanges that name no partners delay no other rank.
+        """
+        is_unpriced = isinstance(candidate, Outlier) and self._analysis.run.matching.unpaired > 0
+        return candidate.excess_ns if is_unpriced else 0.0
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

@@ -18,6 +18,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 
 _LIMITS: Final = THRESHOLDS.sentences
+_UNKNOWN_GAIN = "whether that delays other ranks is unknown: some exchanges name no partners"
 
 
 def make_culprit(
@@ -50,6 +51,11 @@ def make_culprit(
     recorded = rank if rank in ranks else ranks[0]
     if group.group.scope == "unrecorded" and evidence.missing_ranks:
         ranks = evidence.missing_ranks
+    pricing = evidence.pricing
+    is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
+        pricing.unpriced_ns(one.candidate) > 0 for one in group.findings
+    )
+    gain_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     return Culprit(
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
@@ -57,9 +63,9 @@ def make_culprit(
         host=location.host if group.group.scope in ("rank", "host") else None,
         device=location.device if group.group.scope in ("rank", "device") else None,
         cause=group.cause,
-        confidence=_confidence(group, evidence),
+        confidence="low" if is_unknown else _confidence(group, evidence),
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(max(gain_ns, 0.0) if group.is_lead else gain_ns, max_gain_ns),
+        gain_ns=cap_gain(gain_ns, max_gain_ns),
         share_ns=cap_gain(max(share_ns, 0.0), max_gain_ns),
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
@@ -69,10 +75,12 @@ def make_culprit(
             *group.evidence,
             *_describe_share(gain_ns, share_ns, evidence),
             *_describe_chance(group, evidence),
+            *((_UNKNOWN_GAIN,) if is_unknown else ()),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, charges, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
+        has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
 

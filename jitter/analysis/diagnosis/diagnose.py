@@ -77,7 +77,8 @@ def _select_worth_fixing(
         scenarios = [group.scenario for group in kept]
         prices = pricing.price(scenarios)
         is_worth = [
-            alone >= 0 and any(pricing.is_worth_fixing(one.candidate, alone, marginal) for one in group.findings)
+            (alone >= 0 or analysis.run.matching.unpaired > 0)
+            and any(pricing.is_worth_fixing(one.candidate, alone, marginal) for one in group.findings)
             for group, (alone, marginal) in zip(kept, prices, strict=True)
         ]
         if all(is_worth):

@@ -3,21 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
 from jitter.analysis.diagnosis.first_starts import describe_first_starts, describe_warm_up
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
+from jitter.core.formatting import capitalize, format_numbers, format_percent, format_ranks, format_time
 
-_PART_WORDS: Final = {
-    TimePart.START: "host time before its first kernel",
-    TimePart.CPU: "host time",
-    TimePart.GPU: "GPU time",
-}
 NO_SYNC_CALLS: Final = (
     "Synchronising calls were not recorded, although hosts wait for their GPUs: waiting counts as host time, and the "
     "loss of a step may be too large."
@@ -55,7 +48,6 @@ def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[s
             "Some exchanges name no partners, and their ends show that not all ranks take part: "
             "waiting in them counts as own time."
         )
-        found += _unpriced(evidence)
     if (interference := max((rules.interference for rules in run.dependencies.values()), default=0.0)) > 0:
         found.append(
             f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
@@ -147,14 +139,3 @@ def explain_no_peers(ranks: Sequence[int]) -> str:
         f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
         "cannot be seen."
     )
-
-
-def _unpriced(evidence: Evidence) -> list[str]:
-    """Describe outliers whose effect on the other ranks the replay cannot compute."""
-    priced = [finding.candidate for finding in evidence.pricing.findings]
-    own = [one for one in evidence.analysis.candidates if isinstance(one, Outlier) and one not in priced]
-    return [
-        f"Rank {one.rank}'s {_PART_WORDS[one.part]} is {format_time(one.excess_ns / len(one.steps))} per step above "
-        f"its peers' in {format_count(len(one.steps), 'step')}: whether that delays other ranks is unknown."
-        for one in own[: THRESHOLDS.sentences.max_named]
-    ]

@@ -173,10 +173,13 @@ class Culprit:
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
 
+    has_unknown_gain: bool = False
+    """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
+
     @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because other findings take its place."""
-        return self.gain_ns < self.share_ns / 2
+        return self.gain_ns < self.share_ns / 2 and not self.has_unknown_gain
 
 
 @dataclass(frozen=True)

@@ -55,10 +55,9 @@ def write_verdict(
         said += f"; {describe_gain(first)}"
     others = [one for one in culprits[1:] if one not in alike]
     if others:
-        said += (
-            f". Also {_list_names(others, with_cause=True)}; "
-            f"fixing all findings would save about {format_time(all_gain_ns)}"
-        )
+        said += f". Also {_list_names(others, with_cause=True)}"
+        if not any(one.has_unknown_gain for one in culprits):
+            said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
     return said + "."
 
 
@@ -153,6 +152,8 @@ def describe_gain(culprit: Culprit) -> str:
             f"fixing it alone would save {alone}, because other findings hide it; "
             f"its share of what fixing all saves is {format_time(culprit.share_ns)}"
         )
+    if culprit.has_unknown_gain:
+        return "what fixing it would save is unknown, because some exchanges name no partners"
     if culprit.gain_ns <= 0:
         return "what fixing it alone would save is too small to measure in these steps"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""

@@ -84,7 +84,8 @@ class Thresholds:
     min_gain_share: float = 0.01
     """Of the time of the steps in which it occurs. Fixing a finding must save this much to be worth a person's time."""
     unrecorded_factor: float = 2.0
-    """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks."""
+    """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks, and
+    for the excess of a rank whose exchanges name no partners, which has no known cost."""
 
     max_exact_shares: int = 6
     """Findings. Of so many the joint saving is shared out exactly, by replays of all subsets; of more in one order."""

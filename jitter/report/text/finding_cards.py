@@ -89,6 +89,8 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     saved_ns = culprit.share_ns if culprit.is_hidden else culprit.gain_ns
+    if culprit.has_unknown_gain:
+        return f"{remedy} would help by an unknown time: some exchanges name no partners"
     if saved_ns <= 0 or not counted:
         return f"{remedy} would help; what it saves alone is too small to measure in these steps"
     loss = diagnosis.loss

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import Answers
-    from jitter.analysis.diagnosis.model import Diagnosis
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.execution.dependencies.inference import RowDependency
     from jitter.analysis.execution.recorded.run_reader import RunReader
     from jitter.analysis.metrics.communication.measure import Communication

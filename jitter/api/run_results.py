@@ -166,7 +166,8 @@ class RunResults:
 def _nothing_compared() -> "Answers":
     """Return the answers of a lake without steps."""
     from jitter.analysis.diagnosis.answer_cache import Answers
-    from jitter.analysis.diagnosis.model import Conclusion, Diagnosis, Loss, WhatIf
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
+    from jitter.analysis.diagnosis.model import Conclusion, Loss, WhatIf
 
     verdict = "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
     diagnosis = Diagnosis(Loss(None, None), (), (), WhatIf(None, None), verdict, conclusion=Conclusion("unknown"))

@@ -32,7 +32,7 @@ from jitter.lake.derived.freshness import made_from
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
-    from jitter.analysis.diagnosis.model import Diagnosis
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
 
 _MAX_KERNEL_TIMES: Final = 140_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""

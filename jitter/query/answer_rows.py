@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 
 ANSWERS_SCHEMA = pa.schema(
     [

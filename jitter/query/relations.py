@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.answer_cache import Answers
-from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_metrics import StepMetrics

@@ -8,7 +8,8 @@ from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 from markupsafe import Markup
 
-from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.report.page import StepChoice, render_findings, render_page_body, template_environment

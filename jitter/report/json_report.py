@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, LossShare, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bokeh.models import GridPlot
 
-from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey

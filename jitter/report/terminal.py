@@ -4,7 +4,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.core.formatting import capitalize, escape_control, format_count
 from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import (

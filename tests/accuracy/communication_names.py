@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import jitter
-from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.simulate import Fault, Job, simulate, write
 
 _ALL_REDUCE = {

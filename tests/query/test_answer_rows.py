@@ -2,7 +2,8 @@
 
 import pytest
 
-from jitter.analysis.diagnosis.model import Diagnosis, Divergence, Loss, Split, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Divergence, Loss, Split, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row, answer_rows
 from jitter.report.text.step_table import tabulate_steps

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from jitter.analysis.detection.data_quality import StepQuality
-from jitter.analysis.diagnosis.model import Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
 from jitter.lake.derived.freshness import file_state, made_from

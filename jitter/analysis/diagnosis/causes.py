@@ -1,14 +1,18 @@
 """The causes that a culprit can have: for each its words, side, part of time, advice, and how it is detected.
 
-To add a cause: a name in `model.Cause`, an entry of `CAUSES` here, a detector below, and a fault in
+To add a cause: a name in `model.Cause`, an entry of `CAUSES` and a detector here, and a fault in
 `jitter.simulate.faults` whose cause it is. A test compares the four; the guide's topic `causes` has a line for each.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, cast
 
+from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
+from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -41,6 +45,16 @@ class CauseInfo:
     """Other parts in which its excess may be."""
     job_advice: str = ""
     """The same of all ranks of the job."""
+    remedy: str = "fixing it"
+    """What would help, as the subject of a sentence that says what it saves."""
+    place: str = ""
+    """Place in the step of its excess, where that is no kernel."""
+    is_at_kernels: bool = True
+    """Whether the kernels with its excess, and the code that launches them, are worth a look."""
+    is_late_launch: bool = False
+    """Whether the host's work before a launch is evidence of it."""
+    find_in_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
+    """Returns what the job's logs say of it for some ranks, in sentences."""
 
 
 def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tuple[str, ...]]:
@@ -165,6 +179,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             detect=_after_last_launch,
             job_advice="are late at the end of their steps: check the host work after the last launch (optimizer, "
             "logging, freeing memory)",
+            place="after the last launch of the step",
+            is_at_kernels=False,
         ),
         "late_start": CauseInfo(
             words="late step starts",
@@ -173,6 +189,9 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="starts its steps late: check its data loading and its host",
             detect=_late_start,
             job_advice="start their steps late: check the data loading and the hosts",
+            remedy="less host work before the first kernel of the step",
+            place="before the first kernel of the step",
+            is_late_launch=True,
         ),
         "cpu_launch": CauseInfo(
             words="late kernel launches",
@@ -181,6 +200,9 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="launches its kernels late: check its host's CPU",
             detect=_late_launches,
             job_advice="launch their kernels late, at different places: check the hosts' CPUs and the training loop",
+            remedy="launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
+            is_late_launch=True,
+            find_in_logs=cpu_evidence,
         ),
         "workload_imbalance": CauseInfo(
             words="more or different work",
@@ -189,6 +211,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="has more or different work: check how work is divided",
             detect=_different_work,
             job_advice="have more or different work in these steps: check how work is divided over the steps",
+            remedy="equal work on all ranks (batch, sequence lengths, routing)",
         ),
         "gpu_time": CauseInfo(
             words="slower execution, or more work in launches of the same size",
@@ -197,6 +220,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="takes longer for some of its kernels: check its share of the work, then its GPU",
             detect=_undecided,
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
+            find_in_logs=gpu_evidence,
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",
@@ -205,6 +229,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="executes the same kernels more slowly: check its GPU's clocks, temperature and neighbours",
             detect=_same_work,
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
+            remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
+            find_in_logs=gpu_evidence,
         ),
         "communication": CauseInfo(
             words="slow communication",
@@ -214,6 +240,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             detect=_slow_communication,
             job_advice="communicate slowly although they arrive at the same time: check the network and the "
             "communication library's settings",
+            remedy="a network link at full speed (check the NIC and the path of these ranks)",
+            find_in_logs=network_evidence,
         ),
         "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
     }

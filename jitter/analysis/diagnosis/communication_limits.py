@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from jitter.analysis.detection.communication.likely_communication import CommunicationSurvey
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
 

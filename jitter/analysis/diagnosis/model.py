@@ -1,9 +1,8 @@
-"""The diagnosis as plain data: loss, steps, culprits, what-if, verdict."""
+"""The parts of a diagnosis as plain data: loss, steps, culprits, what-if, conclusion."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.core.step_key import StepKey
 
 Cause = Literal[
@@ -201,39 +200,3 @@ class WhatIf:
 
     culprits_repaired_ns: int | None
     all_repaired_ns: int | None
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """The diagnosis of a run; every form of report is made from it."""
-
-    loss: Loss
-    steps: tuple[StepAnswer, ...]
-    culprits: tuple[Culprit, ...]
-    """Worst first; empty for a healthy run."""
-    what_if: WhatIf
-    verdict: str
-    notes: tuple[str, ...] = ()
-    """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
-    split: tuple[LossShare, ...] = ()
-    """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
-    conclusion: Conclusion = Conclusion("within_noise")
-    efficiency: tuple[EfficiencyFinding, ...] = ()
-    """Limits of all ranks alike, whether or not the job has jitter."""
-
-    def _repr_html_(self) -> str:
-        """Return what a notebook shows: verdict, findings, split of the loss."""
-        from jitter.analysis.diagnosis.notebook_html import render_diagnosis
-
-        return render_diagnosis(self)
-
-    @property
-    def main_share(self) -> LossShare | None:
-        """The part with most of the loss; None where nothing of it is explained."""
-        known = [share for share in self.split if share.part != "unexplained" and share.ns > 0]
-        return max(known, key=lambda share: share.ns, default=None)
-
-    @property
-    def costliest(self) -> StepAnswer:
-        """The step with the largest loss, the earliest of equals; the first if no loss is known."""
-        return max(self.steps, key=lambda step: (step.loss_ns is not None, step.loss_ns or 0))

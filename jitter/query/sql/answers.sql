@@ -13,5 +13,5 @@ SELECT epoch,                  -- null: the markers state none
        cpu_ns,                 -- of the max rank's excess: between launches
        after_ns,               -- of the max rank's excess: on the host after the last launch of a step
        gpu_ns,                 -- of the max rank's excess: in kernels and copies
-       cause                   -- late_start, cpu_launch, gpu_compute, workload_imbalance, gpu_time, communication, none
+       cause                   -- its identifier, see: jitter explain causes
 FROM answers_rows

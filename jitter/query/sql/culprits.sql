@@ -5,7 +5,7 @@ SELECT scope,                  -- rank, host, device or ranks
        ranks,                  -- the ranks concerned
        host,                   -- of a finding about a rank or a host; null: another scope, or not recorded
        device,                 -- of a finding about a rank or a device; null: another scope, or not recorded
-       cause,                  -- late_start, cpu_launch, gpu_compute, workload_imbalance, gpu_time or communication
+       cause,                  -- its identifier, see: jitter explain causes
        confidence,             -- high, medium or low
        excess_ns,              -- self time above that of the other ranks, in its steps
        gain_ns,                -- time that the run saves if it alone is fixed

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     format_numbers,
@@ -22,13 +23,6 @@ MAX_EVIDENCE: Final = 3
 """Sentences of evidence on a card; the answer to the last question has the others."""
 MAX_EXPORTED_RANKS: Final = 8
 _STALLED: Final = "the input pipeline stalled"
-_REMEDIES: Final[Mapping[str, str]] = {
-    "late_start": "less host work before the first kernel of the step",
-    "cpu_launch": "launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
-    "gpu_compute": "a GPU at full speed (check clocks, power, temperature, neighbours)",
-    "workload_imbalance": "equal work on all ranks (batch, sequence lengths, routing)",
-    "communication": "a network link at full speed (check the NIC and the path of these ranks)",
-}
 
 
 class FindingCard(NamedTuple):
@@ -83,7 +77,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
     A finding of low confidence is a lead: it "might" save.
     """
-    remedy = _REMEDIES.get(culprit.cause, "fixing it")
+    remedy = CAUSES[culprit.cause].remedy
     if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"

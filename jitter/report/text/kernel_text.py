@@ -1,6 +1,8 @@
 """The kernels of a finding as text: its range of kernel indices, and the kernel at which its excess begins."""
 
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.core.formatting import abbreviate
 from jitter.core.names.kernels import short_name
 
@@ -13,8 +15,9 @@ def describe_kernels(culprit: Culprit, diagnosis: Diagnosis) -> str:
     index = culprit.kernel_index
     if index is None:
         return ""
-    if culprit.cause == "cpu_after":
-        return "after the last launch of the step"
+    cause = CAUSES[culprit.cause]
+    if not cause.is_at_kernels:
+        return cause.place
     where = f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}"
     for step in diagnosis.steps:
         began = step.divergence

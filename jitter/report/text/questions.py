@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.parts import (
     LOSS_PART_INFO,
     describe_ranks,
@@ -13,7 +14,7 @@ from jitter.analysis.diagnosis.loss.parts import (
     format_share,
     main_rank,
 )
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
 from jitter.core.formatting import (
     format_count,
@@ -197,13 +198,6 @@ def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: 
     return doubtful if diagnosis.conclusion.doubts else cleared
 
 
-_OUTSIDE_KERNELS: Final[Mapping[str, str]] = {
-    "late_start": "before the first kernel of the step",
-    "cpu_after": "after the last launch of the step",
-}
-"""Place in the step of findings by cause, where it is no kernel."""
-
-
 def _when(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
         return _without_finding(
@@ -214,8 +208,8 @@ def _when(diagnosis: Diagnosis) -> str:
         )
     places = []
     for one in diagnosis.culprits[:_MOST]:
-        where = _OUTSIDE_KERNELS.get(one.cause) if one.kernel_index is None else describe_kernels(one, diagnosis)
-        if where is not None:
+        where = CAUSES[one.cause].place if one.kernel_index is None else describe_kernels(one, diagnosis)
+        if where:
             places.append(f"{name_culprit(one)}: {where}")
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")

@@ -7,7 +7,8 @@ from functools import cached_property
 from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jitter.analysis.diagnosis.model import Diagnosis, StepAnswer
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
 
 

@@ -9,7 +9,8 @@ from jitter.analysis.detection.communication.likely_communication import (
     is_likely_communication,
 )
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
-from jitter.analysis.diagnosis.model import Culprit, Diagnosis, Loss, WhatIf
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import Culprit, Loss, WhatIf
 
 RANKS, LAUNCHES = 8, 40
 Times = tuple[np.ndarray, np.ndarray]

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.diagnosis.model import Diagnosis, Loss, WhatIf
+from jitter.analysis.diagnosis.model import Loss, WhatIf
 from jitter.core.step_key import StepKey
 
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.data_quality import assess_step_quality
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import (
     Conclusion,
     Culprit,
-    Diagnosis,
     Divergence,
     IndexRange,
     Loss,

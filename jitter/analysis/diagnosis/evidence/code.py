@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.migrations import Recordings, describe_migrations
-from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Diagnosis, Pause
+from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Pause
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
@@ -22,7 +24,6 @@ _LIMITS: Final = THRESHOLDS.evidence
 
 _CODE: Final = ("operator", "scope", "phase", "source_line")
 _COLUMNS: Final = ("kind", *_CODE, "launch_start_ns", "launch_end_ns", "launch_thread")
-_HOST_CAUSES: Final = ("cpu_launch", "late_start")
 
 
 class RecordedCode(Recordings, Protocol):
@@ -56,7 +57,7 @@ def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
 
 
 def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
-    told = describe_migrations(lake, culprit.rank, culprit.steps) if culprit.cause in _HOST_CAUSES else None
+    told = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
     return culprit if told is None else replace(culprit, evidence=(*culprit.evidence, told))
 
 
@@ -66,7 +67,7 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
         return replace(culprit, evidence=(*culprit.evidence, f"the longest pauses on the critical path: {told}"))
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
-    if culprit.cause == "cpu_after" or where is None or key is None:
+    if not CAUSES[culprit.cause].is_at_kernels or where is None or key is None:
         return culprit
     if where.last - where.first >= _LIMITS.max_code_kernels:
         return culprit
@@ -75,7 +76,7 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
         return culprit
     words = describe_launch(launch.code)
     found = [] if words is None else [words]
-    if culprit.cause in _HOST_CAUSES:
+    if CAUSES[culprit.cause].is_late_launch:
         operation = _describe_gap(lake, key, culprit.rank, launch)
         if operation is not None:
             found.append(f"before the launch of kernel {where.first} the host was {operation}")

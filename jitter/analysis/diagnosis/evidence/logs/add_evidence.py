@@ -3,15 +3,12 @@
 Logs never make a culprit: they add to the evidence of one.
 """
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
 
-from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
-from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.diagnosis.model import Cause, Culprit, Diagnosis
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.core.formatting import escape_control
 
 
@@ -48,15 +45,5 @@ def _time_notes(logs: JobLogs) -> list[str]:
 
 def log_evidence(culprit: Culprit, logs: JobLogs) -> list[str]:
     """Return what the logs tell of a culprit's cause, a sentence each; empty if nothing."""
-    find = _OF_CAUSE.get(culprit.cause)
-    if find is None:
-        return []
-    return [escape_control(text) for text in find(culprit.ranks, logs.during(culprit.steps))]
-
-
-_OF_CAUSE: Final[dict[Cause, Callable[[Collection[int], JobLogs], list[str]]]] = {
-    "communication": network_evidence,
-    "gpu_compute": gpu_evidence,
-    "gpu_time": gpu_evidence,
-    "cpu_launch": cpu_evidence,
-}
+    find = CAUSES[culprit.cause].find_in_logs
+    return [] if find is None else [escape_control(text) for text in find(culprit.ranks, logs.during(culprit.steps))]

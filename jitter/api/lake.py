@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.lake.derived.timing_cache import TimingCaches
     from jitter.lake.step_reader import StepColumns
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of `Lake.table` and `Lake.arrow_table`."""
+
+    cohort: int | None
+    deviation: bool
+    ranks: Sequence[int] | None
 
 
 class Lake(LakeContents):
@@ -93,20 +101,14 @@ class Lake(LakeContents):
 
         Raises `UsageError` for an unknown metric, step or rank, and if there are several cohorts and none is given.
         """
-        return self._table(metric, step, epoch, cohort, deviation, ranks).to_pandas()
+        found = self._table(metric, self._key(step, epoch), cohort=cohort, deviation=deviation, ranks=ranks)
+        return found.to_pandas()
 
     def arrow_table(
-        self,
-        metric: str,
-        step: int | StepKey,
-        epoch: int | None = None,
-        *,
-        cohort: int | None = None,
-        deviation: bool = False,
-        ranks: Sequence[int] | None = None,
+        self, metric: str, step: int | StepKey, epoch: int | None = None, **options: Unpack[TableOptions]
     ) -> pa.Table:
         """Return what `table` returns as an Arrow table, with `kernel_index` as its first column."""
-        return self._table(metric, step, epoch, cohort, deviation, ranks).to_arrow()
+        return self._table(metric, self._key(step, epoch), **options).to_arrow()
 
     def ttke_readings(self, steps: Sequence[int | StepKey] | None = None) -> "list[TtkeReading]":
         """Return the talk's reading of these steps (all), one a cohort and step, in order."""
@@ -272,21 +274,13 @@ class Lake(LakeContents):
         members = self._kernel_indices.members
         return StepMetrics(self.root, key, self._by_step[key], read, self.kernel_indices(key), members, metrics)
 
-    def _table(
-        self,
-        metric: str,
-        step: int | StepKey,
-        epoch: int | None,
-        cohort: int | None,
-        deviation: bool,
-        ranks: Sequence[int] | None,
-    ) -> "MetricTable":
+    def _table(self, metric: str, key: StepKey, **options: Unpack[TableOptions]) -> "MetricTable":
         from jitter.analysis.metrics.tables import build_metric_table
 
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
-        key, chosen = self._key(step, epoch), self._choose_cohort(cohort)
-        return build_metric_table(self._metrics(key, (metric,)), metric, chosen, deviation, ranks)
+        chosen, measured = self._choose_cohort(options.get("cohort")), self._metrics(key, (metric,))
+        return build_metric_table(measured, metric, chosen, options.get("deviation", False), options.get("ranks"))
 
     def _choose_cohort(self, cohort: int | None) -> int:
         """Return `cohort`, or the only one; raise `UsageError` with a list of cohorts otherwise."""

@@ -116,12 +116,11 @@ class RunResults:
         """Return the rows of the logs that evidence is made from."""
         from jitter.analysis.diagnosis.evidence.logs.relations import EVIDENCE_RELATIONS, JobLogs
         from jitter.analysis.metrics.communication.baseline import below_in_every_step
-        from jitter.analysis.thresholds import THRESHOLDS
         from jitter.lake.records import step_times_utc
 
         lake, slow = self._lake, []
         if self._benchmark and steps:
-            slow = below_in_every_step(lake.communication(steps), self._benchmark, THRESHOLDS.efficiency.below_baseline)
+            slow = below_in_every_step(lake.communication(steps), self._benchmark)
         return JobLogs(
             **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
             slow_network=slow,

@@ -13,14 +13,14 @@ import xxhash
 from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
-from jitter.ingestion.transform.collective_calls import compile_collective_pattern
 from jitter.ingestion.transform.joins.launch_join import GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, describe_unmatched_pattern
+from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
 from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
 from jitter.readers.validation import BatchValidator
 

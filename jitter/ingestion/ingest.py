@@ -15,11 +15,10 @@ from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
+from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
 from jitter.ingestion.ranks.job_identity import OtherJobError
-from jitter.ingestion.transform.collective_calls import compile_collective_pattern
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder

@@ -9,10 +9,9 @@ from jitter.core.errors import JitterError
 from jitter.core.parallel.executors import Executor
 from jitter.ingestion.discovery.discover import Source, discover
 from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns
 from jitter.ingestion.ranks.decide_ranks import parse_rank_options
-from jitter.ingestion.transform.collective_calls import compile_collective_pattern
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern
 from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord

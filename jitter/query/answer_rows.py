@@ -5,6 +5,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 
 ANSWERS_SCHEMA = pa.schema(
@@ -81,22 +82,22 @@ def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per finding about all ranks alike (`EFFICIENCY_SCHEMA`)."""
-    rows = [
-        {
-            "kind": one.kind,
-            "finding": one.sentence,
-            "share": one.share,
-            "gain_ns": one.gain_ns,
-            "evidence": list(one.evidence),
-        }
-        for one in diagnosis.efficiency
-    ]
-    return pa.Table.from_pylist(rows, EFFICIENCY_SCHEMA)
+    return pa.Table.from_pylist([efficiency_row(one) for one in diagnosis.efficiency], EFFICIENCY_SCHEMA)
 
 
-def answer_row(step: StepAnswer) -> dict[str, object]:
-    """Return one step's answer as a flat row with the columns of `ANSWERS_SCHEMA`; unknown values are None."""
-    began, split = step.divergence, step.split
+def efficiency_row(finding: EfficiencyFinding) -> dict[str, object]:
+    """Return one finding about all ranks alike with the columns of `EFFICIENCY_SCHEMA`."""
+    return {
+        "kind": finding.kind,
+        "finding": finding.sentence,
+        "share": finding.share,
+        "gain_ns": finding.gain_ns,
+        "evidence": list(finding.evidence),
+    }
+
+
+def step_values(step: StepAnswer) -> dict[str, object]:
+    """Return what rows and the JSON report alike say of a step."""
     return {
         "epoch": step.key.epoch,
         "step": step.key.step,
@@ -105,6 +106,32 @@ def answer_row(step: StepAnswer) -> dict[str, object]:
         "loss_fraction": step.loss_fraction,
         "min_rank": step.min_rank,
         "max_rank": step.max_rank,
+    }
+
+
+def culprit_values(culprit: Culprit) -> dict[str, object]:
+    """Return what rows and the JSON report alike say of a culprit."""
+    return {
+        "scope": culprit.scope,
+        "rank": culprit.rank,
+        "ranks": list(culprit.ranks),
+        "host": culprit.host,
+        "device": culprit.device,
+        "cause": culprit.cause,
+        "confidence": culprit.confidence,
+        "excess_ns": culprit.excess_ns,
+        "gain_ns": culprit.gain_ns,
+        "share_ns": culprit.share_ns,
+        "steps": [key.step for key in culprit.steps],
+        "step_pattern": culprit.step_pattern,
+    }
+
+
+def answer_row(step: StepAnswer) -> dict[str, object]:
+    """Return one step's answer as a flat row with the columns of `ANSWERS_SCHEMA`; unknown values are None."""
+    began, split = step.divergence, step.split
+    return {
+        **step_values(step),
         "kernel_index": None if began is None else began.kernel_index,
         "kernel_name": None if began is None else began.kernel_name,
         "start_ns": None if split is None else split.start_ns,
@@ -117,19 +144,8 @@ def answer_row(step: StepAnswer) -> dict[str, object]:
 
 def _culprit(culprit: Culprit) -> dict[str, object]:
     found: dict[str, object] = {
-        "scope": culprit.scope,
-        "rank": culprit.rank,
-        "ranks": culprit.ranks,
-        "host": culprit.host,
-        "device": culprit.device,
-        "cause": culprit.cause,
-        "confidence": culprit.confidence,
-        "excess_ns": culprit.excess_ns,
-        "gain_ns": culprit.gain_ns,
-        "share_ns": culprit.share_ns,
-        "steps": [key.step for key in culprit.steps],
+        **culprit_values(culprit),
         "epochs": [key.epoch for key in culprit.steps],
-        "step_pattern": culprit.step_pattern,
         "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": culprit.evidence,
     }

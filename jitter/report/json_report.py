@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
+from jitter.query.answer_rows import culprit_values, efficiency_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 
@@ -42,7 +42,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
-        "efficiency": [_efficiency(one) for one in diagnosis.efficiency],
+        "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
         "what_if": asdict(diagnosis.what_if),
         "conclusion": {
             "status": diagnosis.conclusion.status,
@@ -61,17 +61,6 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted]
 
 
-def _efficiency(finding: EfficiencyFinding) -> dict[str, Any]:
-    return {
-        "scope": "job",
-        "kind": finding.kind,
-        "finding": finding.sentence,
-        "share": finding.share,
-        "gain_ns": finding.gain_ns,
-        "evidence": list(finding.evidence),
-    }
-
-
 def _share(share: LossShare) -> dict[str, Any]:
     return {"part": share.part, "ns": share.ns, "fraction": share.fraction, "ranks": list(map(asdict, share.ranks))}
 
@@ -79,13 +68,7 @@ def _share(share: LossShare) -> dict[str, Any]:
 def _step(step: StepAnswer) -> dict[str, Any]:
     began = step.divergence
     return {
-        "epoch": step.key.epoch,
-        "step": step.key.step,
-        "step_time_ns": step.step_time_ns,
-        "loss_ns": step.loss_ns,
-        "loss_fraction": step.loss_fraction,
-        "min_rank": step.min_rank,
-        "max_rank": step.max_rank,
+        **step_values(step),
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
         "split": None if step.split is None else asdict(step.split),
         "cause": step.cause,
@@ -95,18 +78,7 @@ def _step(step: StepAnswer) -> dict[str, Any]:
 def _culprit(culprit: Culprit) -> dict[str, Any]:
     epochs = any(key.epoch is not None for key in culprit.steps)
     found: dict[str, Any] = {
-        "scope": culprit.scope,
-        "rank": culprit.rank,
-        "ranks": list(culprit.ranks),
-        "host": culprit.host,
-        "device": culprit.device,
-        "cause": culprit.cause,
-        "confidence": culprit.confidence,
-        "excess_ns": culprit.excess_ns,
-        "gain_ns": culprit.gain_ns,
-        "share_ns": culprit.share_ns,
-        "steps": [key.step for key in culprit.steps],
-        "step_pattern": culprit.step_pattern,
+        **culprit_values(culprit),
         "kernel_index": None if culprit.kernel_index is None else asdict(culprit.kernel_index),
         "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": list(culprit.evidence),

@@ -12,7 +12,8 @@ import jitter
 from jitter.cli import run
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
+from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.simulate import Job, simulate, write
 from tests.readers.test_contract import SOURCES

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import (
     GpuEvidence,
     RankDecision,
@@ -15,7 +16,7 @@ from jitter.ingestion.ranks.decide_ranks import (
     rank_in_path,
     read_rank_map,
 )
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
+from jitter.ingestion.transform.steps.step_markers import parse_marker
 
 
 @pytest.mark.parametrize(

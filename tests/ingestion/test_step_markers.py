@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.steps.step_markers import (
-    DEFAULT_STEP_PATTERN,
-    Marker,
-    compile_step_pattern,
-    parse_marker,
-    select_step_ranges,
-)
+from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.transform.steps.step_markers import DEFAULT_STEP_PATTERN, Marker, parse_marker, select_step_ranges
 from jitter.ingestion.transform.steps.step_names import host_range_kind
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.ingestion.transform.steps.step_markers import Marker, compile_step_pattern, parse_marker, select_step_ranges
+from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker, select_step_ranges
 
 
 def read(text, pattern=None):

@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 from jitter.cli import main
+from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.ranks.rank_names import rank_in_path
-from jitter.ingestion.transform.steps.step_markers import compile_step_pattern, parse_marker
+from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.record.commands import Launcher, Profiler
 from jitter.record.torch import file_name
 

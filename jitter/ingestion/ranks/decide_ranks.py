@@ -1,12 +1,12 @@
 """Rank decision: the global rank of each GPU of a recording, from evidence in order of trust."""
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError
+from jitter.ingestion.patterns import compile_rank_pattern
 from jitter.ingestion.ranks.rank_names import rank_in_path, stated_rank
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
@@ -53,17 +53,6 @@ def parse_rank_options(rank: int | None, rank_map: str | Path | None, rank_patte
     if rank_pattern is not None:
         compile_rank_pattern(rank_pattern)
     return RankOptions(rank, () if rank_map is None else read_rank_map(Path(rank_map)), rank_pattern)
-
-
-def compile_rank_pattern(expression: str) -> re.Pattern[str]:
-    """Compile a rank pattern; raise `UsageError` if it is not a regular expression or has no group."""
-    try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        raise UsageError(f"--rank-pattern is not a regular expression: {error}", f"got {expression!r}") from None
-    if pattern.groups == 0:
-        raise UsageError("--rank-pattern has no group", r"write it like node\d+_(?P<rank>\d+)")
-    return pattern
 
 
 def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.core.errors import UsageError
 from jitter.core.names.kernels import collective_operation, is_collective, parse_operation, short_name
 from jitter.core.numeric.arrays import Bools, Ints
 
@@ -71,19 +70,6 @@ def parse_collective_call(text: str) -> tuple[str | None, bool] | None:
         return None if _NOT_TRANSFERS.match(text) else (parse_operation(text), True)
     framework = _FRAMEWORK.match(text)
     return None if framework is None else (parse_operation(framework[0].partition(":")[2]), False)
-
-
-def compile_collective_pattern(expression: str | None) -> re.Pattern[str] | None:
-    """Compile the pattern of declared communication kernels; raise `UsageError` if it is no regular expression."""
-    if expression is None:
-        return None
-    try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        raise UsageError(f"--collective is not a regular expression: {error}", f"got {expression!r}") from None
-    if pattern.search("") is not None:
-        raise UsageError("--collective matches every kernel", f"got {expression!r}; name the kernels that communicate")
-    return pattern
 
 
 def find_enclosing_calls(

@@ -24,6 +24,7 @@ SHAPE_COLUMNS: Final = {
 """The columns of launch shapes by those of `schema.ACTIVITIES`, as rocprofv3 names them in CSV files and databases."""
 INVALID_BYTE: Final = "\x1a"
 """Stands for an invalid byte in the texts of CSV files: the control character SUBSTITUTE, which no name contains."""
+_MOST_NAMES: Final = 5
 _WORDS: Final = {"activities": "GPU activities", "calls": "API calls", "ranges": "roctx ranges"}
 # queue entries that order other entries and run nothing
 _NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
@@ -52,9 +53,9 @@ class BatchBuilder:
             self.processes.append(make())
         return self._process_of[key]
 
-    def by_pid(self, pids: pa.Array, host: str | None = None) -> pa.Array:
+    def by_pid(self, pids: pa.Array) -> pa.Array:
         """Return the indices (int32) of the processes with these pids (int64, null where not recorded)."""
-        return map_distinct(pids, lambda pid: self.process(pid, lambda: Process(pid, host)), pa.int32())
+        return map_distinct(pids, lambda pid: self.process(pid, lambda: Process(pid, None)), pa.int32())
 
     def name(self, text: str) -> int:
         """Return the index of a name."""
@@ -160,9 +161,10 @@ def process_column(position: int, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(position, pa.int32()), rows)
 
 
-def join_names(names: Sequence[str], most: int = 5) -> str:
-    """Return at most `most` names as text, with the number of the others."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names as text, with the number of the others."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _groups(items: pa.Array, group: pa.Array) -> pa.Array:

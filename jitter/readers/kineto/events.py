@@ -123,7 +123,7 @@ class EventList:
         # the text of a long event grows: it must not be decoded again with every chunk
         if self._is_lost or self.tail is not None or len(self._text) > len(piece):
             return None
-        border = last_boundary(piece, 0, len(piece))
+        border = last_boundary(piece, len(piece))
         if border is None:
             return None
         events, fault = decode_events(
@@ -140,7 +140,7 @@ class EventList:
         """Remove events or a damaged span from the text; None if that needs more text or nothing is left."""
         if self.tail is not None or not self._text:
             return None
-        border = None if at_end else last_boundary(self._text, 0, len(self._text))
+        border = None if at_end else last_boundary(self._text, len(self._text))
         if border is not None:
             text, start = self._upto(border.end), border.start
         elif at_end or len(self._text) > _HELD_BYTES:
@@ -203,7 +203,7 @@ class EventList:
             if fault is None:
                 return self._take(events, limit)
         for _ in range(_TRIES):
-            border = last_boundary(self._text, 0, limit)
+            border = last_boundary(self._text, limit)
             if border is None:
                 break
             text = self._upto(border.end)
@@ -236,7 +236,7 @@ class EventList:
         """Take the events before a fault."""
         limit = fault.at
         for _ in range(_TRIES):
-            border = last_boundary(self._text, 0, limit)
+            border = last_boundary(self._text, limit)
             if border is None:
                 return None
             text = self._upto(border.end)

@@ -71,18 +71,18 @@ def _one_by_one(text: bytes) -> tuple[list[Event], DecodeFault | None]:
     return events, None
 
 
-def last_boundary(text: bytes, first: int, limit: int) -> EventBoundary | None:
-    """Return the last possible boundary in text[first:limit]; only decoding shows whether it is one."""
-    brace = text.rfind(b"{", first, limit)
+def last_boundary(text: bytes, limit: int) -> EventBoundary | None:
+    """Return the last possible boundary in text[:limit]; only decoding shows whether it is one."""
+    brace = text.rfind(b"{", 0, limit)
     for _ in range(_MOST_BRACES):
-        if brace <= first:
+        if brace <= 0:
             break
-        at = whitespace_start(text, brace, first)
-        if at > first and text[at - 1] == 0x2C:  # a comma
-            at = whitespace_start(text, at - 1, first)
-            if at > first and text[at - 1] == 0x7D:  # a closing brace
+        at = whitespace_start(text, brace, 0)
+        if at > 0 and text[at - 1] == 0x2C:  # a comma
+            at = whitespace_start(text, at - 1, 0)
+            if at > 0 and text[at - 1] == 0x7D:  # a closing brace
                 return EventBoundary(at, brace)
-        brace = text.rfind(b"{", first, brace)
+        brace = text.rfind(b"{", 0, brace)
     return None
 
 

@@ -12,7 +12,6 @@ from jitter.analysis.diagnosis.evidence.logs.placement import describe_placement
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.metrics.communication.baseline import Baseline, below_in_every_step
 from jitter.analysis.metrics.communication.measure import Communication
-from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control
 
 
@@ -20,7 +19,7 @@ def find_efficiency(
     analysis: RunAnalysis, measured: Communication, benchmark: Baseline | None
 ) -> tuple[EfficiencyFinding, ...]:
     """Return what the traces say of the whole job, `measured` being the communication of some steps."""
-    slow = [] if benchmark is None else below_in_every_step(measured, benchmark, THRESHOLDS.efficiency.below_baseline)
+    slow = [] if benchmark is None else below_in_every_step(measured, benchmark)
     bound = describe_bound(measured, benchmark, slow)
     return (*(() if bound is None else (bound,)), *find_program_losses(analysis))
 

@@ -46,18 +46,18 @@ def format_share(share: LossShare) -> str:
     return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of the run)")
 
 
-def describe_ranks(share: LossShare, most: int = _LIMITS.max_named) -> str:
+def describe_ranks(share: LossShare) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
-    return _list_ranks({one.rank: one.ns for one in share.ranks}, most)
+    return _list_ranks({one.rank: one.ns for one in share.ranks})
 
 
-def describe_ranks_of_loss(split: Sequence[LossShare], most: int = _LIMITS.max_named) -> str:
+def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:
     """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
     found: Counter[int] = Counter()
     for share in split:
         for one in share.ranks:
             found[one.rank] += one.ns
-    return _list_ranks(dict(found.most_common()), most)
+    return _list_ranks(dict(found.most_common()))
 
 
 def main_rank(split: Sequence[LossShare]) -> int | None:
@@ -71,7 +71,7 @@ def main_rank(split: Sequence[LossShare]) -> int | None:
     return rank if ns > THRESHOLDS.max_share_of_one_rank * whole > 0 else None
 
 
-def _list_ranks(ns_of: Mapping[int, int], most: int) -> str:
+def _list_ranks(ns_of: Mapping[int, int]) -> str:
     whole = sum(ns_of.values())
     if not whole:
         return ""
@@ -80,8 +80,8 @@ def _list_ranks(ns_of: Mapping[int, int], most: int) -> str:
     listed = {rank: ns for rank, ns in ns_of.items() if ns >= _LIMITS.min_rank_share * whole}
     if len(listed) == 1:
         return f"rank {next(iter(listed))} (nearly all)"
-    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[:most])
-    more = len(listed) - most
+    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[: _LIMITS.max_named])
+    more = len(listed) - _LIMITS.max_named
     return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jitter.analysis.metrics.communication.measure import Communication
 from jitter.analysis.metrics.communication.table import CollectiveRow
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.formatting import format_count
 
@@ -89,8 +90,8 @@ def compare_with_baseline(rows: Iterable[CollectiveRow], baseline: Baseline) -> 
     return found, reasons
 
 
-def below_in_every_step(found: Communication, baseline: Baseline, share: float) -> list[BaselineRow]:
-    """Return the kinds of calls whose bus bandwidth is under `share` of the baseline's in every step.
+def below_in_every_step(found: Communication, baseline: Baseline) -> list[BaselineRow]:
+    """Return the kinds of calls whose bus bandwidth is below the baseline's in every step.
 
     The bandwidths are medians over the calls of a step, then over steps.
     """
@@ -107,7 +108,7 @@ def below_in_every_step(found: Communication, baseline: Baseline, share: float) 
             continue
         factor = bus_factor(kind.operation, kind.group_size)
         steps = [kind.size_bytes / time * factor for time in medians]
-        if max(steps) < share * reached:
+        if max(steps) < THRESHOLDS.efficiency.below_baseline * reached:
             busbw = float(np.median(steps))
             rows.append(BaselineRow(kind.operation, kind.size_bytes, busbw, reached, busbw / reached))
     return sorted(rows, key=lambda row: row.ratio or 0.0)

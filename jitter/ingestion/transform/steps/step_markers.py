@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.core.step_key import StepKey
+from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
 
 
@@ -48,22 +48,6 @@ class StepRanges:
 
     ranges: list[StepRange]
     problems: list[str]
-
-
-def compile_step_pattern(expression: str | None) -> re.Pattern[str]:
-    """Compile a step pattern; raise `UsageError` if it is not a regular expression or has no group `step`."""
-    if expression is None:
-        return re.compile(DEFAULT_STEP_PATTERN)
-    try:
-        pattern = re.compile(expression)
-    except re.error as error:
-        raise UsageError(f"--step-pattern is not a regular expression: {error}", f"got {expression!r}") from None
-    if "step" not in pattern.groupindex:
-        raise UsageError(
-            "--step-pattern has no group named step",
-            r"write it like (?P<step>\d+); (?P<epoch>\d+) and (?P<rank>\d+) are optional",
-        )
-    return pattern
 
 
 def describe_unmatched_pattern(texts: Iterable[str]) -> str:

@@ -72,7 +72,10 @@ class LakeFolder:
         """Raise `LakeError` unless the folder is a lake with a layout that this version reads."""
         mark = self.root / _MARK
         if not mark.exists():
-            raise LakeError(f"{self.root}: no lake here", f"make one: jitter ingest TRACES -o {self.root}")
+            hint = f"make one: jitter ingest TRACES -o {self.root}"
+            if self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir())):
+                hint = f"if it holds traces: jitter ingest {self.root} -o LAKE, then give that lake"
+            raise LakeError(f"{self.root}: no lake here", hint)
         try:
             found = json.loads(mark.read_bytes())["layout_version"]
         except (ValueError, KeyError, TypeError):

@@ -107,6 +107,19 @@ def test_without_a_lake_it_is_3(verb: list[str], tmp_path: Path, monkeypatch, ca
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("content", ["folder", "file"])
+def test_traces_in_place_of_a_lake_are_to_be_ingested(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The command that is suggested works: a lake is not made among traces."""
+    place = tmp_path / "traces"
+    if content == "folder":
+        place.mkdir()
+        place /= "rank0.json"
+    place.write_text("{}")
+    assert main(["steps", str(tmp_path / "traces")]) == 3
+    hint = capsys.readouterr().err.splitlines()[1]
+    assert hint == f"  if it holds traces: jitter ingest {tmp_path / 'traces'} -o LAKE, then give that lake"
+
+
 def test_a_bug_is_70_and_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     def broken(*_arguments: object, **_more: object) -> None:
         raise RuntimeError("the unthinkable")

@@ -86,7 +86,7 @@ def test_a_step_pattern_that_matches_nothing_shows_the_markers(here: Path, capsy
 def test_a_folder_without_traces_is_unusable(here: Path, capsys: pytest.CaptureFixture[str]):
     (here / "empty").mkdir()
     assert main(["report", "empty"]) == ExitCode.UNUSABLE_INPUT
-    assert "nothing to read" in capsys.readouterr().err
+    assert "no traces in" in capsys.readouterr().err
     assert {path.name for path in here.iterdir()} == {"traces", "empty"}
 
 

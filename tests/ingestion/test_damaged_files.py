@@ -49,7 +49,7 @@ def test_a_damaged_file_among_good_ones(
 def test_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "empty").mkdir()
     assert _ingest(tmp_path / "empty", "-o", tmp_path / "lake") == 3
-    assert "nothing to read" in capsys.readouterr().err
+    assert "no traces in" in capsys.readouterr().err
 
 
 def test_a_missing_path_beside_good_ones(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -76,7 +76,7 @@ def ingest(
     report = run_ingest(
         paths, lake, quiet=quiet, label=label, replace=replace, same_job=same_job, scheduler=scheduler, **options
     )
-    return print_ingest_report(report, strict)
+    return print_ingest_report(report, paths, strict)
 
 
 def run_ingest(

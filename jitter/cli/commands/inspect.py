@@ -25,6 +25,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
         jitter inspect traces/
         jitter inspect report3.sqlite --json
     """
+    from jitter.cli.output.ingest import NO_TRACES_HINT
     from jitter.cli.output.inspect import format_inspection, inspection_document
     from jitter.ingestion.inspect import inspect as inspect_traces
 
@@ -34,6 +35,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
         )
     if not inspected:
         say(f"no traces in {', '.join(map(str, paths))}")
+        say(NO_TRACES_HINT)
     if as_json:
         click.echo(json.dumps(inspection_document(inspected), indent=1))
     else:

@@ -108,7 +108,7 @@ def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options
     from jitter.cli.output.ingest import print_ingest_report
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, **options)
-    return print_ingest_report(report, strict=False)
+    return print_ingest_report(report, traces, strict=False)
 
 
 def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":

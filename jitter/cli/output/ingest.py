@@ -1,6 +1,9 @@
 """The summary of an ingest, printed to stderr."""
 
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError
@@ -11,15 +14,18 @@ from jitter.ingestion.ranks.job_identity import OtherJobError
 _MAX_WARNINGS = 20
 
 
-def print_ingest_report(report: IngestReport, strict: bool) -> ExitCode:
-    """Print what was added and what was left out; return the exit code."""
+NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recording"
+
+
+def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: bool) -> ExitCode:
+    """Print what was added and what was left out of `paths`; return the exit code."""
     for error in _once_per_job(report.refused):
         say(f"left out: {error.message}")
         if error.hint:
             say(f"  {error.hint}")
     for line in _warnings(report):
         say(f"note: {line}")
-    _print_totals(report)
+    _print_totals(report, paths)
     usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
     if not usable or (strict and report.refused):
         return ExitCode.UNUSABLE_INPUT
@@ -51,7 +57,7 @@ def _warnings(report: IngestReport) -> list[str]:
     return lines
 
 
-def _print_totals(report: IngestReport) -> None:
+def _print_totals(report: IngestReport, paths: Iterable[Path]) -> None:
     ranks = {record.rank for record in report.added}
     steps = {step.key for record in report.added for step in record.steps}
     kernels = sum(step.kernels for record in report.added for step in record.steps)
@@ -70,11 +76,14 @@ def _print_totals(report: IngestReport) -> None:
     if report.refused:
         parts.append(f"{len(report.refused)} left out")
     has_logs = report.logs.added or report.logs.unchanged
-    if not report.added and not report.unchanged and not has_logs:
-        parts.append("nothing to read")
+    is_empty = not report.added and not report.unchanged and not has_logs
+    if is_empty:
+        parts.append("nothing to read" if report.refused else f"no traces in {', '.join(map(str, paths))}")
     if report.other_files:
         parts.append(_count(report.other_files, "other file"))
     say("; ".join(parts))
+    if is_empty and not report.refused:
+        say(NO_TRACES_HINT)
 
 
 def _count(count: int, word: str) -> str:

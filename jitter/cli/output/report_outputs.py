@@ -63,6 +63,7 @@ def _form_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:
         raise UsageError(
-            f"{path}: its suffix picks no form of report", "add --html, --json or --markdown, or end it in one of these"
+            f"{path}: its suffix picks no form of report",
+            "end it in .html, .json or .md, or add --html, --json or --markdown",
         )
     return _FORM_OF_SUFFIX[suffix]

@@ -72,7 +72,8 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
                     raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
                 rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}", "give a CSV file with columns file,rank") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: cannot be read: {reason}", "give a CSV file with columns file,rank") from None
     return tuple(rows)
 
 

@@ -75,7 +75,7 @@ def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
 def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return what would help and what it saves: `… would save about 24 ms (3.1%), 2.4 ms a step`.
 
-    A finding of low confidence is a lead: it "might" save.
+    A finding of low confidence is a lead: its remedy "might" help.
     """
     remedy = CAUSES[culprit.cause].remedy
     if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
@@ -83,13 +83,13 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     saved_ns = culprit.share_ns if culprit.is_hidden else culprit.gain_ns
+    verb = "might" if culprit.confidence == "low" else "would"
     if culprit.has_unknown_gain:
-        return f"{remedy} would help by an unknown time: some exchanges name no partners"
+        return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
     if saved_ns <= 0 or not counted:
-        return f"{remedy} would help; what it saves alone is too small to measure in these steps"
+        return f"{remedy} {verb} help; what it saves alone is too small to measure in these steps"
     loss = diagnosis.loss
     share = f" ({format_percent(saved_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
-    verb = "might" if culprit.confidence == "low" else "would"
     beside = ", if the other findings are fixed too" if culprit.is_hidden else ""
     return (
         f"{remedy} {verb} save about {format_time(saved_ns)}{share}, {format_time(saved_ns / counted)} a step{beside}"

@@ -180,8 +180,9 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.communication.calls import COLUMNS
         from jitter.analysis.metrics.communication.measure import measure_communication
+        from jitter.core.parallel.prefetch import prefetch
 
-        read = ((key, self.step_columns(key, COLUMNS)) for key in self._chosen(steps))
+        read = prefetch((key, self.step_columns(key, COLUMNS)) for key in self._chosen(steps))
         reasons: Counter[str] = Counter()
         found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
         found.reasons.update(reasons)

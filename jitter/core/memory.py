@@ -11,7 +11,6 @@ _ARENA_MAX: Final = -8
 _KEPT_BYTES: Final = 1 << 30
 _LARGEST_ARRAY_BYTES: Final = 32 << 20
 """The most that glibc accepts as threshold."""
-_DONTNEED: Final = 4
 
 
 def keep_freed_memory() -> None:
@@ -25,13 +24,6 @@ def keep_freed_memory() -> None:
         library.mallopt(_ARENA_MAX, 1)  # what one thread frees another one reuses
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_ARRAY_BYTES)
         library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
-def release_pages(address: int, size: int) -> None:
-    """Take the pages of a mapped file out of this process's memory; they are mapped again when they are read."""
-    library = _library()
-    if hasattr(library, "madvise"):
-        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _DONTNEED)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,9 @@ def assert_tells(extract: TimingCache, step: StepRecord, rows: list[dict[str, An
     piece = extract.span(step)
     assert piece is not None
     nothing = int(np.iinfo(extract.dtype).min)
-    found = [None if time == nothing else time for time in extract.times(piece).tolist()]
+    times = np.empty(len(TIMES) * piece.rows, extract.dtype)
+    extract.read_times(piece, times)
+    found = [None if time == nothing else time for time in times.tolist()]
     assert found == [None if row[name] is None else row[name] - step.start_ns for name in TIMES for row in rows]
     assert [KINDS[code] for code in extract.kinds(piece)] == [row["kind"] for row in rows]
     assert piece.threads == sorted({row["launch_thread"] for row in rows} - {None})
@@ -196,29 +199,16 @@ def test_a_report_verifies_each_once(
     assert sorted(opened) == sorted(timing_cache_file(record.digest).name for record in records(root))
 
 
-def test_a_released_one_tells_the_same(root: Path):
-    record = records(root)[0]
-    extract = TimingCache(root / timing_cache_file(record.digest), record)
-    spans = [span for step in record.steps if (span := extract.span(step)) is not None]
-    before = [extract.times(span).tolist() for span in spans]
-    extract.release()
-    assert [extract.times(span).tolist() for span in spans] == before
-
-
-def test_releasing_what_was_read_changes_no_answer(
-    root: Path, answers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    released = []
-    plain = TimingCache.release
-
-    def counted(self: TimingCache) -> None:
-        released.append(self)
-        plain(self)
-
-    monkeypatch.setattr(jitter.analysis.execution.recorded.activity_reader, "_MOST_RESIDENT_BYTES", 0)
-    monkeypatch.setattr(TimingCache, "release", counted)
-    assert report(root, capsys) == answers
-    assert len(released) > 2 * len(records(root))
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(path.read_bytes())])
+def test_one_that_changes_once_it_is_open_is_none(ingested: Path, root: Path, change: Callable[[Path], object]):
+    lake, one = jitter.open(root), records(root)[0]
+    extract = lake.timing_caches.open(one)
+    span = extract.span(one.steps[0])
+    assert span is not None
+    change(root / timing_cache_file(one.digest))
+    with pytest.raises(OSError, match=timing_cache_file(one.digest).name):
+        extract.read_times(span, np.empty(len(TIMES) * span.rows, extract.dtype))
+    assert lake.diagnose() == jitter.open(ingested).diagnose()
 
 
 @pytest.mark.parametrize(

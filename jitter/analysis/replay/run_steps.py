@@ -69,6 +69,7 @@ class RunSteps:
             own = follow_step(run.job, times, tracker.state)
             if number >= first:
                 yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
+            del times, own, before  # else they stay in memory while the next step is read
 
     def prepare(self) -> None:
         """Infer what the whole run tells, so that several threads may go through the steps."""

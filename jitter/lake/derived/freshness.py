@@ -5,6 +5,7 @@ digest, computed from the records as they are now, is the same; otherwise the da
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,10 +42,10 @@ class FileState(NamedTuple):
     inode: int
 
 
-def file_state(path: Path) -> FileState | None:
-    """Return the state of a file; None if there is no such file."""
+def file_state(file: Path | int) -> FileState | None:
+    """Return the state of a file, given by path or descriptor; None if there is no such file."""
     try:
-        found = path.stat()
+        found = os.fstat(file) if isinstance(file, int) else file.stat()
     except FileNotFoundError:
         return None
     return FileState(found.st_size, found.st_mtime_ns, found.st_ino)

@@ -1,4 +1,4 @@
-"""The timing cache of one recording: the times that a diagnosis reads, in one memory-mapped Arrow IPC file.
+"""The timing cache of one recording: the times that a diagnosis reads, in one Arrow IPC file.
 
 A diagnosis goes through all steps but reads four times and the kind of each activity. Their file has one row per
 step, of two lists: `times`, all activities' starts, then their ends, launches and returns of launches; and `kind`. So
@@ -19,10 +19,9 @@ import pyarrow as pa
 import xxhash
 
 from jitter.core import arrow
-from jitter.core.memory import release_pages
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
-from jitter.lake.derived.freshness import made_from, reading_of
+from jitter.lake.derived.freshness import file_state, made_from, reading_of
 from jitter.lake.host_events import SyncCalls, select_sync_calls
 from jitter.lake.layout import TIMING_CACHE_VERSION, timing_cache_file
 from jitter.lake.records import SourceRecord, StepRecord
@@ -182,28 +181,30 @@ class StaleCacheError(ValueError):
 
 
 class TimingCache:
-    """The timing cache of one recording, memory-mapped.
+    """The timing cache of one recording; the file is verified once, and opened again for each step that is read.
 
+    Memory-mapped files would take several times the memory: the system maps 64 KiB around each byte that is read.
     Raises `OSError` or `ValueError` if the file is missing, damaged, or was made from another reading than `record`.
     """
 
     def __init__(self, path: Path, record: SourceRecord) -> None:
+        self._path, self._state = path, file_state(path)
         try:
             self._open(path, record)
         except (LookupError, pa.ArrowException) as error:
             raise ValueError(f"{path}: is damaged") from error
 
     def _open(self, path: Path, record: SourceRecord) -> None:
-        self._file = pa.memory_map(str(path)).read_buffer()
-        reader = pa.ipc.open_file(self._file)
+        content = pa.py_buffer(path.read_bytes())
+        reader = pa.ipc.open_file(content)
         metadata = reader.schema.metadata or {}
-        content = metadata.get(_HEADER_KEY, b"")
+        encoded = metadata.get(_HEADER_KEY, b"")
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         for batch in batches:
             batch.validate()
-        if metadata.get(_CHECKSUM_KEY) != _checksum(content, [batch.columns for batch in batches]):
+        if metadata.get(_CHECKSUM_KEY) != _checksum(encoded, [batch.columns for batch in batches]):
             raise ValueError(f"{path}: is damaged")
-        header = _decode(content)
+        header = _decode(encoded)
         if header.made_from != _made_from(record):
             raise StaleCacheError(f"{path}: was made from another reading")
         self.has_groups = header.has_groups
@@ -216,20 +217,20 @@ class TimingCache:
         )
         if reader.schema.names != ["times", "kind"]:
             raise ValueError(f"{path}: is damaged")
-        self._times: list[IntTimes] = [_values(batch["times"]) for batch in batches]
-        self._kinds: list[KindCodes] = [_values(batch["kind"]) for batch in batches]
-        self.dtype = self._times[0].dtype
+        all_times: list[IntTimes] = [_values(batch["times"]) for batch in batches]
+        all_kinds: list[KindCodes] = [_values(batch["kind"]) for batch in batches]
+        self._times_at, self._kinds_at = (
+            [values.ctypes.data - content.address for values in found] for found in (all_times, all_kinds)
+        )
+        """By batch, bytes from the file's begin."""
+        self.dtype = all_times[0].dtype
         """Of the times: int32 or int64."""
         rows = sum(span.rows for span in header.steps)
-        if (sum(map(len, self._times)), sum(map(len, self._kinds))) != (len(TIMES) * rows, rows):
+        if (sum(map(len, all_times)), sum(map(len, all_kinds))) != (len(TIMES) * rows, rows):
             raise ValueError(f"{path}: is cut off")
-        if any(kinds.view(np.uint8).max(initial=0) >= len(KINDS) for kinds in self._kinds):
+        if any(kinds.view(np.uint8).max(initial=0) >= len(KINDS) for kinds in all_kinds):
             raise ValueError(f"{path}: is damaged")
         self._spans = {span.start_ns: span for span in header.steps}
-
-    def release(self) -> None:
-        """Release the memory of what was read; the file stays mapped."""
-        release_pages(self._file.address, self._file.size)
 
     def span(self, step: StepRecord) -> StepSpan | None:
         """Return where a step lies; None if the cache does not hold the step as its record describes it."""
@@ -237,13 +238,23 @@ class TimingCache:
         return found if found is not None and (found.rows, found.sequence) == (step.rows, step.sequence) else None
 
     def kinds(self, span: StepSpan) -> bytes:
-        """Return the positions in `KINDS` of a step's activities, one byte each."""
-        return self._kinds[span.batch][span.first_row : span.first_row + span.rows].tobytes()
+        """Return the positions in `KINDS` of a step's activities, one byte each; raise as `read_times`."""
+        found = bytearray(span.rows)
+        self._read(self._kinds_at[span.batch] + span.first_row, found)
+        return bytes(found)
 
-    def times(self, span: StepSpan) -> IntTimes:
-        """Return `TIMES` of a step, shape (4 × rows), in ns from its start; see `arrays.unknown_value`."""
-        first, count = len(TIMES) * span.first_row, len(TIMES) * span.rows
-        return self._times[span.batch][first : first + count]
+    def read_times(self, span: StepSpan, found: IntTimes) -> None:
+        """Read `TIMES` of a step, shape (4 × rows), in ns from its start; see `arrays.unknown_value`.
+
+        Raises `OSError` if the file is not the one that was verified.
+        """
+        self._read(self._times_at[span.batch] + len(TIMES) * span.first_row * self.dtype.itemsize, found.data)
+
+    def _read(self, at: int, found: bytearray | memoryview) -> None:
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(at)
+            if file.readinto(found) != memoryview(found).nbytes or file_state(file.fileno()) != self._state:
+                raise OSError(f"{self._path}: has changed")
 
 
 class TimingCaches:
@@ -256,8 +267,7 @@ class TimingCaches:
     def open(self, record: SourceRecord) -> TimingCache:
         """Return the cache of one recording; raise the errors of `TimingCache`."""
         if record.digest not in self._opened:
-            found = self._opened[record.digest] = TimingCache(self.root / timing_cache_file(record.digest), record)
-            found.release()
+            self._opened[record.digest] = TimingCache(self.root / timing_cache_file(record.digest), record)
         return self._opened[record.digest]
 
 

@@ -22,8 +22,8 @@ _LARGE: Final = 500_000
 _MOST_THREADS: Final = 8
 _MOST_CELLS: Final = 6_000_000
 """Operations × ranks of the steps that are in memory at once, some 100 bytes each."""
-_RANGES: Final = 4
-"""A thread."""
+_RANGES: Final = 2
+"""A thread. Each range reads again some steps before its own."""
 
 
 class ThreadedStepExecutor:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _CODES = {word: code for code, word in enumerate(KINDS)}
-_MOST_RESIDENT_BYTES: Final = 64 << 20
-"""Read from mapped files until their pages are released."""
 
 
 class ActivityReader:
@@ -30,8 +27,6 @@ class ActivityReader:
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]], caches: TimingCaches) -> None:
         self._root, self._held, self._caches = root, held, caches
         self._opened: dict[str, TimingCache | None] = {}
-        self._bytes_read = 0
-        """Since pages were last released."""
         digests = {its.record.digest for found in held.values() for its in found.values()}
         announce_reads(root / timing_cache_file(digest) for digest in digests)
 
@@ -48,24 +43,19 @@ class ActivityReader:
                 alike.setdefault(which, []).append((rank, cache, span))
         for (sequence, _, dtype), members in alike.items():
             _, first, like = members[0]
-            times = np.empty((len(members), len(TIMES) * like.rows), dtype)
-            for own, (_, cache, span) in zip(times, members, strict=True):
-                own[:] = cache.times(span)
-            self._release_read(times.nbytes)
             ranks = [rank for rank, _, _ in members]
+            times = np.empty((len(members), len(TIMES) * like.rows), dtype)
+            try:
+                kinds = first.kinds(like)
+                for own, (_, cache, span) in zip(times, members, strict=True):
+                    cache.read_times(span, own)
+            except OSError:  # another process removed or replaced one
+                lacking += ranks
+                continue
             shaped = times.reshape(len(members), len(TIMES), like.rows)
-            yield self._together(key, ranks, sequence, first.kinds(like), shaped)
+            yield self._together(key, ranks, sequence, kinds, shaped)
         if lacking:
-            yield from self._from_files(key, lacking)
-
-    def _release_read(self, count: int) -> None:
-        """Count bytes that were read; release all that was read when they are many."""
-        self._bytes_read += count
-        if self._bytes_read > _MOST_RESIDENT_BYTES:
-            self._bytes_read = 0
-            for cache in self._opened.values():
-                if cache is not None:
-                    cache.release()
+            yield from self._from_files(key, sorted(lacking))
 
     def calls(self, record: SourceRecord) -> SyncCalls | None:
         """A recording's synchronising calls; None if it has no timing cache."""

@@ -69,7 +69,7 @@ class RunReader:
                 self.origin_ns[rank] = held[key][rank].step.start_ns
                 self._first_records[rank] = held[key][rank].record
 
-    @property
+    @cached_property
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())

@@ -154,3 +154,18 @@ def test_ranks_that_are_not_slow_in_slow_steps_are_not_named(late: tuple[int, ..
     (found,) = find_slow_steps([team(own, np.median(own, axis=1))], steps, np.full(8, 1e4))
     assert (found.steps, found.ranks) == ((3, 6), late)
     assert "all ranks" not in found.evidence[0]
+
+
+def test_a_drift_of_one_of_two_ranks_is_no_scatter():
+    """Each rank is the other's baseline: both deviate by the drift, whose growth is not noise."""
+    own = gpus(1, 2, 0.003)[:7]
+    own[:, 0] += 0.5 * STEP * np.arange(7) / 6
+    (found,) = find_outliers(team(own), np.full(7, STEP))
+    assert (found.rank, found.part, found.persistent) == (0, TimePart.GPU, True)
+
+
+def test_what_runs_in_one_step_only_has_the_scatter_of_that_step():
+    """As an allocation before the first kernel of one step: zeros in all other steps are no measure of it."""
+    own = np.zeros((4, 8))
+    own[1] = [-577e3, 1_121e3, -5e3, 1_603e3, 5e3, 405e3, -924e3, -862e3]
+    assert not find_outliers(team(own), np.full(4, 8 * STEP))

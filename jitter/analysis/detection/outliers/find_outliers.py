@@ -105,6 +105,8 @@ class _Sample(NamedTuple):
     """(ranks,) the usual value over steps; 0 where there are too few steps."""
     noise: Floats
     """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
+    in_step: Floats
+    """(steps, 1) the part of it that is not from step to step, which a drift would be."""
     unusual: Floats
     """(ranks,) how far a rank's usual value is above the centre of the other ranks' usual values, ns."""
     scale: Floats
@@ -138,7 +140,8 @@ def _sample(deviations: TeamDeviations, part: TimePart, tests: int) -> _Sample:
         operations = np.zeros_like(operations)
     level = np.nan_to_num(quiet_level(total, over_steps)) if enough else np.zeros(ranks)
     within = spread_within_steps(total - level, is_split)
-    noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + within**2 + operations**2), 1.0)
+    in_step = np.sqrt(within**2 + operations**2)
+    noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + in_step**2), 1.0)
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     unusual, scale, degrees = np.zeros(ranks), np.ones(ranks), 0
     if ranks > THRESHOLDS.min_peers_for_high:
@@ -153,7 +156,7 @@ def _sample(deviations: TeamDeviations, part: TimePart, tests: int) -> _Sample:
     sigmas = np.where(known, np.nan_to_num(total) - np.maximum(level, 0.0), 0.0) / noise
     tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     scale = np.maximum(scale, 1.0)
-    return _Sample(total, level, noise, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails)
+    return _Sample(total, level, noise, in_step, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails)
 
 
 class _UsualStep(NamedTuple):
@@ -210,7 +213,7 @@ def _usual_step(sample: _Sample, column: int) -> _UsualStep | None:
     unusual_ns, independent = float(sample.unusual[column]), effective_count(values)
     if (line := drift_line(values)) is not None:
         # of a drift the mean counts, and how steps differ from the line
-        sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.noise[known])))
+        sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.in_step[known])), 1.0)
         independent = float(count)
         unusual_ns += float(values.mean()) - float(sample.level[column])
         level = float(values.mean())

@@ -80,14 +80,15 @@ def _small_sample(count: int) -> float:
 def quiet_level(values: Floats, sigma: Floats) -> Floats:
     """Return (columns,) the usual value of each column of (steps, columns), of up to three quarters of events above it.
 
-    The lower quartile over steps, moved to where the median of quiet steps lies.
+    The lower quartile over steps, moved to where the median of quiet steps lies. A value that is the same in most
+    steps, as the time of what runs in one step only, has no scatter: there it is the median.
     """
     ordered = np.sort(values, axis=0)
     known = (~np.isnan(values)).sum(axis=0)
     at = (np.maximum(known, 1) - 1) // 4
     quartile = np.take_along_axis(ordered, at[None, :], axis=0)[0]
     middle = np.take_along_axis(ordered, ((np.maximum(known, 1) - 1) // 2)[None, :], axis=0)[0]
-    found: Floats = np.minimum(quartile + _QUARTILE * sigma, middle)
+    found: Floats = np.where(sigma > 0, np.minimum(quartile + _QUARTILE * sigma, middle), middle)
     return found
 
 

@@ -20,6 +20,7 @@ from tests.support.simulated import ingest_run, small
 def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
+        known_gain_ns=None,
         excess_ns=4 * per_step_ns,
         steps=(0, 1, 2, 3),
         sigmas=sigmas,
@@ -84,6 +85,7 @@ def test_a_lead_states_no_deviation_from_noise():
     """A lead is not significant: a number of sigmas beside that would contradict it."""
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
+        known_gain_ns=None,
         excess_ns=4e6,
         steps=(0, 1),
         sigmas=40.0,

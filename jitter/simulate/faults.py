@@ -1,64 +1,57 @@
 """Faults of a simulated job: kind, ranks, steps, and the cause that an analysis should find."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from jitter.core.errors import UsageError
 
-FAULT_CAUSES: Final = {
-    "cpu_stall": "cpu_launch",
-    "slow_cpu": "cpu_launch",
-    "slow_gpu": "gpu_compute",
-    "late_start": "late_start",
-    "late_end": "cpu_after",
-    "unequal_work": "workload_imbalance",
-    "extra_kernel": "workload_imbalance",
-    "missing_kernel": "workload_imbalance",
-    "slow_collective": "communication",
-    "slow_link": "communication",
-    "pause": "cpu_launch",
-}
-"""The cause of each kind of fault, with the identifiers of the report."""
 
-REQUIRED_OPTIONS: Final = {
-    "cpu_stall": ("ranks", "kernel", "ms"),
-    "slow_cpu": ("ranks", "factor"),
-    "slow_gpu": ("ranks", "factor"),
-    "late_start": ("ranks", "ms"),
-    "late_end": ("ranks", "ms"),
-    "unequal_work": ("ranks", "factor"),
-    "extra_kernel": ("ranks", "kernel"),
-    "missing_kernel": ("ranks", "kernel"),
-    "slow_collective": ("factor",),
-    "slow_link": ("ranks", "factor"),
-    "pause": ("every", "ms"),
+class FaultKind(NamedTuple):
+    """What a kind of fault does, what it takes, and the cause that an analysis should find."""
+
+    cause: str
+    """With the identifiers of the report."""
+    needs: tuple[str, ...]
+    """Options that it cannot do without."""
+    takes: tuple[str, ...]
+    """Other options of its own."""
+    example: str
+
+
+FAULT_KINDS: Final[Mapping[str, FaultKind]] = {
+    # the CPU pauses `ms` before launching kernel `kernel`
+    "cpu_stall": FaultKind("cpu_launch", ("ranks", "kernel", "ms"), (), "rank=3,step=2,kernel=17,ms=2.5"),
+    # CPU times x `factor` over `kernels`
+    "slow_cpu": FaultKind("cpu_launch", ("ranks", "factor"), ("kernels", "drift"), "rank=3,factor=4,kernels=100-400"),
+    # compute durations x `factor` over `kernels`
+    "slow_gpu": FaultKind("gpu_compute", ("ranks", "factor"), ("kernels", "drift"), "rank=3,factor=1.2"),
+    # the step's first launch comes `ms` late, inside the data-loading range unless `loading` is false
+    "late_start": FaultKind("late_start", ("ranks", "ms"), ("loading",), "rank=3,every=10,ms=8"),
+    # the CPU pauses `ms` after the step's last call, before the step's end
+    "late_end": FaultKind("cpu_after", ("ranks", "ms"), (), "rank=3,every=10,ms=8"),
+    # launch shape and duration x `factor` over `kernels`
+    "unequal_work": FaultKind(
+        "workload_imbalance", ("ranks", "factor"), ("kernels", "drift"), "rank=3,factor=1.5,kernels=20-40"
+    ),
+    # an additional kernel, of `ms`, before index `kernel`
+    "extra_kernel": FaultKind("workload_imbalance", ("ranks", "kernel"), ("ms",), "rank=3,kernel=17"),
+    # no kernel `kernel`
+    "missing_kernel": FaultKind("workload_imbalance", ("ranks", "kernel"), (), "rank=3,kernel=17"),
+    # transfers x `factor`, for all ranks
+    "slow_collective": FaultKind("communication", ("factor",), ("drift",), "steps=2-3,factor=5"),
+    # transfers x `factor` in every collective whose group has one of the ranks
+    "slow_link": FaultKind("communication", ("ranks", "factor"), ("drift",), "rank=3,factor=4"),
+    # each rank's CPU pauses `ms` in every `every`-th step, neighbours in different steps: garbage collection
+    "pause": FaultKind("cpu_launch", ("every", "ms"), (), "every=10,ms=30"),
 }
-_TAKES: Final = {
-    "slow_cpu": ("kernels", "drift"),
-    "slow_gpu": ("kernels", "drift"),
-    "unequal_work": ("kernels", "drift"),
-    "slow_collective": ("drift",),
-    "slow_link": ("drift",),
-    "late_start": ("loading",),
-    "extra_kernel": ("ms",),
-}
+"""The kinds of faults; `durations` applies them."""
 _EVERYWHERE: Final = ("ranks", "steps", "every")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, on some ranks and steps.
-
-    `cpu_stall`: the CPU pauses `ms` before launching kernel `kernel`. `slow_cpu`: CPU times x `factor` over
-    `kernels`. `slow_gpu`: compute durations x `factor` over `kernels`. `late_start`: the step's first launch comes
-    `ms` late, inside the data-loading range unless `loading` is false. `unequal_work`: launch shape and duration
-    x `factor` over `kernels`. `extra_kernel`: an additional kernel (of `ms`) before index `kernel`.
-    `late_end`: the CPU pauses `ms` after the step's last call, before the step's end.
-    `missing_kernel`: no kernel `kernel`. `slow_collective`: transfers x `factor`, for all ranks. `slow_link`:
-    transfers x `factor` in every collective whose group has one of the ranks. `pause`: each rank's CPU pauses `ms` in
-    every `every`-th step, as garbage collection does; neighbours pause in different steps.
-    """
+    """One fault, on some ranks and steps."""
 
     kind: str
     ranks: frozenset[int] = frozenset()
@@ -76,12 +69,12 @@ class Fault:
     """Whether the factor grows from 1 in the first step to its full value in the last."""
 
     def __post_init__(self) -> None:
-        if self.kind not in FAULT_CAUSES:
-            raise UsageError(f"no fault is called {self.kind!r}", f"there are {', '.join(FAULT_CAUSES)}")
-        for need in REQUIRED_OPTIONS[self.kind]:
+        if self.kind not in FAULT_KINDS:
+            raise UsageError(f"no fault is called {self.kind!r}", f"there are {', '.join(FAULT_KINDS)}")
+        for need in FAULT_KINDS[self.kind].needs:
             if getattr(self, need) in (None, frozenset()):
                 wanted = "rank" if need == "ranks" else need
-                raise UsageError(f"the fault {self.kind} needs {wanted}=", f"for example {FAULT_EXAMPLES[self.kind]}")
+                raise UsageError(f"the fault {self.kind} needs {wanted}=", f"for example {_example(self.kind)}")
         if self.ms is not None and self.ms <= 0:
             raise UsageError(f"the fault {self.kind} needs ms > 0, not {self.ms:g}")
         if self.factor is not None and self.factor <= 0:
@@ -92,7 +85,7 @@ class Fault:
     @property
     def cause(self) -> str:
         """The cause that an analysis should find."""
-        return FAULT_CAUSES[self.kind]
+        return FAULT_KINDS[self.kind].cause
 
     @property
     def delay_ns(self) -> int:
@@ -134,9 +127,9 @@ class Fault:
         """
         kind, _, rest = text.partition(":")
         kind = kind.strip()
-        if kind not in FAULT_CAUSES:
-            raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(FAULT_CAUSES)}")
-        known = {*REQUIRED_OPTIONS[kind], *_TAKES.get(kind, ()), *_EVERYWHERE}
+        if kind not in FAULT_KINDS:
+            raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(FAULT_KINDS)}")
+        known = {*FAULT_KINDS[kind].needs, *FAULT_KINDS[kind].takes, *_EVERYWHERE}
         values: dict[str, object] = {}
         for part in filter(None, (p.strip() for p in rest.split(","))):
             word, equals, value = (p.strip() for p in part.partition("="))
@@ -144,32 +137,19 @@ class Fault:
             if not equals or name not in known:
                 raise UsageError(
                     f"the fault {kind} has no {word!r} (in {text!r})",
-                    f"it takes {', '.join(sorted(known))}; for example {FAULT_EXAMPLES[kind]}",
+                    f"it takes {', '.join(sorted(known))}; for example {_example(kind)}",
                 )
             if name in values:
                 raise UsageError(f"the fault {text!r} says {word} twice")
             try:
                 values[name] = _VALUES[name](value)
             except ValueError:
-                raise UsageError(
-                    f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", FAULT_EXAMPLES[kind]
-                ) from None
+                raise UsageError(f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", _example(kind)) from None
         return cls(kind, **values)  # type: ignore[arg-type]
 
 
-FAULT_EXAMPLES: Final = {
-    "cpu_stall": "cpu_stall:rank=3,step=2,kernel=17,ms=2.5",
-    "slow_cpu": "slow_cpu:rank=3,factor=4,kernels=100-400",
-    "slow_gpu": "slow_gpu:rank=3,factor=1.2",
-    "late_start": "late_start:rank=3,every=10,ms=8",
-    "late_end": "late_end:rank=3,every=10,ms=8",
-    "unequal_work": "unequal_work:rank=3,factor=1.5,kernels=20-40",
-    "extra_kernel": "extra_kernel:rank=3,kernel=17",
-    "missing_kernel": "missing_kernel:rank=3,kernel=17",
-    "slow_collective": "slow_collective:steps=2-3,factor=5",
-    "slow_link": "slow_link:rank=3,factor=4",
-    "pause": "pause:every=10,ms=30",
-}
+def _example(kind: str) -> str:
+    return f"{kind}:{FAULT_KINDS[kind].example}"
 
 
 def _numbers(text: str) -> frozenset[int]:

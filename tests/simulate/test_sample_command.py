@@ -90,13 +90,13 @@ def test_shapes_and_what_they_are_made_with(tmp_path: Path, format_name: str):
 
 
 def test_help_knows_all_shapes_and_faults(capsys: pytest.CaptureFixture[str]):
-    from jitter.simulate.faults import FAULT_CAUSES
+    from jitter.simulate.faults import FAULT_KINDS
     from jitter.simulate.shapes import SHAPES
 
     assert main(["sample", "--help"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert all(f"{name} {what}" in lines for name, what in SHAPES.items())
-    assert all(any(line.startswith(f"{name} ") for line in lines) for name in FAULT_CAUSES)
+    assert all(any(line.startswith(f"{name} ") for line in lines) for name in FAULT_KINDS)
 
 
 def test_the_simulator_shares_nothing_with_the_analysis():

@@ -28,7 +28,6 @@ NOT_THRESHOLDS = {
     "metrics/lcs.py": {"_SHORT_CELLS", "_LONG_CELLS"},
     "metrics/lcs_loops.py": {"_BITS", "_FULL"},
     "replay/run_steps.py": {"_SMALL_STEP", "_LARGE_STEP"},
-    "execution/recorded/activity_reader.py": {"_MOST_RESIDENT_BYTES"},
     "execution/recorded/run_reader.py": {"_STEPS_KEPT"},
     "detection/executors/local_executor.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
     "detection/executors/dask_executor.py": {"_RANGES_PER_WORKER"},

@@ -8,6 +8,7 @@ Profiler = Literal["nsys", "rocprofv3", "torch"]
 Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
+_RENDEZVOUS: Final = "HEAD_NODE:29500"
 
 
 class JobShape(NamedTuple):
@@ -93,15 +94,17 @@ def _launch(launcher: Launcher, profiler: Sequence[str], job: JobShape) -> list[
         inner = _command(["torchrun", "--nproc-per-node", str(job.gpus)], profiler, job.program)
         listed = ", ".join(f'"{word}"' for word in inner)
         return ["# in the pod template of a PyTorchJob, on a volume that outlives the pod:", f"command: [{listed}]"]
+    several = launcher == "torchrun" and job.nodes > 1
     if launcher == "torchrun":
-        words = _command(
-            ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus)], profiler, job.program
-        )
+        rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", _RENDEZVOUS] if several else []
+        torchrun = ["torchrun", "--nnodes", str(job.nodes), "--nproc-per-node", str(job.gpus), *rendezvous]
+        words = _command(torchrun, profiler, job.program)
     elif launcher == "srun":
         words = ["srun", "--nodes", str(job.nodes), "--ntasks-per-node", str(job.gpus), *profiler, *python]
     else:
         words = ["mpirun", "-np", str(job.nodes * job.gpus), *profiler, *python]
-    return [f"mkdir -p {shlex.quote(job.folder)}", " ".join(map(_quote, words))]
+    where = ["# on each node, with the host name of one of them for HEAD_NODE:"] if several else []
+    return [*where, f"mkdir -p {shlex.quote(job.folder)}", " ".join(map(_quote, words))]
 
 
 def _command(torchrun: Sequence[str], profiler: Sequence[str], program: Sequence[str]) -> list[str]:

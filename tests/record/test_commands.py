@@ -51,6 +51,14 @@ def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: 
     assert counts.get(launcher, '"--nproc-per-node", "4"') in text
 
 
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_workers_of_several_nodes_meet(capsys: pytest.CaptureFixture[str], nodes: str):
+    """Without a rendezvous, the torchrun of each node takes itself for the first node and waits for the others."""
+    text = printed(capsys, "torch", "--nodes", nodes)
+    assert ("--rdzv-backend c10d --rdzv-endpoint HEAD_NODE:29500 train.py" in text) == (nodes == "2")
+    assert ("# on each node" in text) == (nodes == "2")
+
+
 def test_the_program(capsys: pytest.CaptureFixture[str]):
     text = printed(capsys, "nsys", "--launcher", "srun", "--folder", "my traces", "my train.py", "--lr", "0.1")
     (line,) = [line for line in text.splitlines() if line.startswith("srun")]

@@ -8,11 +8,10 @@ from typing import BinaryIO, Final
 
 import pyarrow as pa
 
-from jitter.logs.documents import Document, document_of
 from jitter.logs.line_parser import Context, Lines
 from jitter.logs.nccl.debug_log import NcclDebugParser
 from jitter.logs.problems import Problem, Problems
-from jitter.logs.registry import line_parsers
+from jitter.logs.registry import Document, document_of, line_parsers
 from jitter.logs.tables import Tables
 
 _CHUNK: Final = 1 << 20

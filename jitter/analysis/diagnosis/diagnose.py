@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.conclusion import conclude
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.first_starts import describe_warm_up
+from jitter.analysis.diagnosis.first_steps import describe_warm_up
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
 from jitter.analysis.diagnosis.grouping.leads import find_leads
 from jitter.analysis.diagnosis.limitations import list_limitations

@@ -5,7 +5,7 @@ from typing import Final
 
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
-from jitter.analysis.diagnosis.first_starts import describe_first_starts, describe_warm_up
+from jitter.analysis.diagnosis.first_steps import describe_first_starts, describe_warm_up
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS

@@ -61,7 +61,7 @@ def compare(
 def _load(
     runs: tuple[Path, ...], numbers: str | None, base_numbers: str | None
 ) -> "tuple[list[Document], Document, Comparison]":
-    from jitter.cli.compare_runs import load_run
+    from jitter.cli.load_runs import load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.core.formatting import parse_numbers
 

@@ -85,7 +85,7 @@ def export(
 
 
 def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
-    from jitter.cli.compare_runs import load_run
+    from jitter.cli.load_runs import load_run
     from jitter.cli.output.files import check_overwrite
     from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
     from jitter.core.errors import UsageError

@@ -1,21 +1,27 @@
-"""Operations and message sizes of RCCL's kernels, from the calls that launched them.
+"""Operations and message sizes of RCCL's kernels, from the calls that launched them and their recorded arguments.
 
 `ncclDevKernel_Generic` states no operation.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.bandwidth import size_of_message
+from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.readers.amd.batches import decode_text
 
 _UNKNOWN = -1
+_COUNTS: Final = ("count", "sendcount", "recvcount")
+_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""Bytes of an element by the number of `ncclDataType_t` (nccl.h)."""
+_LARGEST: Final = 2**62
 
 
 class RcclCalls:
@@ -119,3 +125,20 @@ def _numbers(column: pa.Array) -> Ints:
     """Return a column's integers, 0 where they are null."""
     found: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
     return found
+
+
+def message_bytes(arguments: Mapping[str, str]) -> int | None:
+    """Return count × element size of a call with these arguments (name to text); None if one of them is unknown."""
+    counts = [int(text) for name in _COUNTS if (text := arguments.get(name, "")).isdecimal()]
+    size = _element_bytes(arguments.get("datatype", ""))
+    if len(counts) != 1 or size is None or counts[0] * size > _LARGEST:
+        return None
+    return counts[0] * size
+
+
+def _element_bytes(datatype: str) -> int | None:
+    """Return the bytes of an element of a data type: `7`, `ncclFloat32`, `(ncclDataType_t) 7`."""
+    if found := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
+        number = int(found[1])
+        return _BYTES[number] if number < len(_BYTES) else None
+    return element_bytes(datatype)

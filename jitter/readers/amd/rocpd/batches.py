@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.readers import Batch
 from jitter.readers.amd.batches import SHAPE_COLUMNS, BatchBuilder, decode_text
-from jitter.readers.amd.rccl import RcclCalls
-from jitter.readers.amd.rccl_arguments import message_bytes
+from jitter.readers.amd.rccl import RcclCalls, message_bytes
 from jitter.readers.amd.rocpd.metadata import SessionMetadata
 from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import VALUES_PER_QUERY, Database, StringTable

@@ -3,7 +3,8 @@
 python -m tests.bench.shapes [--quick] [--only WORD] [--autotuned FRACTION] [--traces FOLDER] [--rounds N]
 
 For each job: traces are simulated, then `jitter ingest` into a new lake and a cold `jitter report --json` take turns.
-`--traces` (or JITTER_TRACES) adds each folder of real recordings below it, two levels deep.
+`--traces` (or JITTER_TRACES) adds each folder of real recordings below it, two levels deep; where no rank is known,
+each recording of the folder on its own, as rank 0.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,8 @@ from typing import NamedTuple
 from tests.bench.answers import JITTER, report
 from tests.bench.measure import Cost, alternating, run
 
+_DATABASES = {".sqlite", ".rpd", ".db"}
+_AS_FIRST = ("--rank", "0")
 _SLOW_GPU = "slow_gpu:rank=0,factor=1.1"
 
 
@@ -73,16 +77,18 @@ def simulate(job: Job, folder: Path, more: list[str]) -> None:
     subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
 
 
-def ingest(work: Path, traces: Path) -> Cost:
+def ingest(work: Path, traces: Path, *options: str) -> Cost:
     """Ingest into the lake of `work`, made anew."""
     shutil.rmtree(work / "lake", ignore_errors=True)
-    return run([*JITTER, "ingest", traces, "-o", work / "lake", "--quiet"])
+    return run([*JITTER, "ingest", traces, "-o", work / "lake", "--quiet", *options])
 
 
-def measure(name: str, traces: Path, work: Path, rounds: int, limit: float | None = None) -> Row:
-    """Measure one folder of traces."""
+def measure(
+    name: str, traces: Path, work: Path, rounds: int, limit: float | None = None, options: Sequence[str] = ()
+) -> Row:
+    """Measure one folder of traces, ingested with these options."""
     costs = alternating(
-        {"ingest": partial(ingest, work, traces), "report": lambda: report(work / "lake")},
+        {"ingest": partial(ingest, work, traces, *options), "report": lambda: report(work / "lake")},
         rounds,
     )
     return Row(name, costs["ingest"], costs["report"], limit)
@@ -97,18 +103,25 @@ def compile_loops() -> None:
         print(f"first report, which compiles loops unless they are on disk: {report(work / 'lake')}", flush=True)
 
 
-def can_ingest(traces: Path) -> bool:
-    """Whether anything in the folder can be ingested."""
+def can_ingest(traces: Path, *options: str) -> bool:
+    """Whether anything in the folder can be ingested with these options, and reported."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [*JITTER, "ingest", traces, "-o", Path(folder) / "lake", "--quiet"]
-        done = subprocess.run([str(word) for word in command], check=False, capture_output=True)
-        command = [*JITTER, "report", Path(folder) / "lake", "--json"]
-        return not done.returncode and not subprocess.run(command, check=False, capture_output=True).returncode
+        lake = Path(folder) / "lake"
+        commands = (("ingest", traces, "-o", lake, "--quiet", *options), ("report", lake, "--json"))
+        return not any(
+            subprocess.run([*JITTER, *map(str, words)], check=False, capture_output=True).returncode
+            for words in commands
+        )
 
 
-def sets_in(folder: Path) -> list[Path]:
-    """The folders of real recordings: those two levels below, and single files there."""
-    return sorted(path for path in folder.glob("*/*") if path.is_dir() or path.suffix in {".sqlite", ".rpd", ".db"})
+def recordings_in(folder: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield real recordings, each with the options of its ingest: folders two levels below, and single files there."""
+    for one in sorted(path for path in folder.glob("*/*") if path.is_dir() or path.suffix in _DATABASES):
+        if can_ingest(one):
+            yield one, ()
+        else:
+            alone = [one] if one.is_file() else sorted(one.iterdir())
+            yield from ((file, _AS_FIRST) for file in alone if can_ingest(file, *_AS_FIRST))
 
 
 def main() -> None:
@@ -136,11 +149,11 @@ def main() -> None:
             simulate(job, work / "traces", more)
             rows.append(measure(name, work / "traces", work, rounds, job.limit))
             shutil.rmtree(work / "traces")
-        for real in sets_in(Path(chosen.traces)) if chosen.traces and not chosen.autotuned else []:
-            name = "/".join(real.parts[-2:])
-            if chosen.only in name and can_ingest(real):
+        for real, given in recordings_in(Path(chosen.traces)) if chosen.traces and not chosen.autotuned else ():
+            name = str(real.relative_to(chosen.traces))
+            if chosen.only in name:
                 print(name, flush=True)
-                rows.append(measure(name, real, work, rounds))
+                rows.append(measure(name, real, work, rounds, options=given))
     print("| job | ingest | report --json, cold | report / ingest | processor time | goal |\n|---|---|---|---|---|---|")
     print(*rows, sep="\n")
     print(f"({time.perf_counter() - started:.0f} s)")

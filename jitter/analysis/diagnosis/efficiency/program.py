@@ -11,8 +11,10 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
+from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
+from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction, host_memory
@@ -122,14 +124,8 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
     sums = np.zeros((4, len(operations)))
     rank_steps = np.zeros(len(operations))
     for step in analysis.steps.steps(first, last):
-        operation = operations_of_cells(run.job, step.times)
-        is_call = run.job.kind[operation] == SYNC
-        there = np.where(is_call, ~np.isnan(step.times.call), ~np.isnan(step.times.start))
-        own = step.own
-        values = (there, own.gpu, np.nan_to_num(own.host) + own.call, np.nan_to_num(step.times.back - step.times.call))
-        for number, value in enumerate(values):
-            sums[number] += np.bincount(operation, np.where(there, value, 0.0), minlength=len(operations))
-        rank_steps += np.bincount(operation, minlength=len(operations))
+        _add_step(run.job, step, sums, rank_steps)
+        del step  # the next step is read while it would stay
     times = np.maximum(sums[0], 1.0)
     before = [
         np.cumsum([op.is_kernel for op in run.programs[team].operations])
@@ -142,6 +138,16 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
         sums[0] / np.maximum(rank_steps, 1.0),
         *(total / times for total in sums[1:]),
     )
+
+
+def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats) -> None:
+    """Add each operation's activities, GPU time, launch time and time in calls, and how many ranks have the step."""
+    operation = operations_of_cells(job, step.times)
+    there = np.where(job.kind[operation] == SYNC, ~np.isnan(step.times.call), ~np.isnan(step.times.start))
+    own, calls_ns = step.own, np.nan_to_num(step.times.back - step.times.call)
+    for number, value in enumerate((there, own.gpu, np.nan_to_num(own.host) + own.call, calls_ns)):
+        sums[number] += np.bincount(operation, np.where(there, value, 0.0), minlength=len(rank_steps))
+    rank_steps += np.bincount(operation, minlength=len(rank_steps))
 
 
 def _evidence(kind: EfficiencyKind, chosen: Bools, measured: _Measured) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _STEPS_KEPT = 3
+_BYTES_KEPT = 128 << 20
+"""Size of cached steps from which on they make room before another one is read."""
 
 
 class LaunchShapes(NamedTuple):
@@ -136,6 +138,8 @@ class RunReader:
             if key in self._rank_groups:
                 self._rank_groups.move_to_end(key)
                 return self._rank_groups[key]
+            while sum(one.times.nbytes for kept in self._rank_groups.values() for one in kept) > _BYTES_KEPT:
+                self._rank_groups.popitem(last=False)
         syncs = self._syncs.of(key)
         origins = self.origins(key)
         found = [

@@ -19,6 +19,11 @@ class Intervals(NamedTuple):
         """Return the intervals of both."""
         return Intervals(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
+    def of_ranks(self, ranks: slice) -> "Intervals":
+        """Return the intervals of a range of ranks, whose positions then count from 0; intervals are in rank order."""
+        first, last = np.searchsorted(self.rank, [ranks.start, ranks.stop])
+        return Intervals(self.rank[first:last] - ranks.start, self.start[first:last], self.end[first:last])
+
 
 class Coverage:
     """The union of intervals: how much time of each rank it covers, and how much of any interval."""

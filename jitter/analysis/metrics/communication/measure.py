@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
 from jitter.analysis.metrics.communication.calls import UNKNOWN, Calls, match_calls
 from jitter.analysis.metrics.communication.size_histogram import Copies, count_copies
@@ -85,8 +86,10 @@ def measure_communication(
         _add_calls(found, calls, shares, read.ranks, hosts)
         count_copies(found.copies, read)
         previous = key, shares
+        del read, calls  # the next step is read while they would stay
     if previous is not None:
         _add_shares(found, *previous, None)
+    pa.default_memory_pool().release_unused()
     return found
 
 

@@ -94,9 +94,13 @@ class RecordedSizes:
         return bool(self._entries)
 
     def fill(self, steps: Steps, reasons: Counter[str]) -> Iterator[tuple[StepKey, StepColumns]]:
-        """Yield the steps, given with `COLUMNS`, with unknown sizes filled in; count in `reasons` what is doubtful."""
-        for key, read in steps:
-            yield key, self.filled(key, read, reasons) if self else read
+        """Return the steps, given with `COLUMNS`, with unknown sizes filled in; count in `reasons` what is doubtful."""
+
+        def fill_one(step: tuple[StepKey, StepColumns]) -> tuple[StepKey, StepColumns]:
+            return step[0], self.filled(*step, reasons)
+
+        # a generator would hold each step while the next one is read
+        return map(fill_one, steps) if self else iter(steps)
 
     def filled(self, key: StepKey, read: StepColumns, reasons: Counter[str] | None = None) -> StepColumns:
         """Return a step, given with `COLUMNS`, with unknown sizes filled in."""

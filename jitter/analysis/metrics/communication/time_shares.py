@@ -1,6 +1,8 @@
 """Split of each rank's step time: compute, hidden and exposed communication, waiting, copies, idle."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -14,6 +16,8 @@ SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
 """compute: kernels without communication at the same time; hidden: communication at the same time as compute; exposed:
 communication alone; waiting: in a collective for its last rank, without compute; copies: copies and fills alone; idle:
 the rest, in which the GPU waits for its host to launch."""
+_ROWS_AT_ONCE: Final = 500_000
+"""Rows whose intervals are merged at once, some 300 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -42,33 +46,46 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     first, last = np.zeros((2, len(read.ranks)), np.int64)
     at = read.bounds[:-1][has_rows]
     first[has_rows], last[has_rows] = np.minimum.reduceat(start, at), np.maximum.reduceat(end, at)
-    span = int((last - first).max())
-
-    def of_kind(kind: str) -> Intervals:
-        rows = np.flatnonzero(read.equals("kind", kind))
-        return Intervals(read.of_rank[rows], start[rows], end[rows])
-
-    compute, copies = of_kind("compute"), of_kind("memory")
+    compute, copies = (
+        Intervals(read.of_rank[rows], start[rows], end[rows])
+        for rows in (np.flatnonzero(read.equals("kind", kind)) for kind in ("compute", "memory"))
+    )
     kernels = calls.kernels
     transfer_start = np.where(
         calls.time_ns[kernels.call] >= 0, kernels.end_ns - calls.time_ns[kernels.call], kernels.start_ns
     )
     transfers = Intervals(kernels.rank, np.maximum(transfer_start, kernels.start_ns), kernels.end_ns)
     whole = Intervals(kernels.rank, kernels.start_ns, kernels.end_ns)
-    covered = [
-        Coverage(found, first, span)
-        for found in (
-            *(compute, whole, compute.joined(transfers), compute.joined(whole)),
-            compute.joined(whole).joined(copies),
-        )
-    ]
-    in_compute, in_calls, with_transfers, with_calls, with_copies = (one.per_rank() for one in covered)
+    parts = []
+    for ranks in _groups_of_ranks(read):
+        own = [one.of_ranks(ranks) for one in (compute, copies, transfers, whole)]
+        parts.append(_shares_of_ranks(own, first[ranks], int((last - first)[ranks].max())))
+    busy, hidden = (np.concatenate(some, axis=-1) for some in zip(*parts, strict=True))
+    return StepShares(read.ranks, busy, first, last, hidden, whole.end - whole.start - hidden)
+
+
+def _groups_of_ranks(read: StepColumns) -> list[slice]:
+    """Return ranges of ranks with about `_ROWS_AT_ONCE` rows each, or one rank."""
+    group = read.bounds[:-1] // _ROWS_AT_ONCE
+    borders = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
+    return [slice(*pair) for pair in pairwise(borders)]
+
+
+def _shares_of_ranks(intervals: Sequence[Intervals], first: Ints, span: int) -> tuple[Ints, Ints]:
+    """Return, (5, ranks), `SHARES` without idle, and, (kernels of calls,), the hidden time of each.
+
+    `intervals` are compute kernels, copies, transfers and whole kernels of calls; `first` (ranks,) and `span` are as in
+    `Coverage`.
+    """
+    compute, copies, transfers, whole = intervals
+    of_compute = Coverage(compute, first, span)
+    in_compute, in_calls = of_compute.per_rank(), Coverage(whole, first, span).per_rank()
+    with_transfers = Coverage(compute.joined(transfers), first, span).per_rank()
+    with_calls = Coverage(compute.joined(whole), first, span).per_rank()
+    with_copies = Coverage(compute.joined(whole).joined(copies), first, span).per_rank()
     hidden = in_compute + in_calls - with_calls
-    busy = np.stack(
-        [
-            *(in_compute - hidden, hidden, with_transfers - in_compute, with_calls - with_transfers),
-            with_copies - with_calls,
-        ]
+    busy = (
+        *(in_compute - hidden, hidden, with_transfers - in_compute, with_calls - with_transfers),
+        with_copies - with_calls,
     )
-    hidden_of_kernel = covered[0].of(whole)
-    return StepShares(read.ranks, busy, first, last, hidden_of_kernel, whole.end - whole.start - hidden_of_kernel)
+    return np.stack(busy), of_compute.of(whole)

@@ -10,6 +10,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.executors.passes import measure_steps, walk_paths
+from jitter.analysis.execution.recorded import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
@@ -50,6 +51,15 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     )
     np.testing.assert_equal([asdict(one) for one in paths], [asdict(one) for one in whole.paths])
     assert any(len(path.charges) for path in paths)
+
+
+def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
+    reader = jitter.open(lake.root).run_reader(lake.steps)
+    for key in lake.steps:
+        groups = reader.rank_groups(key)
+        assert reader.rank_groups(key) is groups
+        assert list(reader._rank_groups) == [key]
 
 
 def test_the_paths_alone(lake: "jitter.Lake"):

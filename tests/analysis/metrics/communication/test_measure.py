@@ -1,11 +1,13 @@
 """Calls, waits and time shares of hand-made steps."""
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from jitter.analysis.metrics.communication import time_shares
 from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication.measure import measure_communication
 from jitter.analysis.metrics.communication.recorded_sizes import UNORDERED, RecordedSizes, describe_disagreements
@@ -117,6 +119,31 @@ def test_shares_of_a_step():
     assert row.hidden_share == pytest.approx(30 / (120 + 50))
     assert row.lost_ms == pytest.approx((90 + 50) / 4 / 1e6)
     assert [one.samples for one in tabulate_steps(found)] == [2, 2]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 7])
+def test_shares_of_some_ranks_at_once_are_those_of_all(rows: int, monkeypatch: pytest.MonkeyPatch):
+    first = [compute(0, 100), collective(80, 200), compute(190, 200)]
+    second = [compute(10, 150), collective(150, 200), {"kind": "memory", "start_ns": 5, "end_ns": 20}]
+    steps = step(first, [], second, first), step(second, first, [compute(240, 250)], [])
+    whole = measured(*steps)
+    monkeypatch.setattr(time_shares, "_ROWS_AT_ONCE", rows)
+    assert measured(*steps).rank_steps == whole.rank_steps
+    assert [own.tolist() for own in measured(*steps).hidden_ns] == [own.tolist() for own in whole.hidden_ns]
+
+
+def test_memory_of_shares_is_that_of_some_ranks(monkeypatch: pytest.MonkeyPatch):
+    rows = 2_000
+    read = step(*[[compute(10 * at, 10 * at + 9) for at in range(rows)] for _ in range(32)])
+    calls = match_calls(read)
+    peaks = []
+    for rows_at_once in (32 * rows, rows):
+        monkeypatch.setattr(time_shares, "_ROWS_AT_ONCE", rows_at_once)
+        tracemalloc.start()
+        time_shares.measure_shares(read, calls)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] / 2
 
 
 def test_copies_of_a_step():

@@ -19,6 +19,8 @@ class JitterError(Exception):
     """An error that the user can act on: `message` states what is wrong, `hint` what to do."""
 
     exit_code = ExitCode.UNUSABLE_INPUT
+    files = 1
+    """How many files it is about, if it is about files."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -54,6 +54,16 @@ def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "lake").exists()
 
 
+def test_reports_that_were_not_exported_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for rank in range(20):
+        (tmp_path / f"rank{rank}.nsys-rep").write_bytes(b"report")
+    assert main(["ingest", str(tmp_path), "-o", str(tmp_path / "lake")]) == 3
+    first, command, totals = capsys.readouterr().err.splitlines()
+    assert "and 19 more" in first
+    assert "nsys export" in command
+    assert totals == "20 left out; nothing to read"
+
+
 def test_a_file_is_no_folder(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "notes.txt"
     file.write_text("mine")

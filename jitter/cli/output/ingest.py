@@ -74,7 +74,7 @@ def _print_totals(report: IngestReport, paths: Iterable[Path]) -> None:
         were = "was" if report.unchanged == 1 else "were"
         parts.append(f"{_count(report.unchanged, 'source')} {were} in {report.lake} already")
     if report.refused:
-        parts.append(f"{len(report.refused)} left out")
+        parts.append(f"{sum(error.files for error in report.refused)} left out")
     has_logs = report.logs.added or report.logs.unchanged
     is_empty = not report.added and not report.unchanged and not has_logs
     if is_empty:

@@ -105,6 +105,7 @@ def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterErro
         f"run: for report in {patterns}; do "
         'nsys export -t sqlite --lazy=false -o "${report%.*}.sqlite" "$report"; done',
     )
+    error.files = len(reports)
     kept = {path: one for path, one in errors.items() if path not in set(reports)}
     return {**kept, reports[0]: error}
 

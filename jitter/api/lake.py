@@ -180,11 +180,14 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.communication.calls import COLUMNS
         from jitter.analysis.metrics.communication.measure import measure_communication
-        from jitter.core.parallel.prefetch import prefetch
+        from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
 
-        read = prefetch((key, self.step_columns(key, COLUMNS)) for key in self._chosen(steps))
+        keys = self._chosen(steps)
+        largest = max((sum(one.step.rows for one in self._by_step[key].values()) for key in keys), default=0)
+        read = ((key, self.step_columns(key, COLUMNS)) for key in keys)
+        ahead = prefetch(read) if largest < LARGE_STEP else read
         reasons: Counter[str] = Counter()
-        found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
+        found = measure_communication(self.recorded_sizes.fill(ahead, reasons), self.hosts, group)
         found.reasons.update(reasons)
         return found
 

@@ -15,12 +15,10 @@ from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compile_loops
 from jitter.core.numeric.stats import lower_median
-from jitter.core.parallel.prefetch import prefetch
+from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
 
 _SMALL_STEP: Final = 4_000
 """Cells of a step up to which handing it from one thread to another takes longer than to compute it."""
-_LARGE_STEP: Final = 3_000_000
-"""Cells of a step from which on only one is in memory."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class RunSteps:
         With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
         """
         found = self._steps(first, last)
-        return prefetch(found) if ahead and _SMALL_STEP <= self.largest_step < _LARGE_STEP else found
+        return prefetch(found) if ahead and _SMALL_STEP <= self.largest_step < LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
+LARGE_STEP: Final = 3_000_000
+"""Rows of a step from which on no step is read while another one is in memory."""
 _END: Final = object()
 
 

@@ -12,6 +12,7 @@ import jitter
 from jitter.analysis.detection.executors.passes import measure_steps, walk_paths
 from jitter.analysis.execution.recorded import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
+from jitter.core.parallel import prefetch
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 
@@ -60,6 +61,14 @@ def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", 
         groups = reader.rank_groups(key)
         assert reader.rank_groups(key) is groups
         assert list(reader._rank_groups) == [key]
+
+
+def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
+    usual = jitter.open(lake.root).communication()
+    monkeypatch.setattr(prefetch, "LARGE_STEP", 0)
+    monkeypatch.setattr(prefetch, "prefetch", None)
+    found = jitter.open(lake.root).communication()
+    assert (found.steps, found.rank_steps, found.kinds) == (lake.steps, usual.rank_steps, usual.kinds)
 
 
 def test_the_paths_alone(lake: "jitter.Lake"):

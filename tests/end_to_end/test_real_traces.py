@@ -74,6 +74,7 @@ def test_rank_3_is_last_in_every_step(tmp_path: Path):
     assert lake is not None
     said = _report(lake)
     assert {step["step"]: step["max_rank"] for step in said["steps"]} == {9: 3, 10: 3, 11: 3}
+    assert not any("share of what fixing" in line for line in said["culprits"][0]["evidence"])  # it is none
 
 
 @pytest.mark.skipif(not (TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite").exists(), reason="needs nsysai_mfu_2gpu_before")

@@ -87,9 +87,10 @@ def make_culprit(
 
 def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
     """Say what the findings' share of the joint saving is, where it differs from what they save alone."""
-    if abs(share_ns - gain_ns) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
+    share_ns = max(share_ns, 0.0)
+    if abs(share_ns - max(gain_ns, 0.0)) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
         return ()
-    return (f"its share of what fixing all findings would save is {format_time(max(share_ns, 0.0))}",)
+    return (f"its share of what fixing all findings would save is {format_time(share_ns)}",)
 
 
 def _describe_chance(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from jitter.analysis.execution.collectives.matching import (
     CollectiveMatching,
     Group,
     flatten_collectives,
+    join_attended,
     match,
 )
 from jitter.analysis.execution.collectives.schedule import Schedule, schedule
@@ -246,17 +247,7 @@ class RunModel:
     @cached_property
     def matching(self) -> CollectiveMatching:
         """The members of each collective."""
-        attended: dict[int, list[tuple[int, Group]]] = {}
-        for key in self._source.steps:
-            missing = [m for m in self._members(key) if m.rank not in attended and not m.cut]
-            if not missing:
-                continue
-            groups, group_of = self._source.groups(key), self._group_of_rank(key)
-            for member in missing:
-                own = group_of[member.rank]
-                place = self.programs[self.team_of[member.rank]].places[own.signature]
-                at = np.flatnonzero((own.kind == COLLECTIVE) & (place >= 0))
-                attended[member.rank] = [(int(place[i]), groups[member.rank].get(int(own.row[i]))) for i in at.tolist()]
+        attended = self._attended()
         found = match(self.programs, self.team_of, attended)
         if not found.unrecorded:
             return found
@@ -265,6 +256,31 @@ class RunModel:
         }
         apart = self._apart(found) - recorded
         return match(self.programs, self.team_of, attended, apart) if apart else found
+
+    def _attended(self) -> dict[int, list[tuple[int, Group]]]:
+        """Return each rank's collectives, (place, group), in the order of its program.
+
+        Those of its first whole step; those that only other steps have, such as of an evaluation, if all members of
+        the group have as many: else their order does not tell which of them meet.
+        """
+        first: dict[int, dict[int, Group]] = {}
+        every: dict[int, dict[int, Group]] = {}
+        surveyed = set(self._surveyed())
+        for key in self._source.steps:
+            if key not in surveyed and len(every) == len(self.team_of):
+                continue
+            group_of, groups = self._group_of_rank(key), None
+            for member in self._members(key):
+                own, known = group_of[member.rank], every.get(member.rank, {})
+                place = self._places(self.team_of[member.rank], key, own, member.rank)
+                at = np.flatnonzero((own.kind == COLLECTIVE) & (place >= 0))
+                if member.cut or (member.rank in first and known.keys() >= set(place[at].tolist())):
+                    continue
+                groups = self._source.groups(key) if groups is None else groups
+                found = {int(place[i]): groups[member.rank].get(int(own.row[i])) for i in at.tolist()}
+                first.setdefault(member.rank, found)
+                every[member.rank] = found | known
+        return join_attended(first, every, self.team_of)
 
     def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
         """Return (team, place) of collectives that their supposed members do not leave together in most steps tried."""

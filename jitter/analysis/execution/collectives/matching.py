@@ -1,6 +1,6 @@
 """Match the collectives of different ranks by (group, order): `jitter explain dependencies`."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -169,6 +169,25 @@ def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[i
 class _Attended(NamedTuple):
     rank: int
     place: int
+
+
+def join_attended(
+    first: Mapping[int, Mapping[int, Group]], every: Mapping[int, Mapping[int, Group]], team_of: Mapping[int, int]
+) -> dict[int, list[tuple[int, Group]]]:
+    """Return each rank's (place, group): those of its first step, and more of groups whose members have as many."""
+    counts: dict[object, set[int]] = defaultdict(set)
+    if any(len(every[rank]) > len(own) for rank, own in first.items()):
+        for rank, own in every.items():
+            for group, count in Counter(own.values()).items():
+                counts[group or team_of[rank]].add(count)
+    return {
+        rank: [
+            (place, own[place])
+            for place in sorted(own)
+            if place in first[rank] or len(counts[own[place] or team_of[rank]]) == 1
+        ]
+        for rank, own in every.items()
+    }
 
 
 def match(

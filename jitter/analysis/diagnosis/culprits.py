@@ -55,7 +55,7 @@ def make_culprit(
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
         pricing.unpriced_ns(one.candidate) > 0 for one in group.findings
     )
-    gain_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
+    saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     return Culprit(
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
@@ -65,7 +65,7 @@ def make_culprit(
         cause=group.cause,
         confidence="low" if is_unknown else _confidence(group, evidence),
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(gain_ns, max_gain_ns),
+        gain_ns=cap_gain(saved_ns, max_gain_ns),
         share_ns=cap_gain(max(share_ns, 0.0), max_gain_ns),
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from operator import eq, itemgetter
 from typing import NamedTuple, Protocol, TypeVar
 
 from jitter.analysis.metrics.lcs import lcs_length
@@ -54,7 +54,7 @@ def assign_cohorts(
         similar = {
             digest
             for digest in set(waiting.values())
-            if share_of_kernels(encoded[digest], encoded[commonest]) >= THRESHOLDS.matching.min_shared_kernels
+            if shares_kernels(encoded[digest], encoded[commonest], THRESHOLDS.matching.min_shared_kernels)
         }
         found |= {rank: number for rank, digest in waiting.items() if digest in similar}
         waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}
@@ -92,3 +92,12 @@ def share_of_kernels(one: Sequence[int], other: Sequence[int]) -> float:
     """Return longest common subsequence ÷ longer sequence; 1 for two empty ones."""
     longer = max(len(one), len(other))
     return lcs_length(one, other) / longer if longer else 1.0
+
+
+def shares_kernels(one: Sequence[int], other: Sequence[int], min_share: float) -> bool:
+    """Return whether `share_of_kernels` is at least `min_share`.
+
+    Equal kernels at equal places are a common subsequence, so where they are enough nothing is aligned.
+    """
+    enough = min_share * max(len(one), len(other))
+    return sum(map(eq, one, other)) >= enough or lcs_length(one, other) >= enough

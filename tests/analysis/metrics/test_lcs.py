@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.metrics import lcs
+from jitter.analysis.metrics import cohorts, lcs
+from jitter.analysis.metrics.cohorts import shares_kernels
 from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
 from jitter.analysis.metrics.lcs_loops import find_length, find_partners
 from tests.support.loops import WAYS, run_loops
@@ -91,3 +92,15 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody():
 
 def test_ties_go_to_the_earliest_in_the_reference():
     assert lcs_partners([9, 5], [5, 6, 5]) == [None, 0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12), st.floats(0, 1))
+def test_enough_shared_kernels_are_those_of_the_longest_subsequence(one, other, share):
+    longer = max(len(one), len(other))
+    assert shares_kernels(one, other, share) == (table(one, other)[0][0] >= share * longer)
+
+
+def test_kernels_that_differ_in_some_names_are_not_aligned(monkeypatch):
+    monkeypatch.setattr(cohorts, "lcs_length", lambda one, other: pytest.fail("aligned"))
+    assert shares_kernels([1, 2, 3, 4], [1, 9, 3, 4, 5], 0.5)

@@ -81,8 +81,8 @@ class EventBuffer:
         self.names += names
         self._starts.append(join_values(list(map(_ts, events))))
         self._durations.append(join_values(list(map(_dur, events))))
-        self._pids += map(_pid, events)
-        self._tids += map(_tid, events)
+        self._pids += _shared(list(map(_pid, events)))
+        self._tids += _shared(list(map(_tid, events)))
         if with_args:
             self._args.append(b",".join(map(_args, events)))
 
@@ -146,6 +146,17 @@ _NO_CALL_ARGS: Final = CallArgs()
 
 def _list(texts: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(texts) + b"]"
+
+
+def _shared(values: list[Any]) -> list[Any]:
+    """Return the values with one object for all integers that are equal.
+
+    A number of its own for each event would drive those just decoded out of the processor's cache.
+    """
+    if set(map(type, values)) != {int}:
+        return values
+    seen: dict[int, int] = {}
+    return list(map(seen.setdefault, values, values))
 
 
 def _integers(values: list[Any]) -> list[int | None]:

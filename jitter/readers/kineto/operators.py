@@ -38,8 +38,8 @@ _LAUNCHES_NOTHING: Final = frozenset(
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
 _LONG_NS: Final = 50_000
 """Duration from which such an operator is read: it may explain a gap between launches."""
-_MOST_PURE: Final = 8_192
-"""Operators that launch nothing, collected before the long ones are chosen."""
+_MOST_PURE: Final = 1_024
+"""Operators that launch nothing, collected before the long ones are chosen: more would not stay in the cache."""
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
 _NO_THREAD: Final = -1

@@ -60,8 +60,11 @@ class Pricing:
         least = self.min_gain_ns(candidate.steps)
         if isinstance(candidate, SlowCommunication):
             collectives = self._analysis.run.matching.collectives
+            # the group may wait for unrecorded ranks, which waited for another fault
+            if self._analysis.lacks_ranks(candidate):
+                least = max(least, THRESHOLDS.unrecorded_gain_share * candidate.excess_ns)
+                return marginal_ns >= least
             if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
-                # the group may wait for unrecorded ranks, which waited for another fault
                 return marginal_ns >= THRESHOLDS.unrecorded_factor * least
         if self.unpriced_ns(candidate) >= THRESHOLDS.unrecorded_factor * least:
             return True

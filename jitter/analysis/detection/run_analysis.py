@@ -11,7 +11,11 @@ from jitter.analysis.detection.communication.expected_transfers import (
     slow_in_every_step,
 )
 from jitter.analysis.detection.communication.missing_sync_calls import lacks_sync_calls
-from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
+from jitter.analysis.detection.communication.slow_collectives import (
+    SlowCommunication,
+    attribute_to_ranks,
+    find_slow_collectives,
+)
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
 from jitter.analysis.detection.executors.passes import StepExecutor, StepPath, StepStatistics
@@ -29,6 +33,7 @@ from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 
@@ -136,6 +141,15 @@ class RunAnalysis:
         groups = [int(first[collective]) + group for collective, group in collectives]
         return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
 
+    def lacks_ranks(self, slow: SlowCommunication) -> bool:
+        """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
+        first, partial = self.run.collective_arrays.first_group, 0.0
+        for number in slow.steps:
+            seen = self._seen[number].partial
+            lacking = [(one, group) for one, group in slow.meetings if seen[first[one] + group]]
+            partial += self.collective_excess_ns(lacking, number) if lacking else 0.0
+        return partial > 0 and partial >= THRESHOLDS.cause_share * slow.excess_ns
+
     @cached_property
     def unverified_transfer_share(self) -> float:
         """The part of the steps' time that transfers take on the critical path and that no benchmark gives."""
@@ -156,7 +170,8 @@ class RunAnalysis:
     @cached_property
     def _median_transfers(self) -> Floats:
         """(groups of all collectives,) the median of each one's time from the last arrival to the end, ns."""
-        return baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
+        known = [np.where(seen.mostly_complete, seen.transfers, np.nan) for seen in self._seen]
+        return baseline_transfers(self.run.collective_arrays.first_group, known)
 
     @cached_property
     def _expected_transfers(self) -> Floats:

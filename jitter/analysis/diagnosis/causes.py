@@ -159,10 +159,11 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
     if len(slow.ranks) == 1:
         told.append("all slow groups contain this rank, and no other group is slow")
     if evidence.waits_for_unrecorded(slow):
-        missing = evidence.missing_ranks
+        missing = evidence.unrecorded_members(slow)
         which = f" ({format_ranks(missing)})" if missing else ""
         told.append(
-            f"all recorded ranks of these collectives wait for members without a recording{which}, or for the network"
+            "all recorded ranks of these collectives wait for members without a recording of these steps"
+            f"{which}, or for the network"
         )
     return tuple(told)
 

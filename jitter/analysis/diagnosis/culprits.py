@@ -49,8 +49,8 @@ def make_culprit(
     location = evidence.locations[rank]
     ranks = group.group.ranks
     recorded = rank if rank in ranks else ranks[0]
-    if group.group.scope == "unrecorded" and evidence.missing_ranks:
-        ranks = evidence.missing_ranks
+    if group.group.scope == "unrecorded":
+        ranks = evidence.unrecorded_members(group.slow_communication[0]) or ranks
     pricing = evidence.pricing
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
         pricing.unpriced_ns(one.candidate) > 0 for one in group.findings
@@ -152,6 +152,7 @@ def _format_sigmas(sigmas: float) -> str:
 def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if (
         group.is_lead
+        or group.group.scope == "unrecorded"
         or evidence.analysis.lacks_sync_calls
         or evidence.has_guessed_steps
         or evidence.is_doubtful(group.group.ranks, communication=not group.parts)

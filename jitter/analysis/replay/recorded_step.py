@@ -24,6 +24,8 @@ class Transfers(NamedTuple):
     """Whether this step of all its members was recorded."""
     mostly_complete: Bools
     """Whether it was of nearly all that are in the lake."""
+    partial: Bools
+    """Whether it was of some ranks in the lake, but not of all."""
 
 
 @dataclass(frozen=True)
@@ -77,5 +79,8 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     absent = np.bincount(collectives.group[~known], minlength=groups)
     complete = (absent == 0) & ~collectives.incomplete
     return Transfers(
-        np.where(np.isinf(least), np.nan, least), complete, absent <= THRESHOLDS.matching.few_absent_share * members
+        np.where(np.isinf(least), np.nan, least),
+        complete,
+        absent <= THRESHOLDS.matching.few_absent_share * members,
+        (absent > 0) & (absent < members),
     )

@@ -86,6 +86,9 @@ class Thresholds:
     unrecorded_factor: float = 2.0
     """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks, and
     for the excess of a rank whose exchanges name no partners, which has no known cost."""
+    unrecorded_gain_share: float = 0.25
+    """Of the excess of slow collectives in steps that a rank lacks. Fixing them must save this much, or the rank waited
+    for another fault."""
 
     max_exact_shares: int = 6
     """Findings. Of so many the joint saving is shared out exactly, by replays of all subsets; of more in one order."""

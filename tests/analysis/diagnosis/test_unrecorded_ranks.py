@@ -57,3 +57,25 @@ def test_no_rank_is_cleared_where_one_is_missing(tmp_path: Path, rank: int):
     assert found.verdict.endswith(said)
     assert "no rank, host or link" not in found.verdict
     assert said in found.notes
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("fault", ["cpu_stall:rank=1,step=3-4,kernel=17,ms=5", "slow_gpu:rank=1,step=3-4,factor=1.5"])
+def test_steps_that_the_late_rank_lacks_are_not_blamed_on_the_network(tmp_path: Path, ranks: int, fault: str):
+    run = simulate(Job(ranks=ranks, steps=6, kernels=60, seed=5), [Fault.parse(fault)])
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: rank != 1 or step not in (3, 4)).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.ranks, culprit.confidence) == ("unrecorded", (1,), "low")
+    assert [key.step for key in culprit.steps] == [3, 4]
+    assert "(rank 1), or for the network" in culprit.evidence[-1]
+    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
+    assert culprit.gain_ns == pytest.approx(ends[-1] - ends[0] - (without[-1] - without[0]), rel=0.1)
+
+
+def test_steps_that_one_rank_lacks_may_be_slow_by_the_network(tmp_path: Path):
+    """All groups are slow in steps 2 to 4; one rank lacks one of these steps."""
+    run = simulate(Job(ranks=8, steps=10, kernels=60, seed=5), [Fault.parse("slow_collective:step=2-4,factor=6")])
+    found = ingest_partial_run(run, tmp_path, sees=lambda rank, step: (rank, step) != (1, 3)).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.cause) == ("job", "communication")
+    assert [key.step for key in culprit.steps] == [2, 3, 4]

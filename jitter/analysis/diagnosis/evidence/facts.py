@@ -179,14 +179,25 @@ class Evidence:
         return launch_bound, launch_bound + gpu_bound
 
     def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
-        """Return whether slow collectives have members that were not recorded, which their ranks may wait for."""
+        """Return whether slow collectives have members without a recording, which their ranks may wait for.
+
+        Members lack the job's recordings, or those of the steps with half of the excess.
+        """
         matching = self.analysis.run.matching
-        if not self.has_unrecorded_ranks:
-            return False
-        # where no group was recorded, a collective spans all ranks of the job
-        return matching.unrecorded or any(
-            matching.collectives[number].is_incomplete(group) for number, group in slow.meetings
-        )
+        if self.has_unrecorded_ranks and (
+            # where no group was recorded, a collective spans all ranks of the job
+            matching.unrecorded or any(matching.collectives[one].is_incomplete(group) for one, group in slow.meetings)
+        ):
+            return True
+        return self.analysis.lacks_ranks(slow)
+
+    def unrecorded_members(self, slow: SlowCommunication) -> tuple[int, ...]:
+        """Return the ranks that the job lacks, and ranks of the slow collectives that lack one of their steps."""
+        lacking = set(self.missing_ranks)
+        for number in slow.steps:
+            records = self.records[self.analysis.keys[number]]
+            lacking |= {rank for rank in slow.ranks if rank not in records or records[rank].step.cut}
+        return tuple(sorted(lacking))
 
     def has_path(self, steps: Sequence[int]) -> bool:
         """Return whether any of the steps has a critical path: not where ranks share no collective."""

@@ -25,6 +25,26 @@ def test_no_process_of_an_ingest_loads_pandas(tmp_path: Path, form: str, jobs: i
     assert (others[form] in loaded) == (jobs == 2)  # loaded beside the first reader's work, for all workers
 
 
+@pytest.mark.parametrize("command", ["ingest", "report"])
+def test_numpy_starts_no_threads_for_linear_algebra(tmp_path: Path, command: str):
+    write(simulate(Job(ranks=1, steps=2, kernels=16)), tmp_path / "traces", "nsys")
+    lines = (
+        "import os, runpy, sys",
+        "class Finder:",
+        "    def find_spec(self, name, path=None, target=None):",
+        "        if name == 'numpy': print('threads', os.environ.get('OPENBLAS_NUM_THREADS'), file=sys.stderr)",
+        "sys.meta_path.insert(0, Finder())",
+        "runpy.run_module('jitter', run_name='__main__')",
+    )
+    where = ["-o", tmp_path / "lake", "--jobs", 1] if command == "ingest" else []
+    arguments = [sys.executable, "-c", "\n".join(lines), command, tmp_path / "traces", *where]
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(
+        list(map(str, arguments)), env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert [line for line in done.stderr.splitlines() if line.startswith("threads")] == ["threads 1"]
+
+
 def test_pandas_works_where_pyarrow_was_kept_from_it():
     loaded = _loaded(
         "-c",

@@ -71,11 +71,12 @@ def ingest(
         jitter ingest nccl-tests.log --label fabric-baseline
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
-    from jitter.cli.output.ingest import print_ingest_report
-
     report = run_ingest(
         paths, lake, quiet=quiet, label=label, replace=replace, same_job=same_job, scheduler=scheduler, **options
     )
+    # after the ingest: it loads numpy, for which `run_ingest` sets the environment
+    from jitter.cli.output.ingest import print_ingest_report
+
     return print_ingest_report(report, paths, strict)
 
 

@@ -105,9 +105,10 @@ def _check_files(chosen: ReportOutputs, force: bool) -> None:
 
 def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options: IngestOptions) -> ExitCode:
     from jitter.cli.commands.ingest import run_ingest
-    from jitter.cli.output.ingest import print_ingest_report
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, **options)
+    from jitter.cli.output.ingest import print_ingest_report
+
     return print_ingest_report(report, traces, strict=False)
 
 

@@ -34,7 +34,7 @@ from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 
 
@@ -137,18 +137,24 @@ class RunAnalysis:
 
     def collective_excess_ns(self, collectives: Sequence[tuple[int, int]], number: int) -> float:
         """Return how much longer than their baseline these (collective, group) took in the run's `number`th step."""
-        first = self.run.collective_arrays.first_group
-        groups = [int(first[collective]) + group for collective, group in collectives]
-        return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
+        return self._excess_ns(self._groups(collectives), number)
 
     def lacks_ranks(self, slow: SlowCommunication) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
-        first, partial = self.run.collective_arrays.first_group, 0.0
-        for number in slow.steps:
-            seen = self._seen[number].partial
-            lacking = [(one, group) for one, group in slow.meetings if seen[first[one] + group]]
-            partial += self.collective_excess_ns(lacking, number) if lacking else 0.0
-        return partial > 0 and partial >= THRESHOLDS.cause_share * slow.excess_ns
+        partial = [number for number in slow.steps if self._seen[number].partial.any()]
+        if not partial:
+            return False
+        groups = self._groups(slow.meetings)
+        lacking = sum(self._excess_ns(groups[self._seen[number].partial[groups]], number) for number in partial)
+        return lacking > 0 and lacking >= THRESHOLDS.cause_share * slow.excess_ns
+
+    def _groups(self, collectives: Sequence[tuple[int, int]]) -> Ints:
+        """Return the numbers, of all groups of all collectives, of these (collective, group)."""
+        first = self.run.collective_arrays.first_group
+        return np.array([first[collective] + group for collective, group in collectives], np.int64)
+
+    def _excess_ns(self, groups: Ints, number: int) -> float:
+        return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
 
     @cached_property
     def unverified_transfer_share(self) -> float:
